@@ -1,10 +1,10 @@
-//! What the planner wants and why: plain, immutable data that leaves no choice to who carries it out.
+//! The planner's result with its reasons: plain, immutable data that leaves no choice to its executor.
 //!
-//! A decision and its reasons are made together: [`Reason`] holds a [`Why`], which is data, and only its
-//! `Display` makes a sentence of it. In JSON a plan is `{"action", "changes", "cluster", "reasons"}` and a
-//! plan that cannot be made is `{"error": {"kind", "message"}}`.
+//! The planner creates a decision together with its reasons. [`Reason`] holds a [`Why`], which is data; only its
+//! `Display` makes a sentence. In JSON a plan is `{"action", "changes", "cluster", "reasons"}`, and a failed plan is
+//! `{"error": {"kind", "message"}}`.
 //!
-//! It does not decide anything: that is the planner's part.
+//! This module decides nothing; the planner does.
 
 use std::collections::BTreeMap;
 
@@ -17,32 +17,32 @@ mod why;
 
 pub use why::{Choice, Deselection, Leaving, Rival, Score, Shortage, Source, Unpromotable, Why};
 
-/// The one thing that a plan does, and the name of the rule that leads to it (seed 000, "Maintenance").
+/// The action of a plan, named like the rule that leads to it (seed 000, "Maintenance"). A plan has at most one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// The first cluster.
+    /// Creates the first cluster.
     Initialize,
-    /// The same machines with a changed template.
+    /// Keeps the machines and applies a changed template.
     Regenerate,
-    /// Nodes whose machines are no longer in the list leave.
+    /// Removes nodes whose machines are no longer in the list.
     RemoveNonExistentNodes,
-    /// Control plane nodes are added.
+    /// Adds control plane nodes.
     IncreaseControlPlane,
-    /// Control plane nodes become workers, or leave.
+    /// Turns control plane nodes into workers, or removes them.
     DecreaseControlPlane,
-    /// A bad control plane node is replaced.
+    /// Replaces a bad control plane node.
     ReplaceControlPlane,
-    /// Workers are added.
+    /// Adds workers.
     IncreaseWorkers,
-    /// A retired worker leaves.
+    /// Removes a retired worker.
     DecreaseWorkers,
-    /// Taints follow the machines' states.
+    /// Changes taints according to the machines' states.
     TaintNodes,
 }
 
 impl Action {
-    /// Every action, in the order in which the rules are tried.
+    /// All actions, in the order in which the planner tries their rules.
     pub const ALL: [Self; 9] = [
         Self::Initialize,
         Self::RemoveNonExistentNodes,
@@ -55,7 +55,7 @@ impl Action {
         Self::Regenerate,
     ];
 
-    /// The name, as it stands in JSON.
+    /// The name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -72,28 +72,28 @@ impl Action {
     }
 }
 
-/// What happens to one node.
+/// The change of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeKind {
-    /// It joins.
+    /// The node joins the cluster.
     Add,
-    /// It leaves.
+    /// The node leaves the cluster.
     Remove,
     /// A worker becomes a control plane node.
     Promote,
     /// A control plane node becomes a worker.
     Demote,
-    /// It gets the state taint, or another one.
+    /// The node gets the state taint, or a different value of it.
     Taint,
     /// It loses the state taint.
     Untaint,
-    /// Something else of it changes.
+    /// Another property of the node changes.
     Update,
 }
 
 impl ChangeKind {
-    /// The name, as it stands in JSON.
+    /// The name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -108,18 +108,18 @@ impl ChangeKind {
     }
 }
 
-/// The part that a node has in the cluster.
+/// The role of a node within the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
-    /// Control plane node.
+    /// Runs the control plane.
     ControlPlane,
-    /// Worker.
+    /// Runs only workloads.
     Worker,
 }
 
 impl Part {
-    /// The name, as it stands in JSON.
+    /// The name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -132,28 +132,28 @@ impl Part {
 /// A change of one node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Change {
-    /// What happens.
+    /// The kind of change.
     pub change: ChangeKind,
     /// The node's address.
     pub address: String,
-    /// The part it has afterwards; of a removed node, the part it had.
+    /// The part of the node after the change, or before its removal.
     pub part: Part,
 }
 
-/// What became of a rule.
+/// The result of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Its action is the plan's.
+    /// The rule's action is the plan's action.
     Fired,
-    /// It did not apply, stepped aside, or came too late.
+    /// The rule did not apply, gave way to another one, or came after the action.
     NotFired,
-    /// It began and could not be carried through.
+    /// The rule applied but could not be completed.
     Failed,
 }
 
 impl Outcome {
-    /// The name, as it stands in JSON.
+    /// The name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -164,38 +164,38 @@ impl Outcome {
     }
 }
 
-/// Why a rule fired or did not, or why a machine was chosen for it.
+/// The reason for a rule's result, or for the choice of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Reason {
-    /// The rule that it is about.
+    /// The rule.
     pub rule: Action,
-    /// What became of the rule.
+    /// The result of the rule.
     pub outcome: Outcome,
-    /// The reason as data; in JSON the sentence that it renders to.
+    /// The reason as data; JSON has the rendered sentence.
     #[serde(serialize_with = "as_sentence")]
     pub why: Why,
-    /// The node or machine that it is about, if it is about one.
+    /// The address of the node or machine, if the reason concerns one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// The score by which that machine was chosen.
+    /// The score of the chosen machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score: Option<i64>,
 }
 
 impl Reason {
-    /// A reason about no machine in particular.
+    /// A reason that concerns no particular machine.
     #[must_use]
     pub fn new(rule: Action, outcome: Outcome, why: Why) -> Self {
         Self { rule, outcome, why, address: None, score: None }
     }
 
-    /// The same reason about a node or machine.
+    /// The same reason for a node or machine.
     #[must_use]
     pub fn about(self, address: &str) -> Self {
         Self { address: Some(address.to_owned()), ..self }
     }
 
-    /// The same reason with the score that decided.
+    /// The same reason with the decisive score.
     #[must_use]
     pub fn scored(self, score: i64) -> Self {
         Self { score: Some(score), ..self }
@@ -206,57 +206,57 @@ fn as_sentence<S: Serializer>(why: &Why, serializer: S) -> Result<S::Ok, S::Erro
     serializer.collect_str(why)
 }
 
-/// An address that two or more machines of the registry claim as their first one.
+/// An address that two or more machines of the registry have as their first one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DuplicateAddress {
-    /// The address.
+    /// The shared address.
     pub address: String,
     /// Serials of the machines, sorted.
     pub serials: Vec<String>,
-    /// Whether a node of the current cluster has the address.
+    /// True if a node of the current cluster has the address.
     pub in_use: bool,
 }
 
-/// What the planner wants, with its reasons.
+/// The planner's result with its reasons.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Plan {
-    /// What it does; `None` when nothing is to be done.
+    /// The action; `None` when nothing is to be done.
     pub action: Option<Action>,
-    /// What happens to each node that is not as before: first those that leave, in the order of the
-    /// current configuration, then the others in the order of the new one.
+    /// The changed nodes: first those that leave, in the order of the current configuration, then the others in the
+    /// order of the new one.
     pub changes: Vec<Change>,
-    /// The new configuration; `Some` exactly when `action` is.
+    /// The new configuration; present exactly if `action` is.
     pub cluster: Option<Cluster>,
-    /// Why, in the order in which the rules were tried, then addresses that several machines claim.
-    /// Every rule is there with one outcome; such addresses come with the rule that does not fire for them.
+    /// The reasons in the order in which the planner tried the rules, then shared addresses. Every rule has one
+    /// result here; a shared address comes with the rule that it blocks.
     pub reasons: Vec<Reason>,
-    /// Workers of each role when the plan is carried out; every role of a worker template is there.
+    /// Workers of each role after the plan; every role of a worker template is present.
     #[serde(skip)]
     pub workers_by_role: BTreeMap<String, u64>,
-    /// Healthy machines that are not part of the cluster when the plan is carried out.
+    /// Healthy machines outside the cluster after the plan.
     #[serde(skip)]
     pub unused_machines: u64,
-    /// Addresses that more than one machine claims, sorted.
+    /// The shared addresses, sorted.
     #[serde(skip)]
     pub duplicates: Vec<DuplicateAddress>,
 }
 
-/// Why a plan cannot be made.
+/// The class of a planning failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlanErrorKind {
-    /// Too few machines that could be chosen, so that the constraints cannot be met.
+    /// Too few eligible machines to satisfy the constraints.
     NotAvailable,
-    /// A changed template cannot be applied at once because nodes have no machine.
+    /// A changed template cannot be applied because nodes have no machine.
     MissingMachine,
-    /// Half or more of the control plane no longer exists; people must repair the configuration.
+    /// At least half of the control plane no longer exists; an operator must repair the configuration.
     TooManyNonExistent,
-    /// A worker's role is not that of any worker template.
+    /// A worker's role is not in any worker template.
     RoleWithoutTemplate,
 }
 
 impl PlanErrorKind {
-    /// The name, as it stands in JSON.
+    /// The name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -268,20 +268,20 @@ impl PlanErrorKind {
     }
 }
 
-/// A plan cannot be made. The last configuration stays.
+/// The planner found no plan. The last configuration stays.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("cannot plan the cluster ({}): {message}", kind.name())]
 pub struct PlanError {
-    /// What kind of obstacle.
+    /// The class of the failure.
     pub kind: PlanErrorKind,
-    /// What is in the way, in a sentence that names it.
+    /// The failure as a sentence that names its object.
     pub message: String,
-    /// Why, as in a plan: up to the rule that failed and the rules that were not tried.
+    /// The reasons, as in a plan: up to the failed rule and the rules after it.
     pub reasons: Vec<Reason>,
 }
 
 impl PlanError {
-    /// `{"kind", "message"}`: what stands under `error` in JSON.
+    /// The value of `error` in JSON: `{"kind", "message"}`.
     #[must_use]
     pub fn body(&self) -> PlanErrorBody<'_> {
         PlanErrorBody { kind: self.kind, message: &self.message }
@@ -296,11 +296,11 @@ impl Serialize for PlanError {
     }
 }
 
-/// A plan's error as it stands within a larger JSON object.
+/// A planning failure as part of a larger JSON object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct PlanErrorBody<'a> {
-    /// What kind of obstacle.
+    /// The class of the failure.
     pub kind: PlanErrorKind,
-    /// What is in the way.
+    /// The failure as a sentence.
     pub message: &'a str,
 }

@@ -39,7 +39,7 @@ go_object! {
 }
 
 impl RebootQueueEntry {
-    /// A new entry, not registered yet.
+    /// A new entry, not in the queue yet.
     #[must_use]
     pub fn new(node: impl Into<String>) -> Self {
         Self { node: node.into(), status: RebootStatus::Queued, ..Self::default() }

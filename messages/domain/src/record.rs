@@ -1,7 +1,7 @@
 //! The record of an operation (CKE's `records/<id in hex>`, its `docs/record.md`).
 //!
-//! The JSON is CKE's: the id a decimal string, times in RFC 3339 with nanoseconds, Go's zero time for
-//! "not yet". What a record says never holds a secret: whoever fills `error` and `info` sees to it.
+//! The JSON is CKE's: the id is a decimal string, times are RFC 3339 with nanoseconds, Go's zero time means "not
+//! yet". A record never contains a secret: callers keep secrets out of `error` and `info`.
 
 use time::OffsetDateTime;
 
@@ -73,25 +73,26 @@ impl Record {
         }
     }
 
-    /// Whether the operation has not ended (CKE: `new` and `running`).
+    /// True until the operation has ended (CKE: `new` and `running`).
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
         matches!(self.status, RecordStatus::New | RecordStatus::Running)
     }
 
-    /// Notes that a command is started.
+    /// Records the start of a command.
     pub fn start(&mut self, command: Command) {
         self.status = RecordStatus::Running;
         self.command = command;
     }
 
-    /// Notes that every command ended well.
+    /// Records the successful end of all commands.
     pub fn complete(&mut self, now: OffsetDateTime) {
         self.status = RecordStatus::Completed;
         self.end_at = Some(now);
     }
 
-    /// Notes that the operation ended early; `error` says why and is empty when a new leader found it so.
+    /// Records the early end of the operation. `error` has the reason; it is empty when a new leader found the record
+    /// unfinished.
     pub fn cancel(&mut self, now: OffsetDateTime, error: impl Into<String>) {
         self.status = RecordStatus::Cancelled;
         self.error = error.into();

@@ -1,4 +1,4 @@
-//! Settings of the leader, kept in etcd (`madako/settings`) for commands that plan beside it.
+//! The leader's settings in etcd (`madako/settings`), for commands that plan beside the leader.
 
 use std::time::Duration;
 
@@ -10,62 +10,62 @@ use crate::repair::hold::HoldSettings;
 /// The settings that plans depend on. In JSON each time is a number of seconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Time between polls of the registry.
+    /// Interval between polls of the registry.
     #[serde(rename = "interval_seconds", with = "seconds")]
     pub interval: Duration,
-    /// Time to live of the leader's session.
+    /// Time to live of the leader's lease.
     #[serde(rename = "session_ttl_seconds", with = "seconds")]
     pub session_ttl: Duration,
-    /// How long a worker must have been retired before it is removed.
+    /// Time that a worker must have been retired before its removal.
     #[serde(rename = "retire_wait_seconds", with = "seconds")]
     pub retire_wait: Duration,
-    /// `None`: a leader of an earlier version stored the settings.
+    /// `None` if a leader of an earlier version stored the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair: Option<RepairSettings>,
-    /// `None`: the leader does not decide about placement, or is of an earlier version.
+    /// `None` if the leader does not decide about placement, or has an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<PlacementSettings>,
 }
 
-/// When the leader holds repairs back.
+/// The settings of holding repairs back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepairSettings {
-    /// When failures of a rack are one event; `None`: never.
+    /// The condition under which failures in a rack count as one event; `None` never holds.
     pub hold: Option<HoldSettings>,
 }
 
-/// How the leader places, but for the TOSCA template of clusters that it creates: the configuration file has that.
+/// The settings of placement, without the TOSCA template for new clusters: the configuration file has that.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlacementSettings {
-    /// Time between rounds of metrics.
+    /// Interval between fetch rounds of metrics.
     #[serde(rename = "metrics_interval_seconds", with = "seconds")]
     pub metrics_interval: Duration,
-    /// Greatest age of a metric's value that counts.
+    /// Maximum age of a usable metric value.
     #[serde(rename = "metric_max_age_seconds", with = "seconds")]
     pub metric_max_age: Duration,
-    /// How long an application stays at least.
+    /// Minimum time of an application on its cluster before it may move.
     #[serde(rename = "reschedule_after_seconds", with = "seconds")]
     pub reschedule_after: Duration,
-    /// Weight of staying.
+    /// Weight of the present cluster in a score.
     pub stickiness: f64,
-    /// How long changes are collected before a pass.
+    /// Time to collect changes before a reconcile pass.
     #[serde(rename = "debounce_seconds", with = "seconds")]
     pub debounce: Duration,
-    /// What metric constraints compare.
+    /// The number that metric constraints compare.
     pub metric_constraints: Compared,
-    /// Percent of all applications that may move within `reschedule_after`, and how many may in any case.
+    /// Percentage of all applications that may move within `reschedule_after`.
     pub max_moves_percent: u64,
-    /// See `max_moves_percent`.
+    /// Number of applications that may move within `reschedule_after` in any case, whatever `max_moves_percent` says.
     pub max_moves_at_least: u64,
-    /// How long a created cluster stays that no application uses.
+    /// Time that a created cluster without applications stays.
     #[serde(rename = "deletion_retention_seconds", with = "seconds")]
     pub deletion_retention: Duration,
-    /// Whether an application goes to clusters of its namespace only.
+    /// True if an application may only go to clusters of its own namespace.
     pub own_namespace_only: bool,
 }
 
 impl Settings {
-    /// Those of `madako serve` without flags: CKE's.
+    /// The settings of `madako serve` without flags, equal to CKE's.
     pub const DEFAULT: Self = Self {
         interval: Duration::from_secs(60),
         session_ttl: Duration::from_secs(60),

@@ -1,7 +1,7 @@
-//! What cluster keeping reads from the store, decoded: one immutable view at one revision.
+//! The decoded keys of cluster keeping: one immutable view at one revision.
 //!
-//! Decoding never fails as a whole: a value that cannot be read is reported in [`ClusterState::faults`]
-//! and whatever depends on it waits.
+//! Decoding never fails as a whole. An unreadable value is reported in [`ClusterState::faults`], and everything that
+//! depends on it waits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::settings::Settings;
 use crate::store::{Condition, Entry};
 use crate::template::Template;
 
-/// A value and the revision of its last change; revision 0 stands for "not stored".
+/// A value with the revision of its last change; revision 0 means "not stored".
 #[derive(Debug, Clone, PartialEq)]
 pub struct Revised<T> {
     /// The value.
@@ -31,61 +31,61 @@ pub struct Revised<T> {
     pub revision: i64,
 }
 
-/// A stored value that cannot be used.
+/// A stored value that is unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// Relative key.
     pub key: String,
-    /// What is wrong with it.
+    /// The fault in words.
     pub why: String,
 }
 
 /// The inputs and the result of cluster keeping, at one revision.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ClusterState {
-    /// The store's revision that this view shows.
+    /// The store's revision of this view.
     pub revision: i64,
     /// The committed cluster.
     pub cluster: Option<Revised<Arc<Cluster>>>,
-    /// The template's revision that the cluster was generated from; 0 when unknown, as CKE reads it.
+    /// The revision of the template that the cluster was generated from; 0 if unknown, as in CKE.
     pub cluster_revision: i64,
-    /// The constraints; CKE's defaults while none are stored.
+    /// The constraints; CKE's defaults if none are stored.
     pub constraints: Option<Revised<Arc<Constraints>>>,
-    /// The template, when one is stored and valid.
+    /// The template, if a valid one is stored.
     pub template: Option<Revised<Arc<Template>>>,
     /// URL of the registry.
     pub url: Option<Revised<String>>,
-    /// Variables of the query, when some are stored and valid.
+    /// The query's variables, if valid ones are stored.
     pub variables: Option<Revised<Arc<QueryVariables>>>,
-    /// Whether the integration with the registry is switched off.
+    /// True if the integration with the registry is disabled.
     pub disabled: bool,
-    /// Whether repairs that the registry asks for are switched off.
+    /// True if repairs that the registry requests are disabled.
     pub auto_repair_disabled: bool,
-    /// Variables of the query for machines that should be repaired, when some are stored and valid.
+    /// The variables of the query for machines to repair, if valid ones are stored.
     pub auto_repair_variables: Option<Revised<Arc<QueryVariables>>>,
-    /// What is kept of racks in which repairs are held back, by the value of their label.
+    /// The stored states of racks, by the value of their label.
     pub holds: BTreeMap<String, Revised<Arc<Hold>>>,
-    /// The removal guard, when it holds something.
+    /// The removal guard, while it holds an observation back.
     pub guard: Option<Revised<GuardState>>,
-    /// The obstacles that the leader noted, when there are some.
+    /// The obstacles that the leader stored.
     pub obstacles: Option<Revised<Obstacles>>,
-    /// The settings of the leader, when one has noted them.
+    /// The settings that the leader stored.
     pub settings: Option<Revised<Settings>>,
-    /// How machines are repaired, as the cluster says; `None`: there is no cluster, or its section cannot be used.
+    /// The repair settings of the cluster; `None` without a cluster, or if its section is unusable.
     pub repair_config: Option<Arc<RepairConfig>>,
-    /// Why that section cannot be used.
+    /// The reason why that section is unusable.
     pub repair_fault: Option<String>,
     /// The repair queue.
     pub repair: Arc<RepairQueue>,
-    /// Mod revision of each key of its own above that exists.
+    /// Mod revision of each existing key of the values above.
     pub revisions: BTreeMap<String, i64>,
-    /// The lease that `status` hangs on, when it is there.
+    /// The lease of the key `status`, if it exists.
     pub status_lease: Option<i64>,
-    /// Values that cannot be used.
+    /// The unusable values.
     pub faults: Vec<Fault>,
 }
 
-/// The keys that a plan depends on; the last two say which machines.
+/// The inputs of a plan; the last two select the machines.
 const PLAN_INPUTS: [&str; 7] = [
     keys::CLUSTER,
     keys::CLUSTER_REVISION,
@@ -97,8 +97,8 @@ const PLAN_INPUTS: [&str; 7] = [
 ];
 
 impl ClusterState {
-    /// Decodes the entries below the prefix as they are at `revision`. What `last` holds of an entry
-    /// that did not change since is taken over: a cluster can be megabytes of JSON.
+    /// Decodes the keys below the prefix at `revision`. Values that did not change since `last` are reused: a cluster
+    /// can be megabytes of JSON.
     #[must_use]
     pub fn decode(revision: i64, entries: &BTreeMap<String, Entry>, last: Option<&Self>) -> Self {
         let kept = |key: &str| {
@@ -150,7 +150,7 @@ impl ClusterState {
             .map(|(value, revision)| Revised { value, revision });
         state.variables = json::<QueryVariables>(entries, keys::SABAKAN_VARIABLES, &mut faults)
             .map(|(value, revision)| Revised { value: Arc::new(value), revision });
-        // CKE compares the bytes: anything but `true` means enabled.
+        // CKE compares the bytes: every value except `true` means enabled.
         state.disabled = entries.get(keys::SABAKAN_DISABLED).is_some_and(|entry| &entry.value[..] == b"true");
         state.auto_repair_disabled =
             entries.get(keys::AUTO_REPAIR_DISABLED).is_some_and(|entry| &entry.value[..] == b"true");
@@ -195,62 +195,61 @@ impl ClusterState {
         state
     }
 
-    /// What the registry is asked for machines that should be repaired; `None` when it is not asked.
+    /// The query for machines to repair; `None` when the registry must not be polled for them.
     #[must_use]
     pub fn reports_query(&self) -> Option<Query> {
-        // Who is reported still says when a rack has recovered, whatever is added.
+        // While a rack is held, the reports show when it has recovered, even if auto-repair is disabled.
         let held = || self.holds.values().any(|hold| hold.value.is_held());
         let wanted = !self.auto_repair_disabled || held() || self.unreadable_holds().next().is_some();
         let url = self.url.as_ref().filter(|_| wanted)?;
         let variables = self.revision_of(keys::AUTO_REPAIR_VARIABLES);
-        // Stored variables that cannot be used must not turn into the defaults: those choose other machines.
+        // Unusable stored variables must not turn into the defaults, which select other machines.
         let usable = variables == 0 || self.auto_repair_variables.is_some();
         usable.then_some(Query { url: url.revision, variables })
     }
 
-    /// Racks of which something is kept that cannot be read: it may be that they are held.
+    /// Racks whose hold cannot be read; they may be held.
     pub fn unreadable_holds(&self) -> impl Iterator<Item = &str> {
         self.faults.iter().filter_map(|fault| fault.key.strip_prefix(keys::REPAIR_HOLDS))
     }
 
-    /// The condition that a key is as this view shows it.
+    /// The condition that a key is unchanged since this view.
     #[must_use]
     pub fn unchanged(&self, key: &str) -> Condition {
         Condition::Unchanged { key: key.to_owned(), revision: self.revision_of(key) }
     }
 
-    /// Mod revision of a key in this view; 0 when it is not there.
+    /// Mod revision of a key in this view; 0 if it does not exist.
     #[must_use]
     pub fn revision_of(&self, key: &str) -> i64 {
         self.revisions.get(key).copied().unwrap_or(0)
     }
 
-    /// What must not have changed when a plan made from this view is committed.
+    /// The conditions of a plan's commit: the inputs of this view are unchanged.
     #[must_use]
     pub fn plan_basis(&self) -> Vec<Condition> {
         PLAN_INPUTS.into_iter().map(|key| self.unchanged(key)).collect()
     }
 
-    /// Whether the template is another one than the cluster was generated from.
+    /// True if the template differs from the one that the cluster was generated from.
     #[must_use]
     pub fn template_changed(&self) -> bool {
         self.template.as_ref().is_some_and(|template| template.revision != self.cluster_revision)
     }
 
-    /// Why a key cannot be used, when that is so.
+    /// The fault of a key, if it is unusable.
     #[must_use]
     pub fn fault(&self, key: &str) -> Option<&str> {
         self.faults.iter().find(|fault| fault.key == key).map(|fault| fault.why.as_str())
     }
 
-    /// Whether two views show the same values, whatever their revisions.
+    /// True if two views have the same values, whatever their revisions.
     #[must_use]
     pub fn shows_the_same(&self, other: &Self) -> bool {
         self.revisions == other.revisions && self.status_lease == other.status_lease
     }
 }
 
-/// The keys below a prefix.
 fn below<'e>(entries: &'e BTreeMap<String, Entry>, prefix: &'e str) -> impl Iterator<Item = &'e str> {
     entries
         .range(prefix.to_owned()..)
@@ -258,7 +257,7 @@ fn below<'e>(entries: &'e BTreeMap<String, Entry>, prefix: &'e str) -> impl Iter
         .take_while(move |key| key.starts_with(prefix))
 }
 
-/// Reads the section `repair` of a cluster, or says why that cannot be done.
+/// Reads a cluster's section `repair`, or returns the fault.
 fn read_repair_config(
     cluster: Option<&Revised<Arc<Cluster>>>,
 ) -> (Option<Arc<RepairConfig>>, Option<String>) {

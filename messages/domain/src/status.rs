@@ -1,4 +1,4 @@
-//! What the leader is doing (CKE's `status`, on the session's lease).
+//! The leader's present work (CKE's `status`, bound to the session's lease).
 
 use time::OffsetDateTime;
 
@@ -53,7 +53,7 @@ go_object! {
 }
 
 impl ServerStatus {
-    /// A status noted at `now`.
+    /// A status with the time `now`.
     #[must_use]
     pub fn new(phase: OperationPhase, now: OffsetDateTime) -> Self {
         Self { phase, timestamp: now, rest: madako_json::go::UnknownFields::default() }

@@ -1,13 +1,13 @@
-//! What is read from and written to etcd below one prefix: entries, conditions, transactions, epochs.
+//! The data that is read from and written to etcd below one prefix: entries, conditions, transactions, epochs.
 //!
-//! Keys are relative to the prefix. A transaction is all or nothing.
+//! Keys are relative to the prefix. A transaction is atomic.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
 
-/// A value as the store holds it.
+/// A stored value with its revisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The value.
@@ -16,46 +16,46 @@ pub struct Entry {
     pub create_revision: i64,
     /// Revision of its last change.
     pub mod_revision: i64,
-    /// The lease it hangs on; 0 for none.
+    /// The lease of the key; 0 for none.
     pub lease: i64,
 }
 
 /// All keys below a relative prefix at one revision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The store's revision at that moment.
+    /// The store's revision of the snapshot.
     pub revision: i64,
-    /// Relative keys and what they hold.
+    /// Entries by relative key.
     pub entries: BTreeMap<String, Entry>,
 }
 
-/// One change that a watch saw.
+/// A change that a watch delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyChange {
     /// Relative key.
     pub key: String,
-    /// What it holds now; `None` when it was deleted.
+    /// The new entry; `None` if the key was deleted.
     pub entry: Option<Entry>,
 }
 
-/// What a transaction compares.
+/// A comparison of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
-    /// The key was created at this revision and is still there.
+    /// The key was created at this revision and still exists.
     Created {
         /// Relative key.
         key: String,
         /// Create revision.
         revision: i64,
     },
-    /// The key's last change was at this revision; 0: it does not exist.
+    /// The key's last change was at this revision; 0 means that it does not exist.
     Unchanged {
         /// Relative key.
         key: String,
         /// Mod revision.
         revision: i64,
     },
-    /// No key below the prefix was written after this revision. What was deleted since does not count.
+    /// No existing key below the prefix was written after this revision. Deleted keys do not count.
     NoneSince {
         /// Relative prefix.
         prefix: String,
@@ -65,7 +65,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// The key, or the prefix, that is compared.
+    /// The key or prefix of the comparison.
     #[must_use]
     pub fn compared(&self) -> &str {
         match self {
@@ -75,7 +75,7 @@ impl Condition {
     }
 }
 
-/// What a transaction writes.
+/// A write of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
     /// Sets a key.
@@ -84,7 +84,7 @@ pub enum Write {
         key: String,
         /// Value.
         value: Bytes,
-        /// The lease it hangs on; 0 for none.
+        /// The lease of the key; 0 for none.
         lease: i64,
     },
     /// Deletes a key.
@@ -94,16 +94,16 @@ pub enum Write {
     },
 }
 
-/// Conditions and writes that belong together.
+/// Conditions and writes of one atomic step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// All must hold.
+    /// The conditions, which must all hold.
     pub conditions: Vec<Condition>,
-    /// All are done, or none.
+    /// The writes, of which all or none happen.
     pub writes: Vec<Write>,
 }
 
-/// How a transaction ended.
+/// The result of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// Every write is durable.
@@ -111,55 +111,55 @@ pub enum Outcome {
         /// The revision of the writes.
         revision: i64,
     },
-    /// Nothing was written, because these conditions did not hold.
+    /// Nothing was written, because conditions did not hold.
     Refused {
-        /// The conditions that failed (as read in the same transaction).
+        /// The failed conditions, as read in the same transaction.
         failed: Vec<Condition>,
     },
 }
 
-/// What kind of failure an operation on the store met.
+/// The class of a failed store operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StoreErrorKind {
-    /// Nobody answers, or the store has no leader of its own.
+    /// The store does not answer, or has no leader of its own.
     Unavailable,
-    /// No answer within the deadline.
+    /// The store did not answer within the deadline.
     Deadline,
-    /// User, password or permission.
+    /// The store refused user, password or permission.
     Denied,
-    /// The request is refused as it is (too large, for example).
+    /// The store refused the request itself, for example because it is too large.
     Invalid,
     /// The store has no room left.
     Full,
-    /// Anything else.
+    /// Any other failure.
     Other,
 }
 
-/// An operation on the store that failed. After an `Unavailable` or `Deadline` a write may have happened or not.
+/// A failed operation on the store. After `Unavailable` or `Deadline` a write may have happened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{operation} failed: {why}")]
 pub struct StoreError {
     /// The operation and its object, such as `read of sabakan/`.
     pub operation: String,
-    /// What kind of failure.
+    /// The class of the failure.
     pub kind: StoreErrorKind,
-    /// What the store or the system said, without secrets.
+    /// The message of the store or the system, without secrets.
     pub why: String,
 }
 
-/// One term of one leader. Ordered: a later epoch is greater.
+/// A term of a leader. Epochs are ordered: a later one is greater.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch {
-    /// Create revision of the leader key: unique, and greater for every later epoch of one store.
+    /// Create revision of the leader key: unique in a store, and greater for every later epoch.
     pub number: i64,
-    /// The leader key, relative.
+    /// The relative leader key.
     pub key: String,
-    /// The session lease.
+    /// The lease of the leader's session.
     pub lease: i64,
 }
 
 impl Epoch {
-    /// The condition that fences every write of this epoch.
+    /// The condition that fences every write of this epoch: the leader key still exists.
     #[must_use]
     pub fn fence(&self) -> Condition {
         Condition::Created { key: self.key.clone(), revision: self.number }
@@ -172,12 +172,12 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// A value cannot be written as JSON, so nothing of its transaction is sent.
+/// A value that cannot be written as JSON; its transaction is not sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {why}")]
 pub struct Unencodable {
     /// Relative key.
     pub key: String,
-    /// What the encoder says.
+    /// The message of the encoder.
     pub why: String,
 }

@@ -1,8 +1,8 @@
-//! A cluster template that has been checked whole (seed 000, "Cluster template", "Roles and weights").
+//! A fully checked cluster template (seed 000, "Cluster template", "Roles and weights").
 //!
-//! Guarantees: exactly one control plane node, at least one other, a role of its own for each of the others
-//! where there is more than one, weights that are finite and above 0, no addresses, and otherwise the rules of
-//! a cluster configuration: every cluster made from it is valid if its addresses are.
+//! Guarantees: exactly one control plane node and at least one other; different roles if there are several others;
+//! finite weights above 0; no addresses; and otherwise the rules of a cluster configuration. A cluster made from the
+//! template is valid if its addresses are.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,21 @@ use madako_json::strict::tree::shown_text;
 use madako_json::strict::walk::Path;
 
 const SUBJECT: &str = "template";
-/// The field of a node that makes it one of the control plane.
+/// The field that marks a node as part of the control plane.
 const CONTROL_PLANE: &str = "control_plane";
 
-/// The part of a template that workers of one role are made from.
+/// The part of a template for workers of one role.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerTemplate {
     /// Index into the template's nodes.
     pub index: usize,
-    /// Role it asks for; `None` takes any machine.
+    /// The required role; `None` allows any machine.
     pub role: Option<String>,
-    /// Weight: finite and above 0; 1 when not given.
+    /// Weight: finite and above 0; 1 by default.
     pub weight: f64,
 }
 
-/// A valid template: exactly one control plane node, at least one other, roles and weights in order.
+/// A valid template: exactly one control plane node, at least one other, valid roles and weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
     cluster: Cluster,
@@ -37,12 +37,11 @@ pub struct Template {
 }
 
 impl Template {
-    /// Checks a template whole, but for fields that are not known: it may come from the store, where a newer
-    /// version may have put them. Absent defaults are filled in, so that the clusters made from it are valid
-    /// for CKE as well.
+    /// Checks a template except for unknown fields, which a newer version may have stored. Fills in CKE's defaults,
+    /// so that the clusters made from it are valid for CKE as well.
     ///
     /// # Errors
-    /// Names each wrong field and what was expected there.
+    /// The error names each wrong field and the expected value.
     pub fn new(mut cluster: Cluster) -> Result<Self, InputError> {
         let mut problems = Problems::default();
         let parts = Parts::read(&cluster, &mut problems);
@@ -53,14 +52,14 @@ impl Template {
         Ok(Self::with(cluster, parts))
     }
 
-    /// Reads a template that somebody typed (YAML or JSON), strictly, and fills in CKE's defaults.
+    /// Reads a typed template (YAML or JSON) strictly, and fills in CKE's defaults.
     ///
     /// # Errors
-    /// Names each wrong field and what was expected there.
+    /// The error names each wrong field and the expected value.
     pub fn from_yaml(text: &str) -> Result<Self, InputError> {
         let mut parts = Parts::default();
         let cluster = Cluster::typed(SUBJECT, text, Form::Template, |cluster, shape, problems| {
-            // Where it is not known what a node is, there is nothing to count.
+            // Skip the check of the parts if the wrong shape of a field leaves a node's part unclear.
             let is_control_plane = |name: &str| nearest(name, [CONTROL_PLANE].into_iter()).is_some();
             let unclear = |field: &str| {
                 let node = field.strip_prefix("nodes[");
@@ -79,19 +78,19 @@ impl Template {
         Self { cluster, control_plane, workers: parts.workers }
     }
 
-    /// What is allowed in this template but hardly meant.
+    /// Settings that are valid but probably mistakes.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
         rules::warnings(&self.cluster, Form::Template)
     }
 
-    /// The template, with its defaults: what is stored when somebody sets it.
+    /// The template with its defaults, in the stored form.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// The node that control plane nodes are made from.
+    /// The template of control plane nodes.
     #[must_use]
     pub fn control_plane(&self) -> &Node {
         &self.cluster.nodes[self.control_plane]
@@ -116,7 +115,7 @@ impl Template {
     }
 }
 
-/// What the nodes of a template are.
+/// The nodes of a template by their part.
 #[derive(Default)]
 struct Parts {
     control_plane: Vec<usize>,

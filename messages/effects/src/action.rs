@@ -1,29 +1,29 @@
-//! What a workflow is about, and what it says is to be done.
+//! Effects, and the actions that a workflow requests.
 
 use std::time::Duration;
 
 use madako_protocol::actors::{CommitError, Committed};
 use madako_protocol::permit::Permit;
 
-/// Something that is done outside the store.
+/// An operation outside the store.
 pub trait Effect: Clone {
-    /// How it ended: what is recorded.
+    /// The result to record.
     type Outcome;
 
-    /// How often it is begun at most while it fails; at least once.
+    /// Maximum number of attempts while they fail; at least 1.
     fn attempts(&self) -> u32;
 
-    /// How long nothing may be heard of an attempt: longer than its port lets it go on.
+    /// Time after which an attempt without an answer counts as lost; longer than its port allows an attempt to run.
     fn attempt_limit(&self) -> Duration;
 
-    /// The same of the pause before another attempt.
+    /// Time after which a pause without an answer counts as lost; longer than the pause.
     fn pause_limit(&self) -> Duration;
 }
 
-/// What is to be done.
+/// An action for the actor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action<A, E> {
-    /// Commit a change through the leader, and answer [`EffectEvent::Committed`](crate::EffectEvent::Committed).
+    /// Commit a change through the leader, and answer with [`EffectEvent::Committed`](crate::EffectEvent::Committed).
     Commit {
         /// Number of the commit.
         number: u64,
@@ -35,93 +35,93 @@ pub enum Action<A, E> {
         /// The answer.
         result: Result<Committed, CommitError>,
     },
-    /// Ask the leader for a permit, and answer [`EffectEvent::Permitted`](crate::EffectEvent::Permitted).
+    /// Request a permit from the leader, and answer with [`EffectEvent::Permitted`](crate::EffectEvent::Permitted).
     Ask {
-        /// Number of the question.
+        /// Number of the request.
         number: u64,
-        /// What it is for.
+        /// The effect that needs the permit.
         effect: E,
     },
-    /// Begin an attempt, and answer [`EffectEvent::Ended`](crate::EffectEvent::Ended).
+    /// Begin an attempt, and answer with [`EffectEvent::Ended`](crate::EffectEvent::Ended).
     Start {
         /// Number of the attempt.
         number: u64,
-        /// Which attempt of the effect, from 1.
+        /// Number of the attempt at this effect, from 1.
         attempt: u32,
         /// The effect.
         effect: E,
-        /// The right to begin it.
+        /// The right to begin the attempt.
         permit: Permit,
     },
-    /// Wait before another attempt, and answer [`EffectEvent::Paused`](crate::EffectEvent::Paused).
+    /// Wait before another attempt, and answer with [`EffectEvent::Paused`](crate::EffectEvent::Paused).
     Pause {
         /// Number of the pause.
         number: u64,
         /// The effect.
         effect: E,
     },
-    /// End what was started, asked or waited for of the effect.
+    /// Stop all tasks of the effect: attempt, request and pause.
     Abort,
     /// The effect ended: record its [`Workflow::conclusion`](crate::Workflow::conclusion).
     Record {
         /// The effect.
         effect: E,
-        /// How long it took since its announcement was known to be durable.
+        /// Time since its announcement was known to be durable.
         took: Duration,
     },
-    /// Decide anew on the newest state: something changed that decisions stand on.
+    /// Decide again on the newest state, because an input of decisions changed.
     Decide,
-    /// The epoch is over and this effect is not recorded by it: tell, since nobody asks any more.
+    /// The epoch is over, and this epoch has not recorded the effect: report it, because no later event concerns it.
     Report {
         /// The effect.
         effect: E,
-        /// How it was left.
+        /// The state of the effect.
         left: Left,
     },
 }
 
-/// How an effect was left when the epoch was over.
+/// The state of an effect at the end of its epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     /// No attempt began.
     NotBegun,
-    /// An attempt began, and its end is not known.
+    /// An attempt began, and its result is unknown.
     Unknown,
-    /// It ended, or its last attempt did, and that is not recorded.
+    /// The effect or its last attempt ended without a record.
     NotRecorded,
 }
 
-/// How an effect ended that was announced.
+/// The end of an announced effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Conclusion<O> {
-    /// Its last attempt ended so.
+    /// The result of its last attempt.
     Ended(O),
-    /// No attempt follows, as something speaks against it.
+    /// No further attempt follows, for a reason.
     Withdrawn {
-        /// What.
+        /// The reason.
         why: String,
-        /// How the attempt before ended; `None`: none began.
+        /// The result of the previous attempt; `None` if none began.
         last: Option<O>,
     },
-    /// An attempt began and nothing was heard of its end for too long.
+    /// An attempt began and did not answer within the limit.
     Unheard {
-        /// How long.
+        /// The limit.
         limit: Duration,
     },
 }
 
-/// What the newest state tells of an announcement whose commit has no known end.
+/// The evidence in the newest state about an announcement whose commit has an unknown result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
-    /// It is durable, and nothing speaks against the effect.
+    /// The announcement is durable, and the effect may begin.
     Announced,
-    /// It is durable, and this came meanwhile, which would have kept it from being announced.
+    /// The announcement is durable, but a reason against the effect appeared meanwhile.
     AnnouncedInVain {
-        /// What.
+        /// The reason.
         why: String,
     },
-    /// It can never become durable any more.
+    /// The announcement can no longer become durable.
     Never,
-    /// Neither yet.
+    /// The state does not decide it yet.
     NotYet,
 }

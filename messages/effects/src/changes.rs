@@ -1,4 +1,4 @@
-//! Changes of the store, one after another: which state may be decided on, and when a change that failed is tried again.
+//! The sequence of changes to the store: which states are valid for decisions, and when a failed change is retried.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use madako_protocol::permit::Moment;
 use crate::limits::COMMIT_LOST;
 pub use crate::limits::{RETRY_FIRST, RETRY_MOST};
 
-/// See the module.
+/// The changes of one workflow; at most one is in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     sent: Option<Sent>,
-    /// Revision of the last commit: an older state is not decided on.
+    /// Revision of the last commit. Older states are invalid for decisions.
     committed: i64,
-    /// Revision of the state that a failed change was decided on: it is not decided on again.
+    /// Revision of the state behind a failed change. It is invalid for further decisions.
     refused: Option<i64>,
     retry: Option<Retry>,
 }
@@ -26,7 +26,7 @@ struct Sent {
     lost_at: Moment,
 }
 
-/// The next try of a change whose end is unknown: the state may not change any more.
+/// The next attempt at a change with an unknown result. It needs a time, because the state may not change any more.
 #[derive(Debug)]
 struct Retry {
     pause: Duration,
@@ -35,7 +35,8 @@ struct Retry {
 }
 
 impl Changes {
-    /// Whether a state of this revision may be decided on: it shows the last change, and no change of it failed.
+    /// True if a state of this revision is valid for decisions: it contains the last change, and no change based on
+    /// it failed.
     pub(crate) fn may_decide_on(&self, revision: i64) -> bool {
         self.sent.is_none() && revision >= self.committed && self.refused.is_none_or(|old| revision > old)
     }
@@ -44,7 +45,7 @@ impl Changes {
         self.sent = Some(Sent { number, decided_on, lost_at: now + COMMIT_LOST });
     }
 
-    /// A commit was answered. Whether it is the one that is waited for.
+    /// Takes the answer to a commit. Returns false if the commit is not the awaited one.
     pub(crate) fn answered(
         &mut self,
         number: u64,
@@ -69,12 +70,12 @@ impl Changes {
         true
     }
 
-    /// The number of the change whose answer was lost.
+    /// The number of the change whose answer did not come in time.
     pub(crate) fn lost(&self, now: Moment) -> Option<u64> {
         self.sent.as_ref().filter(|sent| sent.lost_at <= now).map(|sent| sent.number)
     }
 
-    /// Whether the time has come to try again what failed.
+    /// True once when the pause of a failed change ends.
     pub(crate) fn passed(&mut self, now: Moment) -> bool {
         let came = self.retry.as_mut().is_some_and(|retry| {
             let comes = !retry.came && retry.at <= now;
@@ -87,7 +88,7 @@ impl Changes {
         came
     }
 
-    /// Something else is looked for: that does not try sooner what failed.
+    /// Allows decisions on a refused state, unless a pause is running.
     pub(crate) fn look_again(&mut self, now: Moment) {
         if self.retry.as_ref().is_none_or(|retry| retry.at <= now) {
             self.refused = None;

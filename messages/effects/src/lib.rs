@@ -1,28 +1,29 @@
-//! One way to have an effect outside etcd: announce it durably, get a permit, begin it, record how it ended.
+//! One way to have an effect outside etcd: announce it durably, get a permit, begin it, record its result.
 //!
-//! [`Workflow`] is the brain: a state machine. Its inputs are what an actor hears ([`EffectEvent`]: a commit was answered, a permit
-//! was given or refused, an attempt ended, time passed, the epoch is over) and what the actor decides on a state of the store
-//! ([`Workflow::change`], [`Workflow::announce`], [`Workflow::record`]); its outputs are [`Action`]s. [`Hands`] carries actions
-//! out for an actor, and [`Permits`] is for tasks that have many small effects of their own.
+//! [`Workflow`] is the brain, a state machine. Its inputs are the events of an actor ([`EffectEvent`]: a commit was
+//! answered, a permit was given or refused, an attempt ended, time passed, the epoch is over) and the actor's
+//! decisions on a state of the store ([`Workflow::change`], [`Workflow::announce`], [`Workflow::record`]). Its
+//! outputs are [`Action`]s. [`Hands`] executes actions for an actor; [`Permits`] is for tasks with many small effects
+//! of their own.
 //!
 //! # Guarantees
-//! - At most one change is in flight, and each is decided on a state that shows the last one.
-//! - An attempt begins only after the change that announces its effect is durable, only with a permit that holds at that moment,
-//!   and only while no other attempt goes on. An effect has at most as many attempts as it says, and none after one that is not known to
-//!   have ended.
-//! - An effect whose announcement may be durable begins only when the store shows the announcement; an announcement that
-//!   another one replaced never begins.
-//! - Every effect that was announced ends in a [`Conclusion`], which is offered until a change that records it is durable, or is
-//!   reported when the epoch is over.
-//! - An answer that is lost holds nothing up: each wait has an end, if [`EffectEvent::Passed`] is told at [`Workflow::wake`]
-//!   and once a round.
+//! - At most one change is in flight. Each change is decided on a state that contains the previous one.
+//! - An attempt begins only after the change that announces its effect is durable, only with a permit that is valid
+//!   at that moment, and only while no other attempt runs. An effect has at most its own maximum of attempts, and
+//!   none after an attempt whose end is unknown.
+//! - An effect whose announcement may be durable begins only when the store shows the announcement. An announcement
+//!   that another one replaced never begins.
+//! - Every announced effect ends in a [`Conclusion`], which is offered until a change that records it is durable, or
+//!   is reported at the end of the epoch.
+//! - A lost answer blocks nothing: each wait has an end, provided that [`EffectEvent::Passed`] arrives at
+//!   [`Workflow::wake`] and once a round.
 //!
 //! # Assumes
-//! The port of the effect checks its permit when it begins, and ends the effect when its future is dropped.
+//! The effect's port checks its permit at the beginning, and stops the effect when its future is dropped.
 //!
 //! # Does not
-//! The brain knows no clock, no task and no store. It does not know how a change is made: its user makes one of the newest
-//! state, and judges what stands against an effect.
+//! The brain has no clock, no task and no store. It does not make changes: its user makes one from the newest state,
+//! and evaluates the reasons against an effect.
 
 mod action;
 mod changes;

@@ -1,4 +1,4 @@
-//! Permits for tasks that have many small effects, each of which may be had twice.
+//! Permits for tasks with many small, idempotent effects.
 
 use madako_protocol::gate::permit;
 use madako_protocol::kubernetes::KubernetesError;
@@ -6,7 +6,7 @@ use madako_protocol::permit::{Moment, Permit};
 
 pub use crate::limits::PERMIT_PAUSE;
 
-/// Where permits come from.
+/// A source of permits.
 #[derive(Debug, Clone)]
 pub struct Permits {
     /// Registered name of the leader.
@@ -16,7 +16,7 @@ pub struct Permits {
 }
 
 impl Permits {
-    /// Waits for a permit. In an epoch that is over that takes until this task is ended.
+    /// Waits for a permit. After the end of the epoch it never returns; the end of the reign stops the task.
     pub async fn get(&self) -> Permit {
         loop {
             match permit(&self.leader, self.epoch).await {
@@ -26,11 +26,11 @@ impl Permits {
         }
     }
 
-    /// Does something to Kubernetes, and asks for it again with another permit when one ended before the answer came, for as long
-    /// as this task goes on; `waits` is told what of. Each thing that is done there may be done twice.
+    /// Executes an effect on Kubernetes, and repeats it with a new permit as long as permits expire before the
+    /// answer. `waits` receives the error before each repetition. The effect must be idempotent.
     ///
     /// # Errors
-    /// Kubernetes refused it, or did not answer while the permit held.
+    /// Kubernetes refused the effect, or did not answer while the permit was valid.
     pub async fn effect<T, F>(
         &self,
         does: impl Fn(Permit) -> F,
@@ -47,7 +47,7 @@ impl Permits {
             };
             let was_ended = match error {
                 KubernetesError::Permit(_) => true,
-                // It was cut off then, at the latest.
+                // The request was cut off at the end of the permit at the latest.
                 KubernetesError::Unavailable { .. } => Moment::now() >= permit.until(),
                 _ => false,
             };

@@ -1,4 +1,4 @@
-//! The hands of an actor: they carry out what its [`Workflow`](crate::Workflow) says. No decision is made here.
+//! The hands of an actor, which execute the actions of its [`Workflow`](crate::Workflow). They decide nothing.
 
 use madako_protocol::actors::Mutation;
 use madako_protocol::effect::EffectEvent;
@@ -10,7 +10,7 @@ use ractor::ActorRef;
 
 use crate::permits::Permits;
 
-/// See the module. What it started ends when it is dropped.
+/// Executes actions for one actor. Dropping it stops all its tasks.
 #[derive(Debug)]
 pub struct Hands<M: Addressed + Send + 'static, O> {
     actor: ActorRef<Letter<M>>,
@@ -22,13 +22,13 @@ pub struct Hands<M: Addressed + Send + 'static, O> {
 }
 
 impl<M: Addressed + Send + 'static, O: Send + 'static> Hands<M, O> {
-    /// Hands that tell an actor what became of what they did.
+    /// Hands that report results to an actor.
     #[must_use]
     pub fn new(actor: ActorRef<Letter<M>>, permits: Permits, wrap: fn(EffectEvent<O>) -> M) -> Self {
         Self { actor, permits, wrap, change: None, effect: None, timer: None }
     }
 
-    /// Where permits come from.
+    /// The source of permits.
     #[must_use]
     pub fn permits(&self) -> &Permits {
         &self.permits
@@ -42,7 +42,7 @@ impl<M: Addressed + Send + 'static, O: Send + 'static> Hands<M, O> {
         }));
     }
 
-    /// Asks for a permit.
+    /// Requests a permit from the leader.
     pub fn ask(&mut self, number: u64) {
         let Permits { leader, epoch } = self.permits.clone();
         self.effect = Some(self.telling(async move {
@@ -50,17 +50,17 @@ impl<M: Addressed + Send + 'static, O: Send + 'static> Hands<M, O> {
         }));
     }
 
-    /// Carries out an attempt, or a pause.
+    /// Executes an attempt, or a pause.
     pub fn carry_out(&mut self, what: impl Future<Output = EffectEvent<O>> + Send + 'static) {
         self.effect = Some(self.telling(what));
     }
 
-    /// Ends what was asked for or is carried out.
+    /// Stops the request, attempt or pause of the effect.
     pub fn abort(&mut self) {
         self.effect = None;
     }
 
-    /// Tells when the time has come, in the place of every time before.
+    /// Reports the time `wake` to the actor, in place of all earlier times.
     pub fn wake_at(&mut self, wake: Option<Moment>) {
         let set = self.timer.as_ref().filter(|(_, timer)| !timer.has_ended()).map(|(at, _)| *at);
         if set != wake {
@@ -71,12 +71,12 @@ impl<M: Addressed + Send + 'static, O: Send + 'static> Hands<M, O> {
         }
     }
 
-    /// A task in the span of now, since what it does is part of what is being done.
+    /// A task in the current span, because its work belongs to the present work.
     fn telling(&self, what: impl Future<Output = EffectEvent<O>> + Send + 'static) -> Task {
         let (actor, wrap) = (self.actor.clone(), self.wrap);
         Task::start(async move {
             let event = what.await;
-            // The actor is gone: its successor looks at the store.
+            // If the actor has ended, its successor reads the store.
             let _ = actor.cast(wrap(event).into());
         })
     }

@@ -1,4 +1,4 @@
-//! The brain: what comes next for a change and for the effect that it announces.
+//! The brain: the next action for a change and for the effect that it announces.
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_protocol::actors::{CommitError, Committed, Failure};
@@ -11,18 +11,17 @@ use crate::changes::Changes;
 use crate::limits::PERMIT_LOST;
 use crate::permits::PERMIT_PAUSE;
 
-/// See the crate.
+/// The state machine of one actor's changes and effects; the crate's documentation has its guarantees.
 #[derive(Debug)]
 pub struct Workflow<A, E: Effect> {
     changes: Changes,
-    /// What the change in flight is for.
+    /// The purpose of the change in flight.
     purpose: Option<Purpose<E>>,
     /// An effect whose announcement may be durable.
     unsure: Option<E>,
     job: Option<Job<E>>,
-    /// An effect that ended, and whose end is not recorded yet.
+    /// An ended effect without a record of its end.
     ended: Option<(E, Conclusion<E::Outcome>)>,
-    /// Number of the last action.
     number: u64,
     is_over: bool,
     _change: std::marker::PhantomData<fn(A)>,
@@ -30,23 +29,23 @@ pub struct Workflow<A, E: Effect> {
 
 #[derive(Debug)]
 enum Purpose<E> {
-    /// Nothing follows from it.
+    /// The change concerns no effect.
     Plain,
-    /// It announces an effect.
+    /// The change announces an effect.
     Announces(E),
-    /// It records the end of an effect, and may announce the next.
+    /// The change records the end of an effect, and may announce the next.
     Records(Option<E>),
 }
 
-/// An effect that is announced.
+/// An announced effect.
 #[derive(Debug)]
 struct Job<E: Effect> {
     effect: E,
-    /// Which attempt is next or goes on, from 1.
+    /// Number of the next or running attempt, from 1.
     attempt: u32,
-    /// How the attempt before ended.
+    /// The result of the previous attempt.
     last: Option<E::Outcome>,
-    /// Why no other attempt begins.
+    /// The reason against further attempts.
     withdrawn: Option<String>,
     since: Moment,
     stage: Stage,
@@ -54,13 +53,13 @@ struct Job<E: Effect> {
 
 #[derive(Debug)]
 enum Stage {
-    /// A permit was asked for; when that is asked again.
+    /// A request for a permit runs; it is repeated at `again_at`.
     Asking { number: u64, again_at: Moment },
-    /// No permit was given; when it is asked for again.
+    /// No permit was given; the next request follows at `again_at`.
     Refused { again_at: Moment },
-    /// An attempt goes on; when it is given up.
+    /// An attempt runs; it counts as lost at `lost_at`.
     Running { number: u64, lost_at: Moment },
-    /// Another attempt is waited for; when that is given up.
+    /// The pause before another attempt runs; it counts as lost at `lost_at`.
     Pausing { number: u64, lost_at: Moment },
 }
 
@@ -79,35 +78,35 @@ impl<A, E: Effect> Default for Workflow<A, E> {
     }
 }
 
-/// What an event leads to.
 type Actions<A, E> = Vec<Action<A, E>>;
 
 impl<A, E: Effect> Workflow<A, E> {
-    /// Whether a state of this revision may be decided on: it shows the last change, and no change of it failed.
+    /// True if a state of this revision is valid for decisions: it contains the last change, and no change based on
+    /// it failed.
     #[must_use]
     pub fn may_decide_on(&self, revision: i64) -> bool {
         !self.is_over && self.changes.may_decide_on(revision)
     }
 
-    /// The effect that is announced and has not ended.
+    /// The announced effect that has not ended.
     #[must_use]
     pub fn under_way(&self) -> Option<&E> {
         self.job.as_ref().map(|job| &job.effect)
     }
 
-    /// The effect whose announcement may be durable: tell with [`Self::seen`] what a newer state shows of it.
+    /// The effect whose announcement may be durable: report with [`Self::seen`] what a newer state shows of it.
     #[must_use]
     pub fn unsure(&self) -> Option<&E> {
         self.unsure.as_ref()
     }
 
-    /// What is to be recorded before anything else is announced.
+    /// The end to record before any other announcement.
     #[must_use]
     pub fn conclusion(&self) -> Option<(&E, &Conclusion<E::Outcome>)> {
         self.ended.as_ref().map(|(effect, conclusion)| (effect, conclusion))
     }
 
-    /// When [`EffectEvent::Passed`] is waited for. It is also to be told once a round: answers that were lost are noticed then.
+    /// The time at which [`EffectEvent::Passed`] is needed. It is also needed once a round, to detect lost answers.
     #[must_use]
     pub fn wake(&self) -> Option<Moment> {
         let job = self.job.as_ref().and_then(|job| match job.stage {
@@ -117,13 +116,15 @@ impl<A, E: Effect> Workflow<A, E> {
         job.into_iter().chain(self.changes.wake()).min()
     }
 
-    /// A change that was decided on a state of this revision, and that announces nothing. `None`: not now.
+    /// Sends a change that was decided on a state of this revision and announces nothing. `None` if no change is
+    /// possible now.
     #[must_use]
     pub fn change(&mut self, change: A, decided_on: i64, now: Moment) -> Option<Action<A, E>> {
         self.send(change, Purpose::Plain, decided_on, now)
     }
 
-    /// A change that announces an effect. `None`: not now, as [`Self::change`], or as another effect has not been recorded.
+    /// Sends a change that announces an effect. `None` if no change is possible now, as in [`Self::change`], or if
+    /// another effect is not recorded yet.
     #[must_use]
     pub fn announce(&mut self, change: A, effect: E, decided_on: i64, now: Moment) -> Option<Action<A, E>> {
         if self.job.is_some() || self.ended.is_some() {
@@ -132,8 +133,8 @@ impl<A, E: Effect> Workflow<A, E> {
         self.send(change, Purpose::Announces(effect), decided_on, now)
     }
 
-    /// A change that records the [`Self::conclusion`], and announces the next effect of the same series. `None`: not now, or there
-    /// is none.
+    /// Sends a change that records the [`Self::conclusion`], and announces the next effect of the same series. `None`
+    /// if no change is possible now or there is no conclusion.
     #[must_use]
     pub fn record(
         &mut self,
@@ -146,7 +147,7 @@ impl<A, E: Effect> Workflow<A, E> {
         self.send(change, Purpose::Records(next), decided_on, now)
     }
 
-    /// The [`Self::conclusion`] needs no change: the store shows that its record has ended.
+    /// Drops the [`Self::conclusion`] without a change, because the store shows that its record has ended.
     pub fn is_recorded(&mut self) {
         self.ended = None;
     }
@@ -166,17 +167,17 @@ impl<A, E: Effect> Workflow<A, E> {
         self.number
     }
 
-    /// A new round: what was refused may be decided on again.
+    /// Allows decisions on refused states at the start of a new round.
     pub fn forgive(&mut self) {
         self.changes.forgive();
     }
 
-    /// Something else is looked for: that tries what was refused again, unless a pause is waited for.
+    /// Allows decisions on a refused state after an unrelated change, unless a pause is running.
     pub fn look_again(&mut self, now: Moment) {
         self.changes.look_again(now);
     }
 
-    /// What a newer state shows of the [`Self::unsure`] announcement.
+    /// Takes the evidence of a newer state about the [`Self::unsure`] announcement.
     #[must_use]
     pub fn seen(&mut self, seen: Seen, now: Moment) -> Actions<A, E> {
         if seen == Seen::NotYet {
@@ -193,7 +194,7 @@ impl<A, E: Effect> Workflow<A, E> {
         }
     }
 
-    /// Something speaks against the effect that is under way: no other attempt of it begins. What is told first counts.
+    /// Excludes further attempts at the current effect. The first reason counts.
     #[must_use]
     pub fn withdraw(&mut self, why: &str, now: Moment) -> Actions<A, E> {
         let Some(job) = &mut self.job else { return Vec::new() };
@@ -206,7 +207,7 @@ impl<A, E: Effect> Workflow<A, E> {
         }
     }
 
-    /// Something happened.
+    /// Handles an event.
     #[must_use]
     pub fn on(&mut self, event: EffectEvent<E::Outcome>, now: Moment) -> Actions<A, E> {
         if self.is_over {
@@ -253,7 +254,7 @@ impl<A, E: Effect> Workflow<A, E> {
         actions
     }
 
-    /// An announcement is durable, and with it the record of the effect before.
+    /// Begins an effect whose announcement is durable. The same change recorded the previous effect.
     fn durable(&mut self, effect: E, now: Moment) -> Actions<A, E> {
         (self.unsure, self.ended) = (None, None);
         let stage = Stage::Refused { again_at: now };
@@ -321,7 +322,7 @@ impl<A, E: Effect> Workflow<A, E> {
         }
     }
 
-    /// The effect that is under way has ended.
+    /// Ends the current effect.
     fn conclude(
         &mut self,
         now: Moment,
@@ -359,7 +360,7 @@ impl<A, E: Effect> Workflow<A, E> {
         actions
     }
 
-    /// The epoch is over: its next leader finds the record unfinished, and cancels it.
+    /// Ends all work with the epoch. The next leader finds the record unfinished and cancels it.
     fn lost(&mut self) -> Actions<A, E> {
         self.is_over = true;
         self.purpose = None;

@@ -1,5 +1,5 @@
-//! The brain alone, in random orders of events: answers come late, twice, never, or not in the order of their questions; commits land
-//! without an answer, long after it, or not at all.
+//! The brain alone, with events in random order: answers come late, twice, never, or out of order. Commits are
+//! written without an answer, long after it, or not at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::proptest;
 
-/// An effect: what is done for a thing, under the number of its record.
+/// An effect on a thing, with the id of its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Task {
     thing: u8,
@@ -37,24 +37,23 @@ impl Effect for Task {
     }
 }
 
-/// A change, with what it compares.
+/// A change with its conditions.
 #[derive(Debug, Clone)]
 enum Change {
     Plain,
-    /// Registers a record, if its number is still the next.
+    /// Registers a record if its id is still the next.
     Announce(Task),
-    /// Ends a record, if that has not ended, and may register the next one.
+    /// Ends an unfinished record, and may register the next one.
     Record(Task, Conclusion<String>, Option<Task>),
-    /// Ends a record that nobody here knows of.
+    /// Ends a record of another actor.
     Disown(u64),
 }
 
-/// What the store holds, or showed at a revision.
+/// The content of the store, now or at a revision.
 #[derive(Debug, Clone, Default)]
 struct Store {
     revision: i64,
     next: u64,
-    /// Records that have not ended.
     unfinished: BTreeMap<u64, u8>,
 }
 
@@ -68,7 +67,7 @@ impl Store {
         fits
     }
 
-    /// Whether the change is written.
+    /// Returns true if the change was written.
     fn write(&mut self, change: &Change) -> bool {
         let written = match change {
             Change::Plain => true,
@@ -91,22 +90,21 @@ impl Store {
     }
 }
 
-/// Something that is on its way to the workflow.
+/// A message on its way to the workflow.
 #[derive(Debug, Clone)]
 enum Pending {
     Event(EffectEvent<String>),
-    /// An attempt goes on until this comes, or is lost.
+    /// An attempt runs until this message arrives or is lost.
     Ends(u64, AttemptEnd<String>),
 }
 
-/// What happens next.
 #[derive(Debug, Clone)]
 enum Step {
     Deliver(usize),
-    /// An event comes, and comes again later.
+    /// Delivers an event now and again later.
     Repeat(usize),
     Lose(usize),
-    /// A commit without an answer is written after all.
+    /// Writes a commit whose answer was lost.
     Land(usize),
     Look,
     Passes(u64),
@@ -127,34 +125,34 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// An actor without an actor: its workflow, the store, and a judge of each action.
+/// A workflow with its store, and checks of each action.
 struct World {
     flow: Workflow<Change, Task>,
     now: Moment,
     store: Store,
     view: Store,
     pending: Vec<Pending>,
-    /// Commits that were not written, and may be.
+    /// Unwritten commits that may still be written.
     floating: Vec<Change>,
-    /// Number and task of the attempt that goes on.
+    /// Number and task of the running attempt.
     running: Option<(u64, Task)>,
-    /// Attempts that began, by record.
+    /// Begun attempts by record.
     begun: BTreeMap<u64, Vec<u32>>,
-    /// Number of the pause that the next attempt waits for.
+    /// Number of the pause before the next attempt.
     pause: Option<u64>,
-    /// Records of which no other attempt may begin.
+    /// Records without further attempts.
     objected: BTreeSet<u64>,
-    /// Whether the last attempt of a record said that it did not begin.
+    /// True if the last attempt of a record reported that it did not begin.
     not_begun: bool,
-    /// Outcomes that attempts had, by record.
+    /// Results of attempts by record.
     outcomes: BTreeMap<u64, Vec<String>>,
     recorded: BTreeMap<u64, Conclusion<String>>,
     disowned: BTreeSet<u64>,
     reported: BTreeMap<u64, Left>,
     is_over: bool,
-    /// Whether nothing fails any more.
+    /// From then on no operation fails.
     is_good: bool,
-    /// Whether nothing new is announced.
+    /// From then on no effect is announced.
     is_quiet: bool,
     draws: u64,
 }
@@ -184,7 +182,7 @@ impl World {
         }
     }
 
-    /// A number below `most`: xorshift, from the case's seed.
+    /// A number below `most`: xorshift, seeded by the case.
     fn draw(&mut self, most: u64) -> u64 {
         self.draws ^= self.draws << 13;
         self.draws ^= self.draws >> 7;
@@ -248,7 +246,7 @@ impl World {
         self.perform(actions);
     }
 
-    /// As an actor decides on the state that it has seen last.
+    /// Decides on the last seen state, like an actor.
     fn decide(&mut self) {
         if !self.flow.may_decide_on(self.view.revision) {
             return;
@@ -406,7 +404,7 @@ impl World {
         self.pending.push(Pending::Ends(number, end));
     }
 
-    /// Nothing fails any more: everything comes to its end.
+    /// Ends all failures and runs until everything has ended.
     fn settle(&mut self) {
         (self.is_good, self.is_quiet) = (true, true);
         for _ in 0..200 {

@@ -1,7 +1,7 @@
 //! The actors' messages.
 //!
-//! Observations and state come through feeds ([`crate::feed`]): at most one of each is in a mailbox.
-//! Every call has a deadline at the caller. What waits is counted ([`crate::mailbox`]).
+//! Observations and state arrive through feeds ([`crate::feed`]): a mailbox has at most one message of each feed.
+//! Every call has a deadline at the caller. Waiting messages are counted ([`crate::mailbox`]).
 
 mod commit;
 
@@ -39,59 +39,59 @@ use madako_domain::repair::report::Reports;
 use madako_domain::state::ClusterState;
 use madako_domain::store::{Condition, Outcome, Snapshot, StoreError};
 
-/// What is judged before a planned cluster is committed.
+/// The data against which the gate checks a planned cluster.
 #[derive(Debug, Clone)]
 pub struct Evidence {
-    /// The cluster that the plan starts from.
+    /// The cluster on which the plan is based.
     pub before: Option<Arc<Cluster>>,
-    /// The constraints it was made for.
+    /// The constraints of the plan.
     pub constraints: Arc<Constraints>,
-    /// Addresses of the observation it was made from.
+    /// Addresses of the machines in the plan's observation.
     pub observed: Arc<BTreeSet<String>>,
-    /// Whether the template changed.
+    /// True if the template changed.
     pub template_changed: bool,
 }
 
-/// A planned cluster, as it is brought to the leader's gate.
+/// A planned cluster on its way to the leader's gate.
 #[derive(Debug, Clone)]
 pub struct ClusterMutation {
-    /// The plan; it has a cluster.
+    /// The plan; its `cluster` is present.
     pub plan: Arc<Plan>,
-    /// Mod revision of the template it was made from.
+    /// Mod revision of the plan's template.
     pub template_revision: i64,
-    /// What must not have changed since it was made.
+    /// The inputs of the plan that must be unchanged.
     pub basis: Vec<Condition>,
-    /// What the invariants are judged by.
+    /// The data for the invariants.
     pub evidence: Evidence,
 }
 
-/// A change that the system decided.
+/// A change that an actor decided.
 #[derive(Debug, Clone)]
 pub enum Mutation {
-    /// A planned cluster.
+    /// A new cluster configuration.
     Cluster(ClusterMutation),
     /// The removal guard's state.
     Guard {
-        /// The new state; `None` when it holds nothing.
+        /// The new state; `None` if it holds no observation back.
         state: Option<GuardState>,
-        /// Mod revision of the state that was read; 0 for none.
+        /// Mod revision of the state that was read; 0 if it did not exist.
         revision: i64,
     },
-    /// Obstacles to planning and repairing.
+    /// The obstacles to planning and repairing.
     Obstacles {
-        /// All of them; nothing is kept when there are none.
+        /// All obstacles; an empty map deletes the key.
         noted: Obstacles,
-        /// Mod revision of those that were read; 0 for none.
+        /// Mod revision of the value that was read; 0 if it did not exist.
         revision: i64,
     },
-    /// Something of the repair queue.
+    /// A change of the repair queue.
     Repair(Box<RepairChange>),
-    /// Resources of placement, and what is kept of it.
+    /// Resources of placement, and the scheduler's own state.
     Placement(Box<PlacementMutation>),
 }
 
 impl Mutation {
-    /// What is changed, for the log and for metrics.
+    /// The name of the change for logs and metrics.
     #[must_use]
     pub fn what(&self) -> &'static str {
         match self {
@@ -104,62 +104,62 @@ impl Mutation {
     }
 }
 
-/// A commit that was acknowledged.
+/// An acknowledged commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
-    /// Revision of the writes.
+    /// Revision of the commit's writes.
     pub revision: i64,
 }
 
 /// Messages of the leader.
 #[derive(Debug)]
 pub enum LeaderMessage {
-    /// From its campaign.
+    /// An event of the leader's campaign.
     Campaign(CampaignEvent, Handled),
-    /// From its watch.
+    /// An event of the leader's watch.
     Watch(WatchEvent, Handled),
-    /// Commit a decision in an epoch.
+    /// Commits a decision in an epoch.
     Commit {
-        /// Number of the caller's epoch.
+        /// The epoch in which the caller acts.
         epoch: i64,
         /// The decision.
         mutation: Mutation,
-        /// Answered when it is durable, or why it is not.
+        /// Replies after the commit is durable, or with the error.
         reply: RpcReplyPort<Result<Committed, CommitError>>,
     },
-    /// The right to act outside etcd in an epoch.
+    /// Requests the right to act outside etcd in an epoch.
     Permit {
-        /// Number of the caller's epoch.
+        /// The epoch in which the caller acts.
         epoch: i64,
-        /// Answered with a permit, or with none when this instance does not hold that epoch.
+        /// Replies with a permit, or with `None` if this instance does not hold that epoch.
         reply: RpcReplyPort<Option<Permit>>,
     },
     /// The store is ready for the reign of an epoch.
     Prepared {
         /// Number of the epoch.
         epoch: i64,
-        /// Who owns placement, as far as that was settled before.
+        /// The owner of placement, if it is settled already.
         placement: Ownership,
     },
-    /// From its watch of the owner of placement.
+    /// An event of the watch of placement's owner.
     Owner(WatchEvent, Handled),
-    /// A claim of placement ended, and the pause after one that failed.
+    /// A claim of placement ended. After a failed claim, its pause is over as well.
     Claimed {
-        /// Number of the epoch that claimed it.
+        /// Number of the claiming epoch.
         epoch: i64,
-        /// Who owns it; unknown after a failure.
+        /// The owner; unknown after a failure.
         placement: Ownership,
     },
     /// A transaction ended.
     Done {
-        /// Which.
+        /// Number of the transaction.
         id: u64,
-        /// How.
+        /// Its result.
         result: Result<Outcome, StoreError>,
     },
-    /// Give up leadership and stay away for a while.
+    /// Gives up leadership and pauses the candidacy.
     Yield {
-        /// How long.
+        /// Duration of the pause.
         pause: Duration,
     },
 }
@@ -171,24 +171,24 @@ impl Addressed for LeaderMessage {
 /// Messages of the poller.
 #[derive(Debug)]
 pub enum PollerMessage {
-    /// Time for the next poll.
+    /// The next poll is due.
     Tick,
-    /// The store's state changed.
+    /// The state of the store changed.
     State(Arc<ClusterState>, Handled),
     /// A poll ended.
     Polled {
-        /// Which one; an older one is ignored.
+        /// Number of the poll; the poller ignores older polls.
         poll: u64,
-        /// Its answer.
+        /// The answer of the registry.
         result: Result<Fetched, RegistryError>,
     },
-    /// Time for the next poll of what should be repaired.
+    /// The next poll for machines to repair is due.
     ReportsTick,
-    /// A poll of what should be repaired ended.
+    /// A poll for machines to repair ended.
     ReportsPolled {
-        /// Which one; an older one is ignored.
+        /// Number of the poll; the poller ignores older polls.
         poll: u64,
-        /// Its answer.
+        /// The answer of the registry.
         result: Result<Fetched, RegistryError>,
     },
 }
@@ -200,13 +200,13 @@ impl Addressed for PollerMessage {
 /// Messages of the planner.
 #[derive(Debug)]
 pub enum PlannerMessage {
-    /// The store's state changed.
+    /// The state of the store changed.
     State(Arc<ClusterState>, Handled),
-    /// The registry was polled.
+    /// A poll gave a new observation.
     Observed(Arc<Observation>, Handled),
-    /// The API server was asked for the taints of its nodes.
+    /// The API server was read for the taints of its nodes.
     Taints(Arc<TaintsLook>, Handled),
-    /// Something of before may be different by now: a commit that failed, an observation that grew old.
+    /// An earlier result may be obsolete: a commit failed, or an observation became too old.
     LookAgain,
 }
 
@@ -217,41 +217,41 @@ impl Addressed for PlannerMessage {
 /// Messages of the repair queue.
 #[derive(Debug)]
 pub enum RepairMessage {
-    /// The store's state changed.
+    /// The state of the store changed.
     State(Arc<ClusterState>, Handled),
     /// The registry reported machines for repair.
     Reported(Arc<Reports>, Handled),
-    /// Time for the next round of health checks.
+    /// The next round of health checks is due.
     Tick,
-    /// A time came, or something may be tried again.
+    /// A deadline passed, or a retry is due.
     Look,
-    /// Something became of a change, or of the command that it announced.
+    /// An event of a change or of the command that it announced.
     Effect(EffectEvent<CommandEnd>),
     /// A health check ended.
     Checked {
-        /// The entry.
+        /// Index of the entry.
         index: i64,
-        /// Which check of it; one that was given up is ignored.
+        /// Number of the check; the actor ignores cancelled checks.
         check: u64,
-        /// What it said; `None`: it was not run.
+        /// The answer of the check; `None` if it did not run.
         health: Option<HealthAnswer>,
     },
-    /// Something is to be said of a drain.
+    /// A drain reports its progress.
     Drained {
-        /// The entry.
+        /// Index of the entry.
         index: i64,
-        /// Which drain of it; one that was given up is ignored.
+        /// Number of the drain; the actor ignores cancelled drains.
         drain: u64,
-        /// What.
+        /// The report.
         news: DrainNews,
     },
-    /// The nodes that are cordoned by us, or why that is not known.
+    /// The nodes that carry Madako's cordon, or the error of the read.
     Cordoned(Result<Vec<String>, String>),
-    /// An uncordoning ended, for better or worse.
+    /// An uncordon ended.
     Uncordoned {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Why it failed.
+        /// The error, if it failed.
         failed: Option<String>,
     },
 }
@@ -265,16 +265,16 @@ impl Addressed for RepairMessage {
 pub enum FetcherMessage {
     /// Placement's resources were listed, or changed.
     Followed(Followed, Handled),
-    /// Time for the next round.
+    /// The next round is due.
     Tick,
     /// A fetch ended.
     Fetched {
-        /// Which one; one that was given up is ignored.
+        /// Number of the fetch; the fetcher ignores cancelled fetches.
         fetch: u64,
-        /// What it gave.
+        /// The samples of the fetch.
         samples: Samples,
     },
-    /// A value may be too old by now.
+    /// A value may have become too old.
     LookAgain,
 }
 
@@ -285,28 +285,28 @@ impl Addressed for FetcherMessage {
 /// Messages of the scheduler.
 #[derive(Debug)]
 pub enum SchedulerMessage {
-    /// What was kept of placement was read from the store.
+    /// The scheduler's stored state was read.
     Remembered(Snapshot),
     /// Placement's resources were listed, or changed.
     Followed(Followed, Handled),
-    /// What is known of metrics.
+    /// New observed states of metrics.
     Metrics(Arc<MetricsObserved>, Handled),
-    /// Time to decide: changes were collected, a time came, a commit may be tried again.
+    /// A reconcile pass is due: the time to collect changes is over, a deadline passed, or a commit can be retried.
     Look,
-    /// One transaction of a pass ended.
+    /// A transaction of a pass ended.
     Written {
-        /// Which, in the order in which they were sent.
+        /// Number of the transaction in sending order.
         number: usize,
-        /// How it ended.
+        /// Its result.
         result: Result<Committed, CommitError>,
     },
-    /// Explain the decision on an application.
+    /// Requests an explanation of the decision on an application.
     Explain {
         /// The application.
         application: ObjectKey,
-        /// What should be taken for something else.
+        /// The hypothetical changes.
         what_if: WhatIf,
-        /// Answered with every candidate, or why there is nothing to explain.
+        /// Replies with all candidates, or with the error.
         reply: RpcReplyPort<Result<Box<Explanation>, ExplainError>>,
     },
 }

@@ -1,52 +1,52 @@
-//! What an actor hears of the effects that it announces; the crate `madako-effects` has the rules.
+//! The events of effects that an actor announced; the crate `madako-effects` has the rules.
 
 use crate::actors::{CommitError, Committed};
 use crate::permit::Permit;
 
-/// How an attempt of an effect ended.
+/// The end of an attempt at an effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AttemptEnd<O> {
-    /// It ended for good, or nobody knows how: no attempt follows.
+    /// The result is final, or unknown: no attempt follows.
     Final(O),
-    /// It failed, and may be tried again.
+    /// The attempt failed; another may follow.
     Failed(O),
-    /// It did not begin: its permit had ended.
+    /// The attempt did not begin, because its permit had expired.
     NotBegun,
 }
 
-/// Something that became of a change or an effect. The number is that of the action which led to it: an event of an action that was given
-/// up is ignored.
+/// An event of a change or an effect. Its number is that of the action that caused it; the workflow ignores events of
+/// cancelled actions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EffectEvent<O> {
-    /// A commit was answered.
+    /// A commit ended.
     Committed {
         /// Number of the commit.
         number: u64,
-        /// The answer.
+        /// The result of the commit.
         result: Result<Committed, CommitError>,
     },
-    /// The leader answered who asked for a permit.
+    /// The leader answered a request for a permit.
     Permitted {
-        /// Number of the question.
+        /// Number of the request.
         number: u64,
-        /// The permit; `None`: none is given now.
+        /// The permit; `None` if the leader gives none now.
         permit: Option<Permit>,
     },
     /// An attempt ended.
     Ended {
         /// Number of the attempt.
         number: u64,
-        /// How.
+        /// The kind of end.
         end: AttemptEnd<O>,
     },
     /// The pause between two attempts is over.
     Paused {
         /// Number of the pause.
         number: u64,
-        /// What speaks against another attempt.
+        /// The reason against another attempt, if there is one.
         against: Option<String>,
     },
-    /// A time came that was waited for.
+    /// A requested wake-up time has come.
     Passed,
     /// The epoch is over.
     Lost,

@@ -1,4 +1,4 @@
-//! What happens, as data: for the log, the live view, and the simulation's history.
+//! Events as data: for the log, the live view, and the simulation's history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,31 +12,31 @@ use madako_domain::placement::kind::ObjectKey;
 use madako_domain::plan::{Action, Plan, PlanError};
 use madako_domain::repair::refusal::ReportNews;
 
-/// Why nothing is planned at the moment.
+/// The reason why nothing is planned at present.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Blocked {
-    /// Nothing was read from the store yet.
+    /// The store has not been read yet.
     NoState,
-    /// The integration with the registry is switched off.
+    /// An operator disabled the integration with the registry.
     Disabled,
-    /// No template is stored.
+    /// The store has no template.
     NoTemplate,
-    /// A stored value that a plan needs cannot be used.
+    /// A stored value that a plan needs is unusable.
     Unusable {
-        /// Its key.
+        /// Key of the value.
         key: String,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
-    /// No URL of the registry is stored.
+    /// The store has no URL of the registry.
     NoUrl,
     /// The registry has not answered yet.
     NoObservation,
-    /// The last good answer belongs to another URL or other variables.
+    /// The last valid answer belongs to another URL or other variables.
     OtherQuery,
-    /// The last good answer is too old (design: three poll intervals).
+    /// The last valid answer is too old (design: three poll intervals).
     Stale {
-        /// Its age.
+        /// Age of the answer.
         age: Duration,
     },
     /// The removal guard holds the observation back.
@@ -44,7 +44,7 @@ pub enum Blocked {
 }
 
 impl Blocked {
-    /// A short name for a metric's label.
+    /// A short name for the label of a metric.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ impl Blocked {
         }
     }
 
-    /// Every name.
+    /// All names.
     pub const NAMES: [&'static str; 9] = [
         "no-state",
         "disabled",
@@ -101,192 +101,192 @@ impl fmt::Display for Blocked {
     }
 }
 
-/// Something that happened in one instance.
+/// An event of one instance.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// A candidate behind a leader.
+    /// The instance is a candidate behind a leader.
     Waiting {
-        /// The leader's host name.
+        /// Host name of the leader.
         leader: String,
     },
-    /// Elected.
+    /// The instance became leader.
     Elected {
-        /// The epoch.
+        /// Number of the epoch.
         epoch: i64,
     },
-    /// Leadership is over.
+    /// The instance is no longer leader.
     Lost {
-        /// The epoch.
+        /// Number of the epoch.
         epoch: i64,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The store does not answer.
     StoreInterrupted {
-        /// What it said.
+        /// The error of the store.
         why: String,
     },
     /// The store answers again.
     StoreBack,
-    /// Values of the store that cannot be used now.
+    /// The set of unusable values in the store changed.
     StateFaults {
-        /// Key and problem of each; empty when all is well again.
+        /// Key and fault of each; empty when all values are usable again.
         faults: Vec<madako_domain::state::Fault>,
     },
-    /// A record that another leader left unfinished was marked cancelled.
+    /// The leader cancelled a record that an earlier leader left unfinished.
     RecordCancelled {
-        /// Its id.
+        /// Id of the record.
         id: i64,
     },
-    /// The registry answered.
+    /// The registry answered a poll.
     Observed {
-        /// Machines with an address.
+        /// Number of machines with an address.
         machines: usize,
-        /// Machines without one.
+        /// Number of machines without an address.
         left_out: usize,
     },
-    /// Which addresses several machines claim; empty when none is any more.
+    /// Addresses that several machines share, with their serials; empty when no address is shared any more.
     SharedAddresses(BTreeMap<String, BTreeSet<String>>),
     /// A poll of the registry failed.
     PollFailed {
-        /// Why.
+        /// The error.
         why: String,
     },
-    /// The registry answered which machines should be repaired.
+    /// The registry reported machines to repair.
     Reported {
-        /// How many.
+        /// Number of reported machines.
         machines: usize,
     },
-    /// A poll of what should be repaired failed.
+    /// A poll for machines to repair failed.
     ReportsFailed {
-        /// Why.
+        /// The error.
         why: String,
     },
-    /// What became of reports for repair since the last time.
+    /// The changes of refused reports and held racks.
     Reports(ReportNews),
     /// The removal guard holds an observation back.
     Held(GuardState),
-    /// The removal guard lets observations through again.
+    /// The removal guard lets observations pass again.
     Released {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The taints of Kubernetes' nodes are known.
+    /// The taints of Kubernetes' nodes were read.
     TaintsKnown {
-        /// How many nodes have some.
+        /// Number of nodes with taints.
         nodes: usize,
     },
-    /// The taints of Kubernetes' nodes are not known, or not any more: plans do without them.
+    /// The taints of Kubernetes' nodes are unknown or outdated: plans ignore them.
     TaintsUnknown {
-        /// Why.
+        /// The error.
         why: String,
-        /// How old the last good answer is; `None`: there was none.
+        /// Age of the last valid answer; `None` if there was none.
         age: Option<Duration>,
     },
-    /// Nothing is planned.
+    /// Planning is blocked.
     Blocked(Blocked),
-    /// There is nothing to do.
+    /// The cluster needs no change.
     Calm {
-        /// The reasons, one for each rule.
+        /// The plan without an action, with a reason for each rule.
         plan: Arc<Plan>,
     },
-    /// A plan was made.
+    /// The planner made a plan.
     Planned {
         /// The plan.
         plan: Arc<Plan>,
-        /// How long that took.
+        /// Duration of the planning.
         took: Duration,
     },
-    /// A plan cannot be made.
+    /// The planner found no plan.
     PlanFailed(Arc<PlanError>),
-    /// Something was committed.
+    /// A change was committed.
     Committed {
-        /// What, such as `cluster`.
+        /// Name of the change, such as `cluster`.
         what: &'static str,
         /// Revision of the commit.
         revision: i64,
-        /// Epoch that made it.
+        /// Epoch of the commit.
         epoch: i64,
-        /// The action, for a cluster.
+        /// The plan's action, for a cluster.
         action: Option<Action>,
     },
-    /// Something could not be committed.
+    /// A change was not committed.
     CommitFailed {
-        /// What.
+        /// Name of the change.
         what: &'static str,
-        /// Why.
+        /// The error.
         why: String,
     },
-    /// A commit was refused because it breaks an invariant.
+    /// A commit was refused because it violates an invariant.
     Violated(Vec<Violation>),
     /// Another prefix of the same etcd owns placement: this instance decides nothing about it.
     PlacementHeld {
-        /// That prefix.
+        /// The owning prefix.
         owner: String,
     },
-    /// This instance decides about placement from now on.
+    /// This instance now decides about placement.
     PlacementOwned,
-    /// A decision about placement that led to something was committed.
+    /// An effective decision about placement was committed.
     Decided {
-        /// What was decided about.
+        /// The application.
         application: ObjectKey,
-        /// What, and why.
+        /// The decision with its reasons.
         decision: Box<Decision>,
     },
-    /// Something was done with an entry of the repair queue.
+    /// An entry of the repair queue advanced.
     Repaired {
-        /// Its index.
+        /// Index of the entry.
         index: i64,
-        /// Address of its machine.
+        /// Address of the machine.
         address: String,
         /// Name of the operation.
         operation: &'static str,
-        /// What, for people.
+        /// A description for people.
         what: String,
-        /// Whether a step or the whole repair failed by it.
+        /// True if a step or the whole repair failed.
         failed: bool,
     },
-    /// Something stands in the way of what comes next for an entry of the repair queue.
+    /// The next step of an entry of the repair queue is blocked, or no longer blocked.
     RepairWaits {
-        /// Its index.
+        /// Index of the entry.
         index: i64,
-        /// Address of its machine.
+        /// Address of the machine.
         address: String,
-        /// A short name of what stands in the way; empty when nothing does any more.
+        /// A short name of the obstacle; empty when the step is no longer blocked.
         reason: &'static str,
-        /// What comes next, and what stands in its way.
+        /// The next step and the obstacle.
         why: String,
     },
-    /// The repair queue cannot ask Kubernetes, or not do something there.
+    /// A request of the repair queue to Kubernetes failed.
     RepairTrouble {
-        /// What is wrong; empty when all is well again.
+        /// The error; empty when requests succeed again.
         why: String,
     },
-    /// An actor failed and is restarted after a pause.
+    /// An actor failed; its restart follows after a pause.
     ActorFailed {
-        /// Its name without the instance.
+        /// Name of the actor without the instance.
         actor: String,
-        /// Why.
+        /// The error.
         why: String,
-        /// The pause; `None` when it is not restarted by its supervisor.
+        /// The pause; `None` if its supervisor does not restart it.
         restart_in: Option<Duration>,
     },
     /// An actor runs again.
     ActorRestarted {
-        /// Its name without the instance.
+        /// Name of the actor without the instance.
         actor: String,
-        /// How often it was restarted so far.
+        /// Number of restarts so far.
         restarts: u64,
     },
-    /// The reign failed too often: the instance gives up leadership for a while.
+    /// The reign failed too often: the instance pauses its candidacy.
     Meltdown {
-        /// How long it stays away.
+        /// Duration of the pause.
         pause: Duration,
     },
 }
 
-/// Takes events. Must be quick and never block.
+/// A receiver of events. Must be quick and never block.
 pub trait EventSink: Send + Sync + 'static {
-    /// Something happened.
+    /// Receives an event.
     fn emit(&self, event: Event);
 }

@@ -1,8 +1,8 @@
-//! What comes into an actor's mailbox by itself: the newest value of something, or a message after a while.
+//! Feeds of an actor's mailbox: the newest value of a source, or a message after a delay.
 //!
-//! Guarantees: at most one message of a feed is in the mailbox at any time; the receiver always gets
-//! the newest value next; a value that is replaced before it was handled is never seen. A feed, and a message that
-//! has not come yet, end with their handle or with the actor.
+//! Guarantees: the mailbox has at most one message of a feed at any time. The receiver gets the newest value next and
+//! never sees a value that was replaced before its turn. Feeds and delayed messages end with their handle or with the
+//! actor.
 
 use std::time::Duration;
 
@@ -14,34 +14,34 @@ use tracing::Instrument;
 use crate::latest::Subscriber;
 use crate::mailbox::{Addressed, Letter};
 
-/// Travels with a message; dropping it tells the feed that the message was handled.
+/// A mark in a message; dropping it tells the feed that the message was handled.
 #[derive(Debug)]
 pub struct Handled(#[allow(dead_code, reason = "it is its drop that tells")] oneshot::Sender<()>);
 
-/// Makes the pair of a [`Handled`] and what waits for it.
+/// A [`Handled`] and the receiver that waits for its drop.
 #[must_use]
 pub fn handled() -> (Handled, oneshot::Receiver<()>) {
     let (sender, receiver) = oneshot::channel();
     (Handled(sender), receiver)
 }
 
-/// A task that ends when this is dropped.
+/// A task that ends when this handle is dropped.
 #[derive(Debug)]
 pub struct Task(JoinHandle<()>);
 
 impl Task {
-    /// Starts a task on the current runtime, in the current span: it is part of what is being done.
+    /// Starts a task on the current runtime, in the current span, as a part of the present work.
     pub fn start(future: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(tokio::spawn(future.in_current_span()))
     }
 
-    /// Whether it has ended by itself, or by a panic.
+    /// True if the task has returned or panicked.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.0.is_finished()
     }
 
-    /// Starts a task that begins something new: it is in no span but its own.
+    /// Starts a task for new work: it runs in its own span only.
     pub fn start_anew(future: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(tokio::spawn(future))
     }
@@ -53,7 +53,8 @@ impl Drop for Task {
     }
 }
 
-/// Forwards every newest value to an actor, the present one first. Each is handled in the span that it was set in.
+/// Forwards the newest values to an actor, beginning with the present one. The actor handles each in the span in
+/// which it was published.
 pub fn forward<T, M>(
     mut values: Subscriber<T>,
     actor: ActorRef<Letter<M>>,
@@ -67,25 +68,26 @@ where
         loop {
             let (value, span) = values.next_in_span().await;
             let Some(done) = span.in_scope(|| bring(&actor, |mark| wrap(value, mark))) else { return };
-            // What is handled is not held on to until the next value comes.
+            // Drop the value before waiting for the next one.
             drop(span);
             let _ = done.await;
         }
     })
 }
 
-/// Tells an actor something after a while, unless the task is dropped before. It is handled in no span: a timer that is set
-/// again and again would never leave the first one.
+/// Sends a message to an actor after a delay, unless the task is dropped before. The actor handles it in no span: a
+/// timer that is renewed again and again would never leave its first span.
 pub fn later<M: Addressed + Send + 'static>(actor: ActorRef<Letter<M>>, pause: Duration, message: M) -> Task {
     Task::start_anew(async move {
         tokio::time::sleep(pause).await;
-        // The actor is gone: nobody is left to tell.
+        // If the actor has ended, the message has no receiver.
         let _ = actor.cast(message.into());
     })
 }
 
-/// Sends a message of a feed, and gives what ends, with an error as nothing is ever sent, when the mark is dropped: the
-/// message was handled, or the actor is gone and the next message says so. `None`: it is gone already.
+/// Sends a message of a feed. The receiver ends (with an error, because no value is ever sent) when the mark is
+/// dropped: the message was handled, or the actor ended and the next send fails. `None` if the actor has already
+/// ended.
 pub(crate) fn bring<M: Addressed + Send + 'static>(
     actor: &ActorRef<Letter<M>>,
     message: impl FnOnce(Handled) -> M,

@@ -1,4 +1,4 @@
-//! The way to the leader's gate, for actors that decide.
+//! Access to the leader's gate, for actors that decide.
 
 use ractor::rpc::CallResult;
 use ractor::{ActorRef, registry};
@@ -8,11 +8,11 @@ pub use crate::limits::{COMMIT_DEADLINE, PERMIT_DEADLINE};
 use crate::mailbox::Letter;
 use crate::permit::{Permit, PermitEnded};
 
-/// Asks the leader that is registered by this name to commit a decision.
+/// Asks the leader registered by this name to commit a decision.
 ///
 /// # Errors
-/// See [`CommitError`]. After [`CommitError::Unanswered`] and [`CommitError::Store`] the write may have
-/// happened: the state that the watch brings tells.
+/// See [`CommitError`]. After [`CommitError::Unanswered`] and [`CommitError::Store`] the write may have happened; the
+/// watch shows the resulting state.
 pub async fn commit(leader: &str, epoch: i64, mutation: Mutation) -> Result<Committed, CommitError> {
     let Some(cell) = registry::where_is(leader) else {
         return Err(CommitError::NotLeader { epoch });
@@ -26,7 +26,8 @@ pub async fn commit(leader: &str, epoch: i64, mutation: Mutation) -> Result<Comm
     }
 }
 
-/// Asks the leader that is registered by this name for the right to act outside etcd in an epoch. Ask before every effect.
+/// Asks the leader registered by this name for the right to act outside etcd in an epoch. Call it before every
+/// effect.
 ///
 /// # Errors
 /// The epoch is over, or the leader did not answer in time: do not act.

@@ -1,4 +1,4 @@
-//! Commands that are run on the instance's own host: the port, and what it gives back.
+//! The port for commands on the instance's own host.
 
 use std::time::Duration;
 
@@ -10,83 +10,83 @@ use crate::permit::{Permit, PermitEnded};
 /// A command to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostCommand {
-    /// Program and arguments; never empty. The program is looked up in `PATH` as a shell would.
+    /// Program and arguments; never empty. The program is looked up in `PATH`, as in a shell.
     pub words: Vec<String>,
-    /// When everything that it started is killed. There is always one.
+    /// Time after which the command and all its descendants are killed.
     pub deadline: Duration,
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostEnd {
-    /// It exited.
+    /// The command exited.
     Exited {
-        /// Its code.
+        /// Its exit code.
         code: i32,
     },
-    /// A signal ended it that was not ours.
+    /// A signal of another process ended the command.
     Signalled {
-        /// Which.
+        /// Number of the signal.
         signal: i32,
     },
-    /// It and its descendants were killed when the deadline passed.
+    /// The command and its descendants were killed at the deadline.
     Deadline,
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostOutcome {
-    /// How it ended.
+    /// The end of the command.
     pub end: HostEnd,
-    /// The beginning of its standard output, at most [`MAX_OUTPUT`] bytes; what is no UTF-8 is replaced.
+    /// The beginning of its standard output, at most [`MAX_OUTPUT`] bytes; bytes outside UTF-8 are replaced.
     pub stdout: String,
-    /// The beginning of its standard error, likewise.
+    /// The beginning of its standard error, with the same limit.
     pub stderr: String,
-    /// Whether there was more of either.
+    /// True if either output was longer.
     pub cut: bool,
-    /// How long it took.
+    /// Duration of the command.
     pub took: Duration,
 }
 
 impl HostOutcome {
-    /// Whether it exited with 0.
+    /// True if the command exited with code 0.
     #[must_use]
     pub fn succeeded(&self) -> bool {
         self.end == HostEnd::Exited { code: 0 }
     }
 }
 
-/// Why a command was not run at all.
+/// The reason why the result of a command is missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// It must not run now.
+    /// The permit had expired; the command did not run.
     #[error(transparent)]
     Permit(#[from] PermitEnded),
-    /// It could not be started: nothing happened.
+    /// The command could not be started and had no effect.
     #[error("{program} could not be started: {why}")]
     NotStarted {
-        /// The program's name.
+        /// Name of the program.
         program: String,
-        /// What the system said.
+        /// The message of the system.
         why: String,
     },
-    /// What watches over commands failed: the command may have run, and whatever it started is being killed.
+    /// The supervision of the command failed: the command may have run, and all its descendants are being killed.
     #[error("{program} was lost sight of: {why}")]
     Lost {
-        /// The program's name.
+        /// Name of the program.
         program: String,
-        /// What the system said.
+        /// The message of the system.
         why: String,
     },
 }
 
-/// Runs commands on the host.
+/// The port that runs commands on the host.
 #[async_trait]
 pub trait Host: Send + Sync + 'static {
-    /// Runs a command to its end. The permit is asked once, before it starts; dropping the future kills the command and
-    /// every descendant of it, as the end of this process does, however it ends.
+    /// Runs a command to its end. Checks the permit once, before the start. Dropping the future kills the command and
+    /// all its descendants, and so does every end of this process.
     ///
     /// # Errors
-    /// It was not run, or nobody knows: see [`HostError`]. Any end of a command that ran is `Ok`.
+    /// The command did not run, or its result is unknown: see [`HostError`]. Every end of a command that ran is `Ok`.
     async fn run(&self, permit: &Permit, command: HostCommand) -> Result<HostOutcome, HostError>;
 }

@@ -7,86 +7,88 @@ use madako_domain::kubernetes::{Eviction, KubeNode, Pod, PodId};
 
 use crate::permit::{Permit, PermitEnded};
 
-/// Why the API server did not do as asked.
+/// The error of a request to the API server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KubernetesError {
-    /// An effect was not begun.
+    /// The permit had expired; the effect did not begin.
     #[error(transparent)]
     Permit(#[from] PermitEnded),
-    /// There is no such thing.
+    /// The object does not exist.
     #[error("{what} is not there")]
     NotFound {
-        /// What was asked for.
+        /// The requested object or operation.
         what: String,
     },
-    /// No whole answer in time: not reachable, too slow, cut off. A write may have happened.
+    /// No complete answer in time: the server is unreachable or slow, or the connection broke. A write may have
+    /// happened.
     #[error("{what}: the API server did not answer: {why}")]
     Unavailable {
-        /// What was asked for.
+        /// The requested object or operation.
         what: String,
-        /// What was seen.
+        /// The observed failure.
         why: String,
     },
-    /// The API server refused.
+    /// The API server refused the request.
     #[error("{what}: the API server refused with {status}: {why}")]
     Refused {
-        /// What was asked for.
+        /// The requested object or operation.
         what: String,
-        /// Its status code.
+        /// HTTP status code.
         status: u16,
-        /// What it said, shortened.
+        /// The message of the API server, shortened.
         why: String,
     },
-    /// What it answered is not what was asked for.
+    /// The answer does not fit the request.
     #[error("{what}: the answer is malformed: {why}")]
     Malformed {
-        /// What was asked for.
+        /// The requested object or operation.
         what: String,
-        /// What is wrong with it.
+        /// The fault of the answer.
         why: String,
     },
 }
 
-/// The API server of the cluster. Each call has a deadline of its own.
+/// The port to the cluster's API server. Each call has its own deadline.
 #[async_trait]
 pub trait Kubernetes: Send + Sync + 'static {
-    /// Every node.
+    /// All nodes.
     ///
     /// # Errors
     /// See [`KubernetesError`].
     async fn nodes(&self) -> Result<Vec<KubeNode>, KubernetesError>;
 
-    /// Names of the namespaces that a label selector chooses, in the API's own notation; empty chooses all.
+    /// Names of the namespaces that a label selector in the API's notation selects; the empty selector selects all.
     ///
     /// # Errors
     /// See [`KubernetesError`].
     async fn namespaces(&self, selector: &str) -> Result<BTreeSet<String>, KubernetesError>;
 
-    /// Every pod that is bound to a node.
+    /// All pods that are bound to a node.
     ///
     /// # Errors
     /// See [`KubernetesError`].
     async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, KubernetesError>;
 
-    /// Makes a node unschedulable and puts [`ANNOTATION_REBOOT`] on it. Doing so twice changes nothing.
+    /// Makes a node unschedulable and sets [`ANNOTATION_REBOOT`](madako_domain::kubernetes::ANNOTATION_REBOOT) on it.
+    /// Idempotent.
     ///
     /// # Errors
     /// See [`KubernetesError`].
     async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError>;
 
-    /// Takes both back.
+    /// Reverts [`Self::cordon`].
     ///
     /// # Errors
     /// See [`KubernetesError`].
     async fn uncordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError>;
 
-    /// Evicts a pod; a dry run only asks whether that would be accepted.
+    /// Evicts a pod; a dry run only checks whether the API server would accept that.
     ///
     /// # Errors
-    /// See [`KubernetesError`]; a refusal for a disruption budget's sake is none.
+    /// See [`KubernetesError`]. A refusal because of a disruption budget is not an error.
     async fn evict(&self, permit: &Permit, pod: &PodId, dry_run: bool) -> Result<Eviction, KubernetesError>;
 
-    /// Deletes a pod within its grace period, whatever disruption budgets say. One that is gone is no error.
+    /// Deletes a pod within its grace period, whatever disruption budgets say. A missing pod is not an error.
     ///
     /// # Errors
     /// See [`KubernetesError`].

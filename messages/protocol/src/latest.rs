@@ -1,8 +1,8 @@
-//! The newest value of something, for several who wait: latest wins, nothing is queued.
+//! The newest value of a source for several subscribers, without a queue.
 //!
-//! Guarantees: who waits is woken in the order in which they began to, so that simulations repeat
-//! (`tokio::sync::watch` draws that order by itself); a value that is replaced before it was read is
-//! never seen; a value carries the span that it was set in, so that what follows from it can be told with it.
+//! Guarantees: waiting subscribers are woken in FIFO order, so that simulations are reproducible
+//! (`tokio::sync::watch` wakes in random order). A subscriber never sees a value that was replaced before it read. A
+//! value carries the span in which it was published, so that its consequences can be attributed to it.
 //! Assumes: values are cheap to clone.
 
 use std::fmt;
@@ -17,20 +17,20 @@ struct Shared<T> {
     ring: Notify,
 }
 
-/// What was set last: how many were set, and the value with its span.
+/// The number of published values, and the last value with its span.
 type Newest<T> = (u64, Option<(T, Span)>);
 
 impl<T> Shared<T> {
-    // Nothing panics while it holds the lock half done.
+    // No code panics while it holds the lock, so a poisoned value is consistent.
     fn lock(&self) -> MutexGuard<'_, Newest<T>> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Sets the value. Clones set the same one.
+/// Publishes values. Clones publish to the same subscribers.
 pub struct Publisher<T>(Arc<Shared<T>>);
 
-/// Reads the value and waits for another. Each clone remembers for itself what it saw.
+/// Reads the newest value and waits for newer ones. Each clone remembers separately which value it saw.
 pub struct Subscriber<T> {
     shared: Arc<Shared<T>>,
     seen: u64,
@@ -60,7 +60,7 @@ impl<T> fmt::Debug for Subscriber<T> {
     }
 }
 
-/// A value that is not there yet.
+/// A publisher and a subscriber, without a value yet.
 #[must_use]
 pub fn channel<T: Clone>() -> (Publisher<T>, Subscriber<T>) {
     let shared = Arc::new(Shared { newest: Mutex::new((0, None)), ring: Notify::new() });
@@ -68,7 +68,7 @@ pub fn channel<T: Clone>() -> (Publisher<T>, Subscriber<T>) {
 }
 
 impl<T: Clone> Publisher<T> {
-    /// Sets the value.
+    /// Replaces the newest value and wakes all subscribers.
     pub fn publish(&self, value: T) {
         {
             let mut newest = self.0.lock();
@@ -78,7 +78,7 @@ impl<T: Clone> Publisher<T> {
         self.0.ring.notify_waiters();
     }
 
-    /// The value that was set last.
+    /// The newest value; `None` before the first.
     #[must_use]
     pub fn newest(&self) -> Option<T> {
         self.0.lock().1.as_ref().map(|(value, _)| value.clone())
@@ -86,22 +86,22 @@ impl<T: Clone> Publisher<T> {
 }
 
 impl<T: Clone> Subscriber<T> {
-    /// The value that was set last.
+    /// The newest value; `None` before the first. It does not count as seen.
     #[must_use]
     pub fn newest(&self) -> Option<T> {
         self.shared.lock().1.as_ref().map(|(value, _)| value.clone())
     }
 
-    /// Waits for a value that this subscriber did not see. Without a publisher it waits for ever.
+    /// Waits for a value that this subscriber has not seen. Without a publisher it waits for ever.
     pub async fn next(&mut self) -> T {
         self.next_in_span().await.0
     }
 
-    /// As [`Subscriber::next`], with the span that the value was set in.
+    /// As [`Subscriber::next`], with the span in which the value was published.
     pub async fn next_in_span(&mut self) -> (T, Span) {
         loop {
             let mut rung = pin!(self.shared.ring.notified());
-            // From here on no ring is missed.
+            // From here on no wake-up is missed.
             rung.as_mut().enable();
             {
                 let newest = self.shared.lock();

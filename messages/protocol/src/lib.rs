@@ -1,6 +1,6 @@
 //! The protocol of the actors: their messages, feeds and mailboxes, events, permits, and the ports to the outside.
 //!
-//! Does no I/O, reads no clock, draws no number.
+//! Does no I/O, reads no clock, draws no random number.
 
 pub mod actors;
 pub mod effect;

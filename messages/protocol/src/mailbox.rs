@@ -1,6 +1,6 @@
-//! What waits in an actor's mailbox, counted: a mailbox that grows is an actor that is stuck.
+//! The number of messages in an actor's mailbox: a growing mailbox shows a stuck actor.
 //!
-//! Guarantees: a message counts from when it is sent until its handler begins, or until it is lost with its actor.
+//! Guarantees: a message counts from its sending until its handler begins, or until it is lost with its actor.
 
 use metrics::{Gauge, describe_gauge, gauge};
 
@@ -11,13 +11,13 @@ pub fn describe_metrics() {
     describe_gauge!(WAITING, "Messages in the mailboxes of actors of this name.");
 }
 
-/// Messages that go to one kind of actor.
+/// The messages of one kind of actor.
 pub trait Addressed {
-    /// The actor's name in metrics, as in the supervision tree.
+    /// The actor's name in metrics and in the supervision tree.
     const ACTOR: &'static str;
 }
 
-/// A message on its way.
+/// A message in a mailbox.
 #[derive(Debug)]
 pub struct Letter<M> {
     message: M,
@@ -25,7 +25,7 @@ pub struct Letter<M> {
 }
 
 impl<M> Letter<M> {
-    /// Takes the message out: it does not wait any more.
+    /// Removes the message, which then no longer counts as waiting.
     pub fn open(self) -> M {
         let Self { message, waiting } = self;
         drop(waiting);
@@ -41,7 +41,7 @@ impl<M: Addressed> From<M> for Letter<M> {
     }
 }
 
-/// Counts for as long as it lives.
+/// Increments the gauge for its lifetime.
 #[derive(Debug)]
 struct Waiting(Gauge);
 

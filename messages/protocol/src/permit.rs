@@ -1,8 +1,9 @@
 //! The right to act outside etcd (design, section 4).
 //!
-//! A write to etcd is fenced by etcd itself. A command on a host or a write to Kubernetes is not: whoever does one needs a
-//! permit, which only the leader gives, only in an epoch that it holds, and only until that epoch's lease may have ended
-//! by the leader's own clock, less a margin. Every port that has effects takes one and refuses to begin with one that ended.
+//! etcd itself fences the writes to etcd, but not commands on a host or writes to Kubernetes. Each of those needs a
+//! permit. Only the leader gives permits, only in an epoch that it holds, and only until a margin before that epoch's
+//! lease may end by the leader's own clock. Every port with effects takes a permit and refuses to begin with an
+//! expired one.
 
 use std::fmt;
 
@@ -10,47 +11,47 @@ use tokio::time::Instant;
 
 pub use crate::limits::PERMIT_MARGIN;
 
-/// A moment of the monotonic clock, for those who compare moments and ask no clock.
+/// A monotonic time, for code that compares times without reading a clock.
 pub type Moment = Instant;
 
-/// The right to begin effects in one epoch, until one moment.
+/// The right to begin effects in one epoch, until a monotonic time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permit {
     epoch: i64,
     until: Instant,
 }
 
-/// An effect was not begun: its permit had ended.
+/// The permit had expired; the effect did not begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the permit of epoch {epoch} ended")]
 pub struct PermitEnded {
-    /// The epoch that it was given in.
+    /// The epoch of the permit.
     pub epoch: i64,
 }
 
 impl Permit {
-    /// Gives a permit. For the leader alone, which knows until when it holds its epoch.
+    /// Gives a permit. Only the leader calls this; it knows until when it holds its epoch.
     #[must_use]
     pub fn give(epoch: i64, until: Instant) -> Self {
         Self { epoch, until }
     }
 
-    /// The epoch that it was given in.
+    /// The epoch of the permit.
     #[must_use]
     pub fn epoch(&self) -> i64 {
         self.epoch
     }
 
-    /// When it ends.
+    /// The time at which the permit expires.
     #[must_use]
     pub fn until(&self) -> Instant {
         self.until
     }
 
-    /// Whether an effect may begin now.
+    /// Checks that an effect may begin at `now`.
     ///
     /// # Errors
-    /// The permit ended.
+    /// The permit has expired.
     pub fn check(&self, now: Instant) -> Result<(), PermitEnded> {
         if now < self.until { Ok(()) } else { Err(PermitEnded { epoch: self.epoch }) }
     }

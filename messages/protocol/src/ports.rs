@@ -1,5 +1,5 @@
-//! The ports: what actors and adapters need from outside, as traits. Implementations are adapters;
-//! the simulation has its own.
+//! The ports: the services that actors and adapters need from outside, as traits. Adapters implement them; the
+//! simulation has its own implementations.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use madako_domain::machine::{Machine, QueryVariables};
 
 /// The wall clock. Intervals and deadlines use tokio's clock, which paused time moves.
 pub trait Clock: Send + Sync + 'static {
-    /// The time now, in UTC.
+    /// The present time in UTC.
     fn now(&self) -> OffsetDateTime;
 }
 
-/// Method of an HTTP request.
+/// The method of an HTTP request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpMethod {
     /// GET.
@@ -26,7 +26,7 @@ pub enum HttpMethod {
     Put,
 }
 
-/// A bounded HTTP request.
+/// An HTTP request with limits.
 #[derive(Debug, Clone)]
 pub struct HttpRequest {
     /// Method.
@@ -35,15 +35,15 @@ pub struct HttpRequest {
     pub url: String,
     /// Header names and values.
     pub headers: Vec<(String, String)>,
-    /// Body; empty for none.
+    /// Body of the request; empty for none.
     pub body: Bytes,
-    /// A longer answer is an error, in bytes.
+    /// Maximum length of the answer's body in bytes; a longer one is an error.
     pub max_response_bytes: usize,
-    /// Time for the whole exchange, connecting included.
+    /// Time-out of the whole exchange, including the connection.
     pub deadline: Duration,
 }
 
-/// A whole HTTP answer.
+/// A complete HTTP answer.
 #[derive(Debug, Clone)]
 pub struct HttpResponse {
     /// Status code.
@@ -54,23 +54,23 @@ pub struct HttpResponse {
     pub body: Bytes,
 }
 
-/// Why an HTTP exchange gave no whole answer.
+/// The reason why an HTTP exchange gave no complete answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {
-    /// The request cannot be sent as it is.
+    /// The request is invalid and was not sent.
     #[error("invalid request to {url}: {why}")]
     Invalid {
         /// URL without credentials.
         url: String,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
-    /// No connection.
+    /// The connection failed.
     #[error("cannot connect to {url}: {why}")]
     Connect {
         /// URL without credentials.
         url: String,
-        /// What the system said.
+        /// The message of the system.
         why: String,
     },
     /// The deadline passed.
@@ -78,7 +78,7 @@ pub enum HttpError {
     Deadline {
         /// URL without credentials.
         url: String,
-        /// The deadline.
+        /// The time-out.
         deadline: Duration,
     },
     /// The answer is longer than allowed.
@@ -94,42 +94,42 @@ pub enum HttpError {
     Truncated {
         /// URL without credentials.
         url: String,
-        /// What the system said.
+        /// The message of the system.
         why: String,
     },
 }
 
-/// Sends HTTP requests.
+/// The port for HTTP requests.
 #[async_trait]
 pub trait HttpTransport: Send + Sync + 'static {
     /// Sends one request and reads the whole answer.
     ///
     /// # Errors
-    /// Any status is `Ok`; an exchange that gave no whole answer is an [`HttpError`].
+    /// An exchange without a complete answer is an [`HttpError`]. Every status code is `Ok`.
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError>;
 }
 
-/// What a poll of the registry returned.
+/// The answer to a poll of the registry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fetched {
     /// Machines with an address, in the registry's order.
     pub machines: Vec<Machine>,
-    /// Machines without an IPv4 address, in the same order: no node can be made of them.
+    /// Machines without an IPv4 address, in the same order: they cannot become nodes.
     pub left_out: Vec<Machine>,
 }
 
 impl Fetched {
-    /// Serials of the machines that are left out.
+    /// Serials of the machines in `left_out`.
     #[must_use]
     pub fn left_out_serials(&self) -> Vec<String> {
         self.left_out.iter().map(|machine| machine.spec.serial.clone()).collect()
     }
 }
 
-/// Why a poll of the registry failed. A failed poll changes nothing.
+/// The reason why a poll of the registry failed. A failed poll changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
-    /// No whole answer.
+    /// The exchange gave no complete answer.
     #[error("query of the registry failed: {0}")]
     Http(HttpError),
     /// An HTTP status other than 200.
@@ -137,30 +137,30 @@ pub enum RegistryError {
     Status {
         /// The status.
         status: u16,
-        /// Beginning of the body.
+        /// Beginning of the answer's body.
         body: String,
     },
-    /// The answer carries GraphQL errors.
+    /// The answer has GraphQL errors.
     #[error("query of the registry failed: {}", messages.join("; "))]
     GraphQl {
         /// The messages, shortened.
         messages: Vec<String>,
     },
-    /// The answer is not what the query asked for.
+    /// The answer does not fit the query.
     #[error("the registry's answer is malformed: {why}")]
     Malformed {
-        /// Where, and what was expected.
+        /// The position, and the expected value.
         why: String,
     },
 }
 
-/// The machine registry.
+/// The port to the machine registry.
 #[async_trait]
 pub trait Registry: Send + Sync + 'static {
-    /// Asks for the machines that `variables` choose; without them, for those that the query's defaults choose.
+    /// Requests the machines that `variables` select, or that the query's defaults select without them.
     ///
     /// # Errors
-    /// See [`RegistryError`]; nothing of a failed answer is used.
+    /// See [`RegistryError`]; no part of a failed answer is used.
     async fn machines(&self, url: &str, variables: Option<&QueryVariables>)
     -> Result<Fetched, RegistryError>;
 }

@@ -1,4 +1,4 @@
-//! The store port: etcd below one prefix, as far as actors need it.
+//! The port to the store: etcd below one prefix.
 //!
 //! Reads are linearizable. A deposed leader's transaction fails in etcd, because it compares the leader key's create
 //! revision.
@@ -10,104 +10,104 @@ use madako_domain::store::{Epoch, KeyChange, Outcome, Snapshot, StoreError, Tran
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-/// What a watch tells, in the order of the revisions.
+/// An event of a watch; events come in the order of the revisions.
 #[derive(Debug, Clone)]
 pub enum WatchEvent {
-    /// Everything: first of all, and again whenever changes may have been missed (a compaction, a
-    /// store that was restored).
+    /// The full content: the first event, and again whenever the watch may have missed changes (after a compaction,
+    /// or when the store was restored).
     Listed(Snapshot),
     /// All changes of one or more revisions up to `revision`.
     Changed {
-        /// The last revision of these.
+        /// The last revision of these changes.
         revision: i64,
         /// The changes.
         changes: Vec<KeyChange>,
     },
-    /// The connection is gone; the watch goes on by itself from where it was.
+    /// The connection broke; the watch reconnects by itself and continues where it was.
     Interrupted(StoreError),
 }
 
-/// What a campaign tells.
+/// An event of a campaign.
 #[derive(Debug, Clone)]
 pub enum CampaignEvent {
-    /// A candidate now, behind others.
+    /// The instance is a candidate behind others.
     Waiting {
-        /// Host name of the leader, as its key tells.
+        /// Host name in the leader's key.
         leader: String,
     },
-    /// Elected.
+    /// The instance became leader.
     Elected(Epoch),
-    /// No longer leader: the lease ran out (by this instance's own clock at the latest), the key
-    /// vanished, or it was given up. The campaign goes on by itself with a new session.
+    /// The instance is no longer leader: its lease ended (by its own clock at the latest), its key vanished, or it
+    /// gave up leadership. The campaign continues by itself with a new session.
     Lost {
-        /// Which term ended.
+        /// The ended epoch.
         epoch: Epoch,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The store cannot be reached to campaign.
+    /// The campaign cannot reach the store.
     Unavailable(StoreError),
 }
 
-/// What a campaign is told.
+/// A command to a campaign.
 #[derive(Debug)]
 pub enum CampaignCommand {
-    /// Give up leadership or candidacy, so that another can lead, and campaign again after the pause.
+    /// Gives up leadership or candidacy, so that another instance can lead, and campaigns again after the pause.
     Yield {
-        /// How long to stay away.
+        /// Duration of the pause.
         pause: Duration,
     },
-    /// Give up for good: revoke the lease, answer, end.
+    /// Ends the campaign: revokes the lease, replies, ends.
     Stop {
-        /// Answered when the lease is revoked, or when that could not be done in time.
+        /// Replied to after the lease is revoked, or after the time for that is over.
         done: oneshot::Sender<()>,
     },
 }
 
-/// A running campaign. Dropping it stops it and gives the lease back in the background, as far as the
-/// store can be reached: an actor that fails must not leave its successor waiting for the lease to end.
+/// A running campaign. Dropping it stops it and revokes the lease in the background if the store can be reached: the
+/// successor of a failed actor must not wait for the lease to expire.
 #[derive(Debug)]
 pub struct Campaign {
-    /// What happens. Bounded; the sender waits.
+    /// The events. Bounded; the sender waits for space.
     pub events: mpsc::Receiver<CampaignEvent>,
-    /// Commands.
+    /// The commands to the campaign.
     pub commands: mpsc::Sender<CampaignCommand>,
 }
 
-/// How to campaign.
+/// The settings of a campaign.
 #[derive(Debug, Clone)]
 pub struct CampaignOptions {
-    /// Value of the key: the host name.
+    /// Value of the leader key: the host name.
     pub host: String,
-    /// Time to live of the session lease, whole seconds.
+    /// Time to live of the session's lease, in whole seconds.
     pub ttl: Duration,
 }
 
 /// etcd below one prefix.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Every key that starts with the relative prefix.
+    /// All keys that start with the relative prefix.
     ///
     /// # Errors
     /// See [`StoreErrorKind`]. The deadline is the store's own time-out.
     async fn list(&self, prefix: &str) -> Result<Snapshot, StoreError>;
 
-    /// One transaction. Not retried.
+    /// Runs one transaction. Does not retry.
     ///
     /// # Errors
-    /// See [`StoreErrorKind`]; a refused transaction is no error.
+    /// See [`StoreErrorKind`]. A refused transaction is not an error.
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError>;
 
-    /// Watches every key that starts with the relative prefix. The receiver gets
-    /// [`WatchEvent::Listed`] first; the watch reconnects for ever, and ends when the receiver is dropped.
+    /// Watches all keys that start with the relative prefix. The receiver gets [`WatchEvent::Listed`] first. The
+    /// watch reconnects for ever and ends when the receiver is dropped.
     fn watch(&self, prefix: &str) -> mpsc::Receiver<WatchEvent>;
 
     /// Campaigns for leadership with the key `leader//<lease in hex>`, until stopped or dropped.
     fn campaign(&self, options: CampaignOptions) -> Campaign;
 
-    /// Until when an epoch of this store's campaigns holds, by this instance's own clock: the lease's
-    /// end less a safety margin, as of now; later answers may be later. `None`: it is over, or it is
-    /// not ours. It is `None` before [`CampaignEvent::Lost`] is received: ask it before every effect,
-    /// since a process that was paused past its lease may be handed other messages first.
+    /// The time until which an epoch of this store's campaigns holds, by this instance's own clock: the lease's
+    /// present end minus a safety margin. Later calls may return later times. `None` if the epoch is over or belongs
+    /// to another instance. It becomes `None` before [`CampaignEvent::Lost`] is received: call it before every
+    /// effect, because a process that was paused beyond its lease may receive other messages first.
     fn holds_until(&self, epoch: &Epoch) -> Option<Instant>;
 }

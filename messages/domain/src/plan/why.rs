@@ -1,7 +1,7 @@
-//! The reasons of a plan as data; the sentences that people read are made of them in [`sentence`].
+//! The reasons of a plan as data; [`sentence`] renders them as sentences.
 //!
-//! A plan of 90,000 workers holds as many reasons, so the variants that come once a machine are small
-//! and share their strings.
+//! A plan of 90,000 workers has as many reasons, so the variants for single machines are small and share their
+//! strings.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -11,72 +11,72 @@ use crate::machine::{BadLabel, MachineState};
 
 mod sentence;
 
-/// Why a rule fired or did not, or why a machine was chosen for it.
+/// The reason for a rule's result, or for the choice of a machine.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Why {
-    /// There is no cluster yet.
+    /// No cluster exists yet.
     NoCluster,
-    /// There is a cluster already.
+    /// A cluster exists already.
     ClusterExists,
-    /// The template is not the one that the cluster was made from.
+    /// The template differs from the one that the cluster was made from.
     TemplateChanged,
-    /// The template is the one that the cluster was made from.
+    /// The template equals the one that the cluster was made from.
     TemplateUnchanged,
-    /// When a leader starts, only a changed template is looked at.
+    /// At a leader's start, only a changed template matters.
     LeaderStarts,
-    /// Another rule fired before, and a plan does one thing.
+    /// An earlier rule fired, and a plan has one action.
     After(Action),
-    /// Another rule fired before and applies the changed template as well.
+    /// An earlier rule fired and also applies the changed template.
     TemplateUsedBy(Action),
-    /// Another rule began before and failed, and then no later one is tried.
+    /// An earlier rule failed, which ends the planning.
     AfterFailureOf(Action),
 
     /// All nodes of the cluster have machines.
     AllExist {
-        /// How many nodes.
+        /// Number of nodes.
         nodes: u64,
     },
     /// No machine of the list has the node's address.
     NonExistent {
-        /// The part that the node had.
+        /// The part of the missing node.
         part: Part,
     },
-    /// Half or more of the control plane no longer exists.
+    /// At least half of the control plane no longer exists.
     TooManyNonExistent {
         /// Control plane nodes without a machine.
         lost: u64,
         /// All control plane nodes.
         total: u64,
     },
-    /// A changed template must be applied to a node that has no machine.
+    /// A changed template must be applied to a node without a machine.
     MissingMachine,
 
-    /// The control plane's size beside `control-plane-count`.
+    /// The size of the control plane compared with `control-plane-count`.
     ControlPlaneSize {
-        /// Nodes that it has.
+        /// Present number of nodes.
         nodes: u64,
-        /// Nodes that it should have.
+        /// Required number of nodes.
         count: u64,
     },
-    /// Every control plane node is in order.
+    /// No control plane node has a bad state or a bad taint.
     ControlPlaneGood {
-        /// How many nodes.
+        /// Number of nodes.
         nodes: u64,
     },
-    /// A control plane node's machine is in a state that a control plane node must not be in.
+    /// A control plane node's machine is in a state that control plane nodes must not have.
     BadState(MachineState),
-    /// A control plane node has a taint that is not tolerated.
+    /// A control plane node has a taint that control plane nodes must not have.
     BadTaint {
-        /// The taint's key.
+        /// Key of the taint.
         key: Box<str>,
     },
-    /// A control plane node is bad but the control plane is too small to replace it.
+    /// A control plane node is bad, but the control plane is too small to replace it.
     TooFewToReplace {
-        /// Nodes of the control plane.
+        /// Number of control plane nodes.
         nodes: u64,
     },
 
-    /// The workers beside what `minimum-workers` and `maximum-workers` demand.
+    /// The number of workers compared with `minimum-workers` and `maximum-workers`.
     Workers {
         /// Healthy workers.
         healthy: u64,
@@ -84,150 +84,150 @@ pub enum Why {
         total: u64,
         /// `minimum-workers`.
         minimum: u64,
-        /// `maximum-workers`; 0 is no maximum.
+        /// `maximum-workers`; 0 means no maximum.
         maximum: u64,
     },
     /// No worker has been retired for long enough.
     NoneRetired {
-        /// Workers that are retired, but not for long enough or not to be removed.
+        /// Retired workers that stay: not retired for long enough, or needed.
         retired: u64,
-        /// How long a worker must have been retired, in seconds.
+        /// Required time in the state retired, in seconds.
         wait_seconds: f64,
     },
-    /// A worker has been retired for a while.
+    /// A worker has been retired for long enough.
     Retired {
-        /// For how long, in seconds.
+        /// Time in the state retired, in seconds.
         seconds: f64,
-        /// How long it must have been, in seconds.
+        /// Required time, in seconds.
         wait_seconds: f64,
     },
-    /// A retired worker stays because the number of workers would fall below `minimum-workers`.
+    /// A retired worker stays because its removal would violate `minimum-workers`.
     NoSpare(Box<Shortage>),
 
-    /// Every node has the state taint that belongs to its machine's state.
+    /// Every node has the state taint of its machine's state.
     TaintsRight {
-        /// How many nodes.
+        /// Number of nodes.
         nodes: u64,
     },
-    /// A node's state taint is not the one that belongs to its machine's state.
+    /// A node's state taint does not match its machine's state.
     TaintWrong {
         /// The machine's state.
         state: MachineState,
-        /// The value that the taint should have; `None` when there should be none.
+        /// The required value of the taint; `None` requires no taint.
         expected: Option<&'static str>,
     },
 
     /// A machine was chosen.
     Chosen(Choice),
-    /// A control plane node was chosen to be one no more.
+    /// A control plane node was chosen to leave the control plane.
     Deselected(Box<Deselection>),
     /// A former control plane node becomes a worker.
     BecomesWorker,
     /// A former control plane node leaves the cluster.
     Leaves(Leaving),
-    /// Nothing that could be chosen is left.
+    /// No eligible machine is left.
     Shortage(Box<Shortage>),
-    /// `control-plane-count` is 0, and a cluster without a control plane is none.
+    /// `control-plane-count` is 0; a cluster needs a control plane.
     EmptyControlPlane,
-    /// `minimum-workers` is above `maximum-workers`, so that both cannot hold.
+    /// `minimum-workers` exceeds `maximum-workers`.
     Contradiction {
         /// `minimum-workers`.
         minimum: u64,
         /// `maximum-workers`.
         maximum: u64,
     },
-    /// No worker template has the role of a worker.
+    /// A worker's role is in no worker template.
     RoleWithoutTemplate {
-        /// The role.
+        /// The worker's role.
         role: Box<str>,
     },
-    /// Several machines claim one address.
+    /// Several machines have the same address.
     DuplicateAddress {
         /// Their serials.
         serials: Box<[String]>,
-        /// Whether a node of the cluster has it.
+        /// True if a node of the cluster has the address.
         in_use: bool,
     },
-    /// A node whose address several machines claim keeps its part, as it could only leave the cluster.
+    /// A node with a shared address keeps its part, because it could only leave the cluster.
     SharedAddressStays(Leaving),
-    /// The list holds one machine, by its serial and address, more than once; it counts once.
+    /// The list contains one machine, by serial and address, more than once; it counts once.
     ListedAgain {
-        /// How many times.
+        /// Number of occurrences.
         times: u64,
-        /// Its serial.
+        /// Serial of the machine.
         serial: Box<str>,
-        /// The state that counts.
+        /// The state that the planner uses.
         state: MachineState,
     },
-    /// A machine is not chosen because Kubernetes has no labels such as it would bring.
+    /// A machine is not chosen because its labels are invalid in Kubernetes.
     NoSuchLabels(Box<[BadLabel]>),
-    /// A machine does not join the control plane while its repair or reboot is under way.
+    /// A machine does not join the control plane during its repair or reboot.
     UnderRepair,
-    /// A node is written without labels that Kubernetes does not have.
+    /// A node is written without the labels that are invalid in Kubernetes.
     LabelsLeftOut(Box<[BadLabel]>),
-    /// Workers are promoted because no unused machine will do.
+    /// Workers are promoted because no unused machine is eligible.
     NoneUnused(Box<Shortage>),
     /// A worker is promoted in exchange for a control plane node that is demoted.
     Exchange {
-        /// `maximum-workers`, which leaves no room for one more.
+        /// `maximum-workers`, which the number of workers has reached.
         maximum: u64,
     },
 }
 
-/// From where a machine was chosen.
+/// The origin of a chosen machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// It was not part of the cluster.
+    /// Unused machines.
     Unused,
-    /// It was a worker.
+    /// Workers of the cluster.
     Workers,
 }
 
-/// A machine that was chosen, and what it was chosen from.
+/// A chosen machine with its alternatives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
     /// The part that it was chosen for.
     pub part: Part,
-    /// Where it comes from.
+    /// The origin of the machine.
     pub from: Source,
-    /// The role that was asked for; `None` is any.
+    /// The required role; `None` allows any.
     pub role: Option<Arc<str>>,
-    /// Workers that the template has already, for its share.
+    /// Present number of the template's workers, for its share.
     pub workers: u32,
     /// The template's weight; 0 for the control plane.
     pub weight: f64,
-    /// Machines that could have been chosen, this one included.
+    /// Number of eligible machines, the chosen one included.
     pub considered: u32,
-    /// What its score is made of.
+    /// The parts of its score.
     pub score: Score,
-    /// The best of the others. With the same score it comes after the chosen one by its address.
+    /// The second-best machine. With an equal score its address sorts after the chosen one's.
     pub runner_up: Option<Rival>,
 }
 
-/// What a score is made of (seed 000, "Node selection").
+/// The parts of a score (seed 000, "Node selection").
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Score {
-    /// Points for being healthy; only a node that may have to leave gets them.
+    /// Points for health; only nodes that may have to leave get them.
     pub health_points: i32,
-    /// Nodes of the kind in the machine's rack.
+    /// Nodes of the same part in the machine's rack.
     pub in_rack: u32,
-    /// Points for that.
+    /// Points for `in_rack`.
     pub rack_points: i32,
-    /// Whole days until the machine's retire date; negative when it is past.
+    /// Whole days until the machine's retire date; negative after it.
     pub days: i32,
-    /// Points for that.
+    /// Points for `days`.
     pub lifetime_points: i32,
 }
 
 impl Score {
-    /// The sum.
+    /// The sum of all points.
     #[must_use]
     pub fn total(&self) -> i64 {
         i64::from(self.health_points) + i64::from(self.rack_points) + i64::from(self.lifetime_points)
     }
 }
 
-/// The machine that would have been next.
+/// The second-best machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rival {
     /// Its address.
@@ -236,80 +236,80 @@ pub struct Rival {
     pub score: i64,
 }
 
-/// A control plane node with the lowest score.
+/// The control plane node with the lowest score.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Deselection {
-    /// Control plane nodes that were compared, this one included.
+    /// Number of control plane nodes in the comparison, this one included.
     pub considered: u64,
-    /// What its score is made of.
+    /// The parts of its score.
     pub score: Score,
-    /// Address and score of the one that would have been next.
+    /// Address and score of the node with the second-lowest score.
     pub runner_up: Option<(String, i64)>,
 }
 
-/// Why a former control plane node cannot be a worker.
+/// The reason why a former control plane node cannot become a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leaving {
-    /// The number of workers is at `maximum-workers`.
+    /// The number of workers has reached `maximum-workers`.
     NoRoom {
         /// `maximum-workers`.
         maximum: u64,
     },
-    /// No worker template has its role.
+    /// Its role is in no worker template.
     RoleWithoutTemplate {
-        /// The role.
+        /// The node's role.
         role: Box<str>,
     },
 }
 
-/// What is missing, and why none of the machines will do: the counts below add up to `machines`.
+/// The shortage of nodes, and the reasons why no machine is eligible. The counts of machines add up to `machines`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
-    /// The part that a machine is needed for.
+    /// The missing part.
     pub part: Part,
-    /// The role that is asked for; `None` is any.
+    /// The required role; `None` allows any.
     pub role: Option<Arc<str>>,
-    /// Nodes of the part that there are.
+    /// Present number of nodes of the part.
     pub have: u64,
-    /// Nodes of the part that there must be.
+    /// Required number of nodes of the part.
     pub want: u64,
-    /// `minimum-workers`, when no worker may be promoted because of it.
+    /// `minimum-workers`, if it prevents every promotion of a worker.
     pub workers_at_minimum: Option<u64>,
-    /// All machines of the list.
+    /// All machines in the list.
     pub machines: u64,
-    /// Those of another role.
+    /// Machines of another role.
     pub other_role: u64,
-    /// Those of the role that are in the cluster.
+    /// Machines of the role that are in the cluster.
     pub in_cluster: u64,
-    /// Unused ones of the role that are not healthy.
+    /// Unused, unhealthy machines of the role.
     pub not_healthy: u64,
-    /// Unused, healthy ones of the role whose address is claimed twice or is not an IPv4 address.
+    /// Unused, healthy machines of the role whose address is shared or not IPv4.
     pub bad_address: u64,
-    /// Unused, healthy ones of the role that would bring labels that Kubernetes does not have.
+    /// Unused, healthy machines of the role with labels that are invalid in Kubernetes.
     pub bad_labels: u64,
-    /// Unused, healthy ones of the role with a taint that a control plane node must not have.
+    /// Unused, healthy machines of the role with a taint that a control plane node must not have.
     pub tainted: u64,
-    /// Those that only their repair or reboot, which is under way, keeps from the control plane.
+    /// Machines that are ineligible for the control plane only because of their current repair or reboot.
     pub under_repair: u64,
-    /// Why no worker is promoted, where one could be by its number.
+    /// The reasons why no worker is promoted, if the number of workers allows a promotion.
     pub unpromotable: Option<Unpromotable>,
 }
 
-/// Why none of the workers can become a control plane node: the counts add up to `workers`.
+/// The reasons why no worker can become a control plane node. The counts add up to `workers`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unpromotable {
     /// All workers.
     pub workers: u64,
-    /// Those of another role.
+    /// Workers of another role.
     pub other_role: u64,
-    /// Those of the role that are not healthy.
+    /// Unhealthy workers of the role.
     pub not_healthy: u64,
-    /// Healthy ones of the role whose address is claimed twice or is not an IPv4 address.
+    /// Healthy workers of the role whose address is shared or not IPv4.
     pub bad_address: u64,
-    /// Healthy ones of the role with labels that Kubernetes does not have.
+    /// Healthy workers of the role with labels that are invalid in Kubernetes.
     pub bad_labels: u64,
-    /// Healthy ones of the role with a taint that is not tolerated.
+    /// Healthy workers of the role with a taint that control plane nodes must not have.
     pub tainted: u64,
-    /// Those that only their repair or reboot, which is under way, keeps from the control plane.
+    /// Workers that are ineligible only because of their current repair or reboot.
     pub under_repair: u64,
 }

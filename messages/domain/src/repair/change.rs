@@ -1,4 +1,4 @@
-//! A change of the repair queue, as it is brought to the leader's gate.
+//! A change of the repair queue on its way to the leader's gate.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,32 +16,32 @@ use crate::repair::kept::Kept;
 use crate::repair::queue::{Item, RepairQueue};
 use crate::store::{Condition, Unencodable, Write};
 
-/// One thing that a change writes.
+/// A write of a change.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RepairWrite {
-    /// An entry that is there is written anew.
+    /// Replaces an existing entry.
     Entry(RepairQueueEntry),
-    /// A new entry, which nobody asked for but the registry; its index is the queue's next.
+    /// Adds an entry that the registry requested; its index is the queue's next.
     Added(RepairQueueEntry),
-    /// An entry goes.
+    /// Removes an entry.
     Removed {
-        /// Its index.
+        /// Index of the entry.
         index: i64,
     },
-    /// An operation record: the next, or one that had not ended.
+    /// Writes an operation record: the next one, or an unfinished one.
     Record(Record),
-    /// What is kept of an entry; `None`: nothing any more.
+    /// Writes Madako's own state of an entry; `None` deletes it.
     Kept {
-        /// Its index.
+        /// Index of the entry.
         index: i64,
-        /// What is kept.
+        /// The new state.
         kept: Option<Kept>,
     },
-    /// What is kept of a rack in which repairs are held back; `None`: nothing any more.
+    /// Writes the hold of a rack; `None` deletes it.
     Hold {
-        /// The rack.
+        /// The value of the rack's label.
         rack: String,
-        /// What is kept.
+        /// The new hold.
         hold: Option<Hold>,
     },
 }
@@ -49,16 +49,16 @@ pub enum RepairWrite {
 /// A change of the repair queue: one transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RepairChange {
-    /// What is done, for the log and for metrics: the operation's name.
+    /// The operation's name for logs and metrics.
     pub what: &'static str,
-    /// What must not have changed since it was decided.
+    /// The inputs of the decision that must be unchanged.
     pub conditions: Vec<Condition>,
-    /// What is written.
+    /// The writes of the transaction.
     pub writes: Vec<RepairWrite>,
 }
 
 impl RepairChange {
-    /// The queue as the change leaves it. New values have revision 0.
+    /// The queue after the change. New values have revision 0.
     #[must_use]
     pub fn applied(&self, queue: &RepairQueue) -> RepairQueue {
         let mut after = queue.clone();
@@ -99,17 +99,17 @@ impl RepairChange {
                 RepairWrite::Kept { index, kept: None } => {
                     after.kept.remove(index);
                 }
-                // Racks are beside the queue.
+                // The queue does not contain racks.
                 RepairWrite::Hold { .. } => {}
             }
         }
         after
     }
 
-    /// What is written to the store, with the counters and the records that are too many.
+    /// The store's writes, including the counters and the deletion of excess records.
     ///
     /// # Errors
-    /// Something cannot be encoded.
+    /// A value cannot be encoded.
     pub fn stored(&self, queue: &RepairQueue) -> Result<Vec<Write>, Unencodable> {
         let mut writes = Vec::new();
         let mut known = queue.records.known.clone();
@@ -150,7 +150,7 @@ impl RepairChange {
     }
 }
 
-/// The oldest records, as far as there are too many.
+/// The ids of the oldest records beyond the maximum.
 fn excess(known: &BTreeMap<i64, i64>) -> Vec<i64> {
     if is_planted(Canary::RecordsKept) {
         return Vec::new();

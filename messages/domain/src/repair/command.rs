@@ -1,41 +1,41 @@
-//! What became of commands that are run for a repair, in short.
+//! The results of repair commands.
 
-/// What a health check said.
+/// The answer of a health check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HealthAnswer {
-    /// It printed `true`.
+    /// The check printed `true`.
     Healthy,
-    /// It printed something else.
+    /// The check printed something else.
     Unhealthy,
-    /// It failed, which says as little for the machine.
+    /// The check failed, which says nothing about the machine.
     Failed(String),
 }
 
-/// How a command with its retries ended.
+/// The end of a command after its retries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandEnd {
-    /// How.
+    /// The kind of end.
     pub how: HowEnded,
-    /// The same for people, with the beginning of what was printed.
+    /// The result for people, with the beginning of the output.
     pub text: String,
 }
 
-/// How a command ended.
+/// The kind of end of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HowEnded {
-    /// It did what it is for.
+    /// The command succeeded.
     Succeeded,
-    /// It failed as often as it may.
+    /// All attempts failed.
     Failed,
-    /// It failed and was not tried again, or did not begin, because the queue was disabled, the entry deleted, the rack held, or
-    /// the machine healthy.
+    /// The command failed without a further attempt, or did not start, because the queue was disabled, the entry
+    /// deleted, the rack held, or the machine healthy.
     Stopped,
-    /// It may have run or not.
+    /// The command may have run.
     Unknown,
 }
 
 impl HowEnded {
-    /// A short name, for a metric's label.
+    /// A short name for the label of a metric.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

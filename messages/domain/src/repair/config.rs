@@ -1,7 +1,7 @@
 //! The section `repair` of the cluster configuration, typed (CKE's `docs/cluster.md` and `docs/repair.md`).
 //!
-//! What people type was judged strictly before it was stored ([`madako_json::strict`]); here it is read leniently, as Go reads.
-//! Numbers that CKE takes for "no limit" (a timeout of 0) have one here: nothing may block the queue for ever.
+//! Typed input was checked strictly before it was stored ([`madako_json::strict`]). This module reads leniently, like
+//! Go. A time-out of 0, which means "no limit" in CKE, has a limit here: no command may block the queue for ever.
 
 mod stored;
 
@@ -17,115 +17,115 @@ use madako_json::go::RawJson;
 
 use self::stored::{Stored, StoredOperation, StoredProcedure, StoredStep};
 
-/// How machines are repaired.
+/// The settings of repairs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairConfig {
-    /// What is done to which machines.
+    /// The operations for each type of machine.
     pub procedures: Vec<RepairProcedure>,
-    /// Repairs at one time; 0: none is started.
+    /// Maximum number of concurrent repairs; 0 starts none.
     pub max_concurrent: u32,
-    /// Namespaces whose pods are only ever evicted, in the API's notation; empty means all.
+    /// Namespaces whose pods are evicted but never deleted, in the notation of the API; empty means all.
     pub protected_namespaces: String,
-    /// How often a refused eviction is tried altogether; at least once.
+    /// Maximum number of attempts at an eviction; at least 1.
     pub evict_attempts: u32,
-    /// Pause between these.
+    /// Pause between attempts at an eviction.
     pub evict_interval: Duration,
-    /// How long pods may take to end.
+    /// Time-out for pods to end.
     pub eviction_timeout: Duration,
 }
 
-/// Operations for some types of machines.
+/// The operations for some types of machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairProcedure {
-    /// The types.
+    /// The types of machines.
     pub machine_types: Vec<String>,
-    /// The operations.
+    /// The operations, each with its own name.
     pub operations: Vec<RepairOperation>,
 }
 
-/// What is done for one kind of trouble.
+/// The operation for one kind of failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairOperation {
-    /// Its name.
+    /// The name by which queue entries select it.
     pub name: String,
-    /// What is tried, one after another.
+    /// The steps, tried one after another.
     pub steps: Vec<RepairStep>,
-    /// Prints `true` for a machine that is healthy; `None`: there is none, and no machine ever becomes healthy.
+    /// The command that prints `true` for a healthy machine; without it no machine ever becomes healthy.
     pub health_check: Option<RepairCommand>,
-    /// Run once for a machine that became healthy.
+    /// The command that runs once after the machine became healthy.
     pub success: Option<RepairCommand>,
 }
 
-/// A try.
+/// A step of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairStep {
-    /// Its command; `None`: the configuration names none, and the step fails.
+    /// The command; without it the step fails.
     pub command: Option<RepairCommand>,
-    /// How often the command is run altogether while it fails; at least once.
+    /// Maximum number of attempts at the command; at least 1.
     pub attempts: u32,
-    /// Pause between these.
+    /// Pause between attempts at the command.
     pub interval: Duration,
-    /// Whether a node of the cluster is drained first.
+    /// True if a node of the cluster is drained first.
     pub need_drain: bool,
-    /// How long the machine's health is watched afterwards.
+    /// Time during which the machine's health is watched after the command.
     pub watch: Duration,
 }
 
-/// A command; the machine's address becomes its last argument.
+/// A command, whose last argument is the machine's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairCommand {
     /// Program and arguments; never empty.
     pub words: Vec<String>,
-    /// How long one run may take; never zero.
+    /// Time-out of one run; never zero.
     pub timeout: Duration,
 }
 
 impl RepairCommand {
-    /// Program and arguments for a machine.
+    /// Program and arguments for the machine with this address.
     #[must_use]
     pub fn for_machine(&self, address: &str) -> Vec<String> {
         self.words.iter().cloned().chain([address.to_owned()]).collect()
     }
 }
 
-/// Why the section cannot be used.
+/// The reason why the section is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RepairConfigError {
-    /// It has another shape.
+    /// The section has another shape.
     #[error("repair is not readable: {0}")]
     Shape(String),
-    /// `protected_namespaces` chooses nothing that Kubernetes knows.
+    /// `protected_namespaces` is not a valid selector.
     #[error("repair.protected_namespaces: {0}")]
     Selector(SelectorError),
 }
 
-/// What an entry wants and the configuration does not have.
+/// A part that an entry needs and the configuration lacks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Missing {
-    /// No procedure is for machines of its type.
+    /// No procedure covers the machine's type.
     #[error("no repair procedure is for machines of type {machine_type:?}")]
     Procedure {
-        /// The type.
+        /// The machine's type.
         machine_type: String,
     },
-    /// The procedure has no such operation.
+    /// The procedure lacks the operation.
     #[error("the repair procedure for machines of type {machine_type:?} has no operation {operation:?}")]
     Operation {
-        /// The type.
+        /// The machine's type.
         machine_type: String,
-        /// The operation.
+        /// The missing operation.
         operation: String,
     },
 }
 
 impl RepairConfig {
-    /// Reads the section as it is stored.
+    /// Reads the stored section.
     ///
     /// # Errors
-    /// It has another shape, or a selector that cannot be meant.
+    /// The section has another shape, or its selector is invalid.
     pub fn read(stored: &RawJson) -> Result<Self, RepairConfigError> {
         let stored: Stored = stored.parse().map_err(|error| RepairConfigError::Shape(error.to_string()))?;
-        // CKE takes an absent selector for "every namespace" (docs/repair.md).
+        // CKE treats an absent selector as "every namespace" (docs/repair.md).
         let protected_namespaces = match &stored.protected_namespaces {
             None => String::new(),
             Some(selector) => selector.notation().map_err(RepairConfigError::Selector)?,
@@ -140,10 +140,10 @@ impl RepairConfig {
         })
     }
 
-    /// The operation for machines of a type. As in CKE, the first procedure that names the type is the one.
+    /// The operation for machines of a type. As in CKE, the first procedure with the type counts.
     ///
     /// # Errors
-    /// What the configuration does not have.
+    /// The configuration lacks the procedure or the operation.
     pub fn operation(&self, machine_type: &str, operation: &str) -> Result<&RepairOperation, Missing> {
         let named =
             |procedure: &&RepairProcedure| procedure.machine_types.iter().any(|known| known == machine_type);
@@ -158,17 +158,17 @@ impl RepairConfig {
         })
     }
 
-    /// The operation that an entry asks for.
+    /// The operation of an entry.
     ///
     /// # Errors
-    /// What the configuration does not have.
+    /// The configuration lacks the procedure or the operation.
     pub fn of(&self, entry: &RepairQueueEntry) -> Result<&RepairOperation, Missing> {
         self.operation(&entry.machine_type, &entry.operation)
     }
 }
 
 impl RepairOperation {
-    /// A step by its number; `None`: there are fewer.
+    /// The step with this number; `None` beyond the last.
     #[must_use]
     pub fn step(&self, number: u32) -> Option<&RepairStep> {
         self.steps.get(usize::try_from(number).ok()?)

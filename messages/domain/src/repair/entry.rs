@@ -63,7 +63,7 @@ go_object! {
 }
 
 impl RepairQueueEntry {
-    /// A new entry, not registered yet.
+    /// A new entry, not in the queue yet.
     #[must_use]
     pub fn new(
         operation: impl Into<String>,
@@ -80,7 +80,7 @@ impl RepairQueueEntry {
         }
     }
 
-    /// Whether it has ended, well or not.
+    /// True once the repair succeeded or failed.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         matches!(self.status, RepairStatus::Succeeded | RepairStatus::Failed)

@@ -1,10 +1,11 @@
-//! Racks in which repairs are held back: what an operator sets, and what is kept in etcd of each rack.
+//! Racks in which repairs are held back: the operator's settings, and the state of each rack in etcd.
 //!
-//! For: several machines of a rack that fail at about the same time have one cause, such as its power, that
-//! repairs of single machines do not mend. The rule is a brain of the repair queue; this is what another process,
-//! an operator's command or a new leader reads and writes (`madako/repair/holds/<the label's value>`).
+//! For: several machines of a rack that fail at about the same time have a common cause, such as power, which repairs
+//! of single machines do not remove. The repair queue's brain holds the rule; other processes, operators' commands
+//! and new leaders read and write this state (`madako/repair/holds/<the label's value>`).
 //!
-//! Machines are told apart by serial and address: a registry may give one serial to several, or none. Does not: decide.
+//! Machines are identified by serial and address, because a registry may give one serial to several machines, or
+//! none. Does not: decide.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,22 +19,22 @@ use time::OffsetDateTime;
 
 use crate::machine::Machine;
 
-/// How racks are told from each other.
+/// The property that identifies a rack.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum Label {
-    /// By the number of the rack; it is called `rack`.
+    /// The number of the rack, with the name `rack`.
     #[default]
     Rack,
-    /// By the value of a label that machines have in the registry.
+    /// The value of a label in the registry.
     Named(String),
 }
 
-/// What the number of the rack is called among labels.
+/// The name of the rack's number among labels.
 const RACK: &str = "rack";
 
 impl Label {
-    /// The value that a machine has, such as `3`. A label that is missing or empty is none.
+    /// The machine's value, such as `3`; `None` if the label is missing or empty.
     #[must_use]
     pub fn value<'m>(&self, machine: &'m Machine) -> Option<Cow<'m, str>> {
         match self {
@@ -70,22 +71,22 @@ impl fmt::Display for Label {
     }
 }
 
-/// When failures are one event.
+/// The condition under which failures count as one event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldSettings {
-    /// What the machines have in common.
+    /// The common property of the machines.
     pub label: Label,
-    /// How many machines at least.
+    /// Minimum number of machines.
     pub count: usize,
-    /// How far apart the changes of their states are at most.
+    /// Maximum time between the changes of their states.
     #[serde(rename = "within_seconds", with = "crate::settings::seconds")]
     pub within: Duration,
 }
 
 impl HoldSettings {
-    /// Machines of one rack whose failures are one event (seed: three).
+    /// Default number of machines of a rack whose failures count as one event (seed: three).
     pub const COUNT: usize = 3;
-    /// How far apart these failures are at most (seed: 10 minutes).
+    /// Default maximum time between these failures (seed: 10 minutes).
     pub const WITHIN: Duration = Duration::from_secs(600);
 }
 
@@ -95,67 +96,69 @@ impl Default for HoldSettings {
     }
 }
 
-/// A machine that is reported, and since when.
+/// A reported machine of a rack.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HeldReport {
-    /// When its state changed.
+    /// Time of the machine's change of state.
     #[serde(with = "time::serde::rfc3339")]
     pub changed: OffsetDateTime,
-    /// Its serial.
+    /// Serial of the machine.
     pub serial: String,
-    /// Its address; empty when it has none.
+    /// Address of the machine; empty if it has none.
     #[serde(default)]
     pub address: String,
-    /// Of a report that a rack was released for: since when answers lack its machine; `None`: the last one had it.
+    /// For a report of a released rack: the time since which answers lack the machine; `None` if the last answer had
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "time::serde::rfc3339::option")]
     pub absent: Option<OffsetDateTime>,
 }
 
 impl HeldReport {
-    /// Who it is of: serial and address.
+    /// The identity of the machine: serial and address.
     #[must_use]
     pub fn who(&self) -> (&str, &str) {
         (&self.serial, &self.address)
     }
 }
 
-/// Failures that are one event.
+/// Failures that count as one event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HeldEvent {
-    /// When it was noticed.
+    /// Time of the detection.
     #[serde(with = "time::serde::rfc3339")]
     pub since: OffsetDateTime,
-    /// The machines that are reported ever since, by the time of their change.
+    /// The machines reported since then, by the time of their change.
     pub machines: Vec<HeldReport>,
 }
 
-/// What is kept of a rack.
+/// The stored state of a rack.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hold {
-    /// What the rack is a value of.
+    /// The property that identifies the rack.
     pub label: Label,
-    /// The events that hold it; none after a release.
+    /// The events that hold the rack; none after a release.
     #[serde(default)]
     pub events: Vec<HeldEvent>,
-    /// Reports that it was released for, and that do not hold it again, also where they come back after an answer without them.
+    /// Reports from before a release. They do not hold the rack again, even if they return after an answer without
+    /// them.
     #[serde(default)]
     pub released: Vec<HeldReport>,
-    /// What a newer version keeps beside.
+    /// Fields of newer versions.
     #[serde(flatten)]
     pub rest: BTreeMap<String, Value>,
 }
 
-/// What is kept of racks, by the value of their label.
+/// The stored states of racks, by the value of their label.
 pub type Holds = BTreeMap<String, Arc<Hold>>;
 
 impl Hold {
-    /// Whether repairs are held back.
+    /// True while repairs are held back.
     #[must_use]
     pub fn is_held(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// Since when they are.
+    /// Start of the hold.
     #[must_use]
     pub fn since(&self) -> Option<OffsetDateTime> {
         self.events.iter().map(|event| event.since).min()
@@ -168,13 +171,13 @@ impl Hold {
         machines.map(|machine| (machine.who(), machine)).collect()
     }
 
-    /// Their serials, in order.
+    /// The serials of these machines, sorted.
     #[must_use]
     pub fn serials(&self) -> Vec<String> {
         self.machines().into_keys().map(|(serial, _)| serial.to_owned()).collect()
     }
 
-    /// How many machines that are.
+    /// The number of these machines.
     #[must_use]
     pub fn count(&self) -> usize {
         match &self.events[..] {
@@ -184,7 +187,7 @@ impl Hold {
         }
     }
 
-    /// Lets the rack go: the reports of its events do not hold it again. Whether it was held.
+    /// Releases the rack: the reports of its events do not hold it again. Returns true if it was held.
     pub fn release(&mut self) -> bool {
         let was_held = self.is_held();
         let who = |report: &HeldReport| (report.serial.clone(), report.address.clone());

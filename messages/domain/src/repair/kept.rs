@@ -1,7 +1,7 @@
-//! What is kept of an entry beside it (`madako/repair/entries/<index in hex>`).
+//! Madako's own state of a queue entry, beside the entry (`madako/repair/entries/<index in hex>`).
 //!
-//! Entries are written whole by others: `ckecli repair-queue reset-backoff` puts back what it read a moment ago, and with it
-//! an older state. What must not be done twice is therefore remembered here: this only ever goes forward.
+//! Other programs write whole entries: `ckecli repair-queue reset-backoff` writes back an entry that it read earlier,
+//! and thereby an older state. This state records the steps that must not run twice; it only ever advances.
 
 use std::collections::BTreeMap;
 
@@ -13,62 +13,62 @@ use crate::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 /// A command that was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// The step whose command it is.
+    /// The step of the command.
     pub step: u32,
-    /// When; what the entry says of its last transition then.
+    /// Start time, equal to the entry's time of transition.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
-    /// Number of its operation record.
+    /// Id of its operation record.
     pub record: i64,
 }
 
-/// What is kept of an entry.
+/// The state of an entry.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
-    /// Create revision of the entry's key: of another entry with the same number this says nothing.
+    /// Create revision of the entry's key. The state does not apply to another entry with the same index.
     pub entry: i64,
     /// The repair command that was started last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Started>,
-    /// Number of the record of the success command, once that was started.
+    /// Id of the success command's record, once that command was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finishing: Option<i64>,
-    /// How the entry ended, and when.
+    /// The end of the entry, once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,
-    /// Why draining was given up last.
+    /// The reason why the last drain was given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<String>,
-    /// What a newer version keeps beside.
+    /// Fields of newer versions.
     #[serde(flatten)]
     pub rest: BTreeMap<String, serde_json::Value>,
 }
 
-/// How an entry ended.
+/// The end of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// `succeeded` or `failed`.
+    /// The result: `succeeded` or `failed`.
     pub status: RepairStatus,
-    /// The step it had come to.
+    /// The step at the end.
     pub step: u32,
-    /// When.
+    /// Time of the end.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// What an entry must be put back to, because somebody wrote an older state over it.
+/// The progress to restore in an entry after another program wrote an older state over it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Behind<'a> {
-    /// A command was started that it does not know of.
+    /// The entry lacks the start of this command.
     Started(&'a Started),
-    /// It had ended.
+    /// The entry lacks its end.
     Ended(&'a Ended),
 }
 
 impl Kept {
-    /// What the entry lacks of what happened already.
+    /// The progress that the entry lacks; `None` if it is up to date.
     #[must_use]
     pub fn behind(&self, entry: &RepairQueueEntry) -> Option<Behind<'_>> {
         if entry.is_finished() {

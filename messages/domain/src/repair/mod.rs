@@ -1,4 +1,5 @@
-//! The repair queue: its entries, what machines are reported for repair, and what holds repairs back.
+//! The repair queue: its entries, the machines that the registry reports for repair, and the reasons to hold repairs
+//! back.
 
 pub mod change;
 pub mod command;

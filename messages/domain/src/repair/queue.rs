@@ -1,7 +1,7 @@
-//! What the repair queue reads from the store, decoded: part of [`crate::state::ClusterState`].
+//! The decoded keys of the repair queue: part of [`crate::state::ClusterState`].
 //!
-//! Each value is read by itself: one that cannot be used is a fault, and stands for nothing. A value that did not change
-//! since the last view is taken over, so that a view of a thousand entries costs little.
+//! Each value is decoded by itself: an unusable value is a fault and is left out. Values that did not change since
+//! the last view are reused, so that a view of a thousand entries costs little.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,60 +28,60 @@ pub struct Item<T> {
     pub revision: i64,
 }
 
-/// Values by their number.
+/// Values by the number in their key.
 pub type Items<T> = BTreeMap<i64, Arc<Item<T>>>;
 
-/// Everything that repairs are decided on, at one revision.
+/// All inputs of the decisions on repairs, at one revision.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RepairQueue {
     /// The entries by index.
     pub entries: Items<RepairQueueEntry>,
-    /// What is kept of entries beside them, by index; also of entries that are gone.
+    /// Madako's own states by index, including those of removed entries.
     pub kept: Items<Kept>,
     /// The entries of the reboot queue by index.
     pub reboots: Items<RebootQueueEntry>,
-    /// Whether the reboot queue is switched off.
+    /// True if the reboot queue is disabled.
     pub reboots_disabled: bool,
-    /// Whether CKE says that it works at the reboot queue.
+    /// True while CKE processes the reboot queue.
     pub reboots_running: bool,
-    /// Whether drains and commands are switched off.
+    /// True if drains and commands are disabled.
     pub disabled: bool,
-    /// Mod revision of that switch; 0 when it was never set.
+    /// Mod revision of `repairs/disabled`; 0 if the key does not exist.
     pub disabled_revision: i64,
-    /// Number of the next entry, and the mod revision of the key that says so (0: there is none); `None`: not readable.
+    /// Index of the next entry, and the mod revision of its key (0 if the key does not exist); `None` if unreadable.
     pub write_index: Option<(i64, i64)>,
     /// The operation records.
     pub records: Records,
-    /// What is there and cannot be read: it is not absent.
+    /// Unreadable values, which do not count as absent.
     pub unreadable: Unreadable,
 }
 
-/// Mod revisions of values that cannot be read, by the number of their entry.
+/// Mod revisions of unreadable values, by the number of their entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Of entries.
+    /// Unreadable entries.
     pub entries: BTreeMap<i64, i64>,
-    /// Of what is kept beside entries.
+    /// Unreadable states of entries.
     pub kept: BTreeMap<i64, i64>,
 }
 
-/// The operation records, as far as registering another one needs them.
+/// The operation records, as far as a new registration needs them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Records {
-    /// Number of the next one, and the mod revision of the key that says so (0: there is none); `None`: not readable.
+    /// Id of the next record, and the mod revision of its key (0 if the key does not exist); `None` if unreadable.
     pub next: Option<(i64, i64)>,
-    /// Mod revision of each record by number.
+    /// Mod revision of each record by id.
     pub known: BTreeMap<i64, i64>,
-    /// Those that have not ended.
+    /// The unfinished records.
     pub unfinished: Items<Record>,
 }
 
 impl RepairQueue {
-    /// Decodes what is below the prefix; faults are added.
+    /// Decodes the keys below the prefix and appends their faults.
     #[must_use]
     pub fn decode(entries: &BTreeMap<String, Entry>, last: Option<&Self>, faults: &mut Vec<Fault>) -> Self {
         let none = Self::default();
-        // CKE compares the bytes: anything but `true` is no.
+        // CKE compares the bytes: every value except `true` means false.
         let is_true = |key: &str| entries.get(key).is_some_and(|entry| &entry.value[..] == b"true");
         let last = last.unwrap_or(&none);
         let mut queue = Self {
@@ -111,14 +111,14 @@ impl RepairQueue {
         queue
     }
 
-    /// What is kept of an entry: nothing, when that was another one with the same number.
+    /// The state of an entry; `None` if it belongs to an earlier entry with the same index.
     #[must_use]
     pub fn kept_of(&self, index: i64) -> Option<&Kept> {
         let entry = self.entries.get(&index)?;
         self.kept.get(&index).map(|kept| &kept.value).filter(|kept| kept.entry == entry.created)
     }
 
-    /// Reboots that are under way, by the address of their node: drained, or rebooting.
+    /// The current reboots by the address of their node: those in the states draining and rebooting.
     pub fn rebooting(&self) -> impl Iterator<Item = (&str, &RebootQueueEntry)> {
         self.reboots
             .values()
@@ -127,14 +127,14 @@ impl RepairQueue {
             .map(|reboot| (reboot.node.as_str(), reboot))
     }
 
-    /// Addresses of the machines whose repair has begun and not ended, though it may wait, and of those that are drained for
-    /// a reboot or rebooting.
+    /// Addresses of the machines with an unfinished repair (even if it waits), and of those that are drained for a
+    /// reboot or rebooting.
     pub fn under_way(&self) -> impl Iterator<Item = &str> {
         let begun = self.entries.values().filter(|item| item.value.status == RepairStatus::Processing);
         begun.map(|item| item.value.address.as_str()).chain(self.rebooting().map(|(node, _)| node))
     }
 
-    /// The condition that an entry is as this view shows it.
+    /// The condition that an entry is unchanged since this view.
     #[must_use]
     pub fn entry_unchanged(&self, index: i64) -> Condition {
         let unreadable = self.unreadable.entries.get(&index).copied();
@@ -142,15 +142,15 @@ impl RepairQueue {
         Condition::Unchanged { key: keys::repair(index), revision }
     }
 
-    /// The record of the command that runs for an entry, its success command included, by what is kept beside it and whatever the
-    /// entry says itself: somebody may have written an older state over it, or something that nobody can read.
+    /// The record of the running command of an entry, success commands included. It comes from Madako's own state,
+    /// because another program may have overwritten the entry with an older or unreadable one.
     #[must_use]
     pub fn command_of(&self, index: i64) -> Option<i64> {
         let finishing = self.kept.get(&index).and_then(|item| item.value.finishing);
         self.repair_of(index).or(finishing.filter(|record| self.runs(*record)))
     }
 
-    /// The same of the command of a step: the machine is under repair.
+    /// The record of the running repair command of an entry. It excludes success commands.
     #[must_use]
     pub fn repair_of(&self, index: i64) -> Option<i64> {
         let started = self.kept.get(&index)?.value.started.as_ref()?;
@@ -161,7 +161,7 @@ impl RepairQueue {
         self.records.unfinished.contains_key(&record)
     }
 
-    /// The condition that nothing more is kept of an entry than this view shows.
+    /// The condition that the state of an entry is unchanged since this view.
     #[must_use]
     pub fn kept_unchanged(&self, index: i64) -> Condition {
         let unreadable = self.unreadable.kept.get(&index).copied();
@@ -169,7 +169,8 @@ impl RepairQueue {
         Condition::Unchanged { key: keys::repair_kept(index), revision }
     }
 
-    /// Mod revision of a key that changes of the queue compare, 0 where it is not there; `None`: of that key nothing is known here.
+    /// Mod revision of a key that the queue's changes compare; 0 if it does not exist, `None` if this view does not
+    /// cover the key.
     #[must_use]
     pub fn revision_of(&self, key: &str) -> Option<i64> {
         let revision = |known: Option<(i64, i64)>| known.map(|(_, revision)| revision);
@@ -193,14 +194,14 @@ impl RepairQueue {
         }
     }
 
-    /// The condition that nobody added an entry since this view; `None`: their number is not readable.
+    /// The condition that no entry was added since this view; `None` if the counter is unreadable.
     #[must_use]
     pub fn write_index_unchanged(&self) -> Option<Condition> {
         let (_, revision) = self.write_index?;
         Some(Condition::Unchanged { key: keys::REPAIRS_WRITE_INDEX.to_owned(), revision })
     }
 
-    /// The condition that no operation was registered since this view; `None`: their number is not readable.
+    /// The condition that no operation was registered since this view; `None` if the counter is unreadable.
     #[must_use]
     pub fn records_unchanged(&self) -> Option<Condition> {
         let (_, revision) = self.records.next?;
@@ -210,7 +211,7 @@ impl RepairQueue {
 
 impl Records {
     fn decode(entries: &BTreeMap<String, Entry>, last: &Self, faults: &mut Vec<Fault>) -> Self {
-        // CKE's first record is number 1.
+        // CKE's first record has id 1.
         let mut next = number(entries, keys::RECORD_ID, 1, faults);
         let mut known = BTreeMap::new();
         let mut unfinished = BTreeMap::new();
@@ -223,14 +224,14 @@ impl Records {
                 }
                 continue;
             }
-            // Old records are history: one that cannot be read hinders nothing.
+            // Old records are history: an unreadable one blocks nothing.
             if let Ok(record) = serde_json::from_slice::<Record>(&entry.value)
                 && record.is_unfinished()
             {
                 unfinished.insert(id, item(record, entry));
             }
         }
-        // A number that was given already would hide a record.
+        // Reusing an id would overwrite a record.
         if let (Some((next, _)), Some((newest, _))) = (&mut next, known.last_key_value()) {
             *next = (*next).max(newest + 1);
         }
@@ -286,7 +287,7 @@ fn items<T: DeserializeOwned>(
     items
 }
 
-/// Mod revisions of the numbered values below a prefix that are not among those that could be read.
+/// Mod revisions of the numbered values below a prefix that could not be decoded.
 fn others<T>(entries: &BTreeMap<String, Entry>, prefix: &str, read: &Items<T>) -> BTreeMap<i64, i64> {
     let numbered = below(entries, prefix).filter_map(|(key, entry)| Some((number_of(key, prefix)?, entry)));
     numbered

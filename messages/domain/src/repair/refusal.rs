@@ -1,4 +1,4 @@
-//! Why a machine that is reported gets no repair.
+//! The reasons why a reported machine gets no repair.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,50 +16,51 @@ use super::hold::Label;
 pub enum Reason {
     /// The machine has no IPv4 address.
     NoAddress,
-    /// Another report has the same address, and comes first.
+    /// Another report has the same address and takes precedence.
     DuplicateAddress {
-        /// Serial of that machine.
+        /// Serial of the other machine.
         first: String,
     },
-    /// The queue has an entry for it, finished or not.
+    /// The queue has an entry for the machine, finished or not.
     HasEntry {
-        /// Number of the entry.
+        /// Index of the entry.
         index: i64,
-        /// How far it is.
+        /// Status of the entry.
         status: RepairStatus,
-        /// Whether its removal was asked for.
+        /// True if an operator requested the entry's removal.
         deleted: bool,
     },
-    /// An entry of it was removed, and the registry was asked before that. The next answer says whether it still fails.
+    /// An entry of the machine was removed after the registry was polled. The next answer says whether the machine
+    /// still fails.
     JustRemoved,
-    /// It is being rebooted, and has been unreachable for less than the wait.
+    /// The machine is being rebooted and has been unreachable for less than the wait.
     Rebooting {
-        /// Number of the reboot's entry.
+        /// Index of the reboot's entry.
         index: i64,
-        /// When the wait is over.
+        /// End of the wait.
         until: OffsetDateTime,
     },
-    /// It is not part of the cluster, and has been unreachable for less than the wait.
+    /// The machine is not part of the cluster and has been unreachable for less than the wait.
     OutOfCluster {
-        /// When the wait is over.
+        /// End of the wait.
         until: OffsetDateTime,
     },
-    /// Several machines of its rack failed at about the same time.
+    /// Several machines of the rack failed at about the same time.
     RackHeld {
-        /// What racks are told apart by.
+        /// The property that identifies racks.
         label: Label,
-        /// The value of that label; all reports of the rack share it.
+        /// The rack's value of that property, shared by all its reports.
         rack: Arc<str>,
-        /// Machines that hold the rack.
+        /// Number of machines that hold the rack.
         machines: usize,
-        /// Since when it is held.
+        /// Start of the hold.
         since: OffsetDateTime,
     },
-    /// There would be more entries than the constraint allows.
+    /// The queue would exceed the constraint.
     TooMany {
-        /// Entries that there are.
+        /// Present number of entries.
         entries: usize,
-        /// Reports that nothing else is in the way of.
+        /// Number of reports that no other limiter refuses.
         reports: usize,
         /// The constraint `maximum-repair-queue-entries`.
         maximum: i64,
@@ -67,7 +68,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Every name, in the order in which limiters are asked.
+    /// All names, in the order in which the limiters apply.
     pub const NAMES: [&'static str; 8] = [
         "no-address",
         "duplicate-address",
@@ -79,7 +80,7 @@ impl Reason {
         "too-many",
     ];
 
-    /// A short name, for programs and for a metric's label.
+    /// A short name for programs and for the label of a metric.
     #[must_use]
     pub fn name(&self) -> &'static str {
         let place = match self {
@@ -95,7 +96,7 @@ impl Reason {
         Self::NAMES[place]
     }
 
-    /// When the limiter lets go by itself, if that is known.
+    /// Time at which the limiter ends by itself, if known.
     #[must_use]
     pub fn until(&self) -> Option<OffsetDateTime> {
         match self {
@@ -147,32 +148,32 @@ fn moment(time: OffsetDateTime) -> String {
     time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
 }
 
-/// A report that leads to no entry.
+/// A refused report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refusal {
-    /// Address of the machine; empty when it has none.
+    /// Address of the machine; empty if it has none.
     pub address: String,
-    /// Its serial.
+    /// Serial of the machine.
     pub serial: String,
-    /// Why: the first limiter that applies.
+    /// The first limiter that applies.
     #[serde(serialize_with = "as_text")]
     pub reason: Reason,
 }
 
-/// Why nothing is added, whoever is reported. Racks are judged all the same.
+/// The reason why no report is added. Holds of racks are evaluated nevertheless.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
-    /// Auto-repair is switched off.
+    /// An operator disabled auto-repair.
     Disabled,
-    /// Something that limiters ask for cannot be read: an entry that nobody understands may be for any machine.
+    /// An input of the limiters is unreadable: an unreadable entry may be for any machine.
     Unreadable {
-        /// Its key.
+        /// The unreadable key.
         key: String,
     },
 }
 
 impl Stop {
-    /// A short name, for programs.
+    /// A short name for programs.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -195,21 +196,21 @@ fn as_text<S: Serializer>(reason: &Reason, serializer: S) -> Result<S::Ok, S::Er
     serializer.collect_str(reason)
 }
 
-/// What became of reports and racks since the last time: for the log, once per change.
+/// The changes of reports and racks since the last evaluation, logged once each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReportNews {
-    /// Reports that are refused, or for another reason than before.
+    /// Reports that are newly refused, or for a new reason.
     pub refused: Vec<Refusal>,
-    /// Serials of machines that were refused and are no more: added, or reported no longer.
+    /// Serials of machines that are no longer refused: their reports were added or disappeared.
     pub cleared: Vec<String>,
-    /// Racks that are held now, with the machines that hold them.
+    /// Newly held racks, with the machines that hold them.
     pub held: BTreeMap<String, Vec<String>>,
-    /// Racks that were held and are not any more.
+    /// Released racks.
     pub let_go: Vec<String>,
 }
 
 impl ReportNews {
-    /// Whether nothing is new.
+    /// True without any change.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -1,4 +1,4 @@
-//! What the registry reports for repair (CKE's `docs/sabakan-triggered-repair.md`).
+//! The registry's reports of machines to repair (CKE's `docs/sabakan-triggered-repair.md`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,34 +9,34 @@ use tokio::time::Instant;
 use crate::machine::{Machine, MachineParams, MachineState, QueryVariables};
 use crate::observation::Query;
 
-/// A moment on the clock that ages are measured by.
+/// A monotonic time, from which ages are computed.
 pub type Seen = Instant;
 
-/// A good answer of the registry to the auto-repair query: every machine in it is a report, whatever its state.
+/// A valid answer of the registry to the auto-repair query. Every machine in it is a report, whatever its state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reports {
-    /// The machines: those with an address in the registry's order, then those without one.
+    /// The machines: those with an address in the registry's order, then those without.
     pub machines: Arc<Vec<Machine>>,
-    /// The wall clock when the answer came.
+    /// Wall-clock time of the answer.
     pub at: OffsetDateTime,
-    /// The same moment on the clock that ages are measured by.
+    /// Monotonic time of the answer.
     pub seen: Instant,
-    /// What was asked.
+    /// The query of the poll.
     pub query: Query,
-    /// The store's revision that was known when it was asked: the answer is younger than everything up to there.
+    /// The store's revision at the time of the query; the answer is newer than all changes up to it.
     pub revision: i64,
 }
 
 impl Reports {
-    /// Whether they can be acted on: they answer what would be asked now, and are not older than three intervals of
-    /// polls (design, section 5).
+    /// True if the reports can be used: they answer the present query and are at most three poll intervals old
+    /// (design, section 5).
     #[must_use]
     pub fn are_good(&self, asked: Option<Query>, interval: Duration, now: Instant) -> bool {
         asked == Some(self.query) && now.saturating_duration_since(self.seen) <= interval.saturating_mul(3)
     }
 }
 
-/// The variables that choose machines to be repaired while none are stored (seed: "Query").
+/// The variables that select machines for repair while none are stored (seed: "Query").
 #[must_use]
 pub fn default_variables() -> QueryVariables {
     QueryVariables {

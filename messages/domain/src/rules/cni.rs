@@ -1,5 +1,5 @@
-//! The rules of the CNI configuration file that CKE puts on nodes (the CNI specification 1.1, read as
-//! libcni 1.2 does, since CKE asks it).
+//! The rules of the CNI configuration file that CKE puts on nodes (the CNI specification 1.1, as libcni 1.2, which
+//! CKE calls, reads it).
 
 use madako_json::input::Problems;
 use madako_json::strict::tree::{Tree, shown_text};
@@ -28,7 +28,7 @@ static DNS: Schema = Schema {
 };
 static ATTACHMENT: Schema = Schema { fields: &[("containerID", Kind::Text), ("ifname", Kind::Text)] };
 
-/// Checks a file: its name, and the content that the name's extension asks for.
+/// Checks a file: its name, and its content according to the name's extension.
 pub(super) fn check(file: &Tree, path: &Path<'_>, problems: &mut Problems) {
     let text = |field| file.get(field).and_then(Tree::text).unwrap_or_default();
     let (name, content) = (text("name"), text("content"));
@@ -47,7 +47,7 @@ pub(super) fn check(file: &Tree, path: &Path<'_>, problems: &mut Problems) {
         return;
     }
     let path = path.field("content");
-    // The content is JSON in a text; paths within it go on from there.
+    // The content is JSON in a string; paths within it continue the field's path.
     let tree = match Tree::from_json(content) {
         Ok(tree @ Tree::Object(_)) => tree,
         Ok(other) => return problems.add(path, other.shown(), "a JSON object"),
@@ -74,7 +74,7 @@ fn check_network(tree: Tree, path: Path<'_>, problems: &mut Problems) {
     }
 }
 
-/// Names of a list's own fields match exactly: libcni reads them one by one.
+/// Names of a list's own fields match exactly, because libcni reads them one by one.
 fn check_list(tree: &Tree, path: &Path<'_>, problems: &mut Problems) {
     let field = |name: &str| tree.fields().iter().find(|(known, _)| known == name).map(|(_, value)| value);
     match field("name") {
@@ -122,7 +122,7 @@ fn check_list(tree: &Tree, path: &Path<'_>, problems: &mut Problems) {
     }
 }
 
-/// Whether it has one to three numbers with points between them. Nothing at all means 0.1.0.
+/// True for one to three numbers separated by points. The empty text means 0.1.0.
 fn is_version(text: &str) -> bool {
     text.is_empty() || {
         let parts: Vec<&str> = text.split('.').collect();

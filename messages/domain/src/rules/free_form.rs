@@ -1,5 +1,5 @@
-//! The components' own configurations: of one kind and version, with the types that CKE reads them with and
-//! the few values that it looks at. Names that are not known are left alone.
+//! The rules of the components' own configurations: kind, version, CKE's types, and the few values that CKE reads.
+//! Unknown names are allowed.
 
 use crate::rules::names;
 use madako_json::input::Problems;
@@ -7,7 +7,7 @@ use madako_json::strict::components;
 use madako_json::strict::tree::{Tree, shown_text};
 use madako_json::strict::walk::{Path, Schema, Unknown, Walk};
 
-/// What a component's configuration must be.
+/// The rules of a component's configuration.
 pub(super) struct ConfigKind {
     api_version: &'static str,
     pub(super) kind: &'static str,
@@ -15,15 +15,15 @@ pub(super) struct ConfigKind {
     checked: Option<Checked>,
 }
 
-/// A text within it that is checked.
+/// A string field to check.
 struct Checked {
-    /// Its name; Go finds it in any case.
+    /// The field's name, in any case as in Go.
     name: &'static str,
     valid: fn(&str) -> bool,
     expected: &'static str,
 }
 
-/// The components that have one.
+/// The components with a configuration of their own.
 pub(super) static COMPONENTS: [(&str, &ConfigKind); 3] =
     [("kube-scheduler", &SCHEDULER), ("kube-proxy", &PROXY), ("kubelet", &KUBELET)];
 
@@ -57,7 +57,6 @@ static KUBELET: ConfigKind = ConfigKind {
 };
 
 impl ConfigKind {
-    /// Checks a configuration.
     pub(super) fn check(&self, config: &Tree, path: &Path<'_>, problems: &mut Problems) {
         // CKE looks these two up by their exact names.
         for (name, expected) in [("apiVersion", self.api_version), ("kind", self.kind)] {
@@ -66,7 +65,7 @@ impl ConfigKind {
                 problems.add(path.field(name), given.map_or_else(String::new, Tree::shown), expected);
             }
         }
-        // The two above were looked at; elsewhere they would be of the wrong type only if they are no texts.
+        // `apiVersion` and `kind` were checked above; skip them, so that a wrong type is not reported twice.
         let rest = config.fields().iter().filter(|(name, _)| !matches!(name.as_str(), "apiVersion" | "kind"));
         let mut walk = Walk { root: self.schema, unknown: Unknown::Keep, problems };
         let good = walk.object(Tree::Object(rest.cloned().collect()), self.schema, *path);

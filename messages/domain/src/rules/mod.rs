@@ -1,9 +1,9 @@
-//! What makes a cluster configuration valid: the rules of CKE's `Cluster.Validate` (release line 1.30) and of
-//! its `docs/cluster.md`, whole, with every breach named.
+//! The rules of a valid cluster configuration: those of CKE's `Cluster.Validate` (release line 1.30) and of its
+//! `docs/cluster.md`. Every violation is reported.
 //!
-//! Guarantees: what passes here is accepted by CKE 1.30 (`docs/decisions/strict-input.md` says where we are
-//! stricter).
-//! Does not: enforce the documents' rule on reserved names, as CKE does not either.
+//! Guarantees: CKE 1.30 accepts a configuration that passes (`docs/decisions/strict-input.md` says where these rules
+//! are stricter).
+//! Does not: enforce the documents' rule on reserved names; CKE does not either.
 
 mod cni;
 mod free_form;
@@ -26,16 +26,16 @@ use madako_json::strict::walk::{Path, Schema, Unknown, Walk};
 pub(crate) use node::check_taint;
 pub(crate) use warnings::warnings;
 
-/// What a configuration is for.
+/// The purpose of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Nodes have addresses, no two the same.
+    /// Nodes have addresses, all different.
     Cluster,
-    /// Nodes have none yet.
+    /// Nodes have no addresses yet.
     Template,
 }
 
-/// Checks a configuration. Fields that are not known are left alone.
+/// Checks a configuration. Unknown fields are allowed.
 pub(crate) fn check(cluster: &Cluster, form: Form, problems: &mut Problems) {
     if cluster.name.is_empty() {
         problems.add("name", "", "a name");
@@ -91,7 +91,7 @@ pub(crate) fn check(cluster: &Cluster, form: Form, problems: &mut Problems) {
     options::check(&options, problems);
 }
 
-/// A part that is kept as text: its shape, with unknown fields left alone, and what of it has the right shape.
+/// Parses a section that is kept as text. Returns its parts with the right shape; unknown fields are allowed.
 fn section(raw: &RawJson, name: &str, schema: &'static Schema, problems: &mut Problems) -> Tree {
     let tree = match raw.text().map_or(Ok(Tree::Null), Tree::from_stored) {
         Ok(Tree::Null) => return Tree::Object(Vec::new()),

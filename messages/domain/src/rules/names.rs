@@ -1,17 +1,17 @@
-//! Names as Kubernetes has them (its "Labels and Selectors", "Object Names and IDs"; apimachinery 0.30).
+//! Kubernetes' rules for names (its "Labels and Selectors", "Object Names and IDs"; apimachinery 0.30).
 
 use crate::limits::{MAX_DNS_SUBDOMAIN, MAX_LABEL_NAME};
 
-/// What [`is_qualified`] wants.
+/// The rule of [`is_qualified`] for messages.
 pub(crate) const QUALIFIED: &str = "at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both \
     ends, optionally after a lower-case DNS name and '/'";
-/// What [`is_label_value`] wants.
+/// The rule of [`is_label_value`] for messages.
 pub(crate) const LABEL_VALUE: &str =
     "at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends, or nothing";
-/// What [`is_dns_subdomain`] wants.
+/// The rule of [`is_dns_subdomain`] for messages.
 pub(crate) const DNS_SUBDOMAIN: &str = "a lower-case DNS name such as cluster.local";
 
-/// Whether it is a "qualified name": the key of a label, an annotation or a taint.
+/// True for a "qualified name": the key of a label, an annotation or a taint.
 pub(crate) fn is_qualified(name: &str) -> bool {
     match name.split_once('/') {
         None => is_plain(name),
@@ -19,7 +19,7 @@ pub(crate) fn is_qualified(name: &str) -> bool {
     }
 }
 
-/// Whether it is the value of a label or a taint.
+/// True for the value of a label or a taint.
 pub(crate) fn is_label_value(value: &str) -> bool {
     value.is_empty() || is_plain(value)
 }
@@ -30,7 +30,7 @@ fn is_plain(name: &str) -> bool {
         && name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
 }
 
-/// Whether it is a DNS subdomain by RFC 1123, in lower case.
+/// True for a DNS subdomain by RFC 1123, in lower case.
 pub(crate) fn is_dns_subdomain(name: &str) -> bool {
     let letter_or_digit = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     name.len() <= MAX_DNS_SUBDOMAIN
@@ -39,7 +39,7 @@ pub(crate) fn is_dns_subdomain(name: &str) -> bool {
         })
 }
 
-/// Whether the first and the last byte are allowed there; an empty text has none.
+/// True if the first and the last byte are allowed; false for the empty text.
 fn ends(text: &str, allowed: impl Fn(u8) -> bool) -> bool {
     match (text.bytes().next(), text.bytes().next_back()) {
         (Some(first), Some(last)) => allowed(first) && allowed(last),

@@ -1,13 +1,13 @@
-//! Addresses and subnets as Go's `net` package takes them, since CKE asks it.
+//! Addresses and subnets according to Go's `net` package, which CKE uses.
 
 use std::net::IpAddr;
 
-/// Whether `net.ParseIP` takes it: IPv4 without leading zeros, or IPv6 without a zone.
+/// True if `net.ParseIP` accepts the text: IPv4 without leading zeros, or IPv6 without a zone.
 pub(super) fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-/// Whether `net.ParseCIDR` takes it: an address and the bits of its prefix. Host bits may be set.
+/// True if `net.ParseCIDR` accepts the text: an address and the length of its prefix. Host bits may be set.
 pub(super) fn is_cidr(text: &str) -> bool {
     let Some((address, bits)) = text.split_once('/') else {
         return false;
@@ -15,7 +15,7 @@ pub(super) fn is_cidr(text: &str) -> bool {
     let Ok(address) = address.parse::<IpAddr>() else {
         return false;
     };
-    // Go reads leading zeros of the prefix as decimal.
+    // Go accepts leading zeros in the length of the prefix and reads it as decimal.
     !bits.is_empty()
         && bits.bytes().all(|c| c.is_ascii_digit())
         && bits.parse::<u32>().is_ok_and(|bits| bits <= if address.is_ipv4() { 32 } else { 128 })

@@ -10,7 +10,6 @@ use madako_json::input::Problems;
 use madako_json::strict::tree::shown_text;
 use madako_json::strict::walk::Path;
 
-/// Checks a node.
 pub(super) fn check(node: &Node, form: Form, path: &Path<'_>, problems: &mut Problems) {
     match form {
         Form::Template if !node.address.is_empty() => {
@@ -38,7 +37,7 @@ pub(super) fn check(node: &Node, form: Form, path: &Path<'_>, problems: &mut Pro
     let mut bytes = 0;
     for (key, value) in &node.annotations {
         bytes += key.len() + value.len();
-        // Kubernetes ignores the case of annotations, in the prefix as well.
+        // Kubernetes ignores the case of annotation keys, including their prefix.
         if !names::is_qualified(key) && !names::is_qualified(&key.to_lowercase()) {
             problems.add(annotations, shown_text(key), format!("keys of {}", names::QUALIFIED));
         }
@@ -53,7 +52,6 @@ pub(super) fn check(node: &Node, form: Form, path: &Path<'_>, problems: &mut Pro
     }
 }
 
-/// Checks a taint.
 pub(crate) fn check_taint(taint: &Taint, path: &Path<'_>, problems: &mut Problems) {
     if !names::is_qualified(&taint.key) {
         let got = if taint.key.is_empty() { String::new() } else { shown_text(&taint.key) };

@@ -7,8 +7,8 @@ use madako_json::strict::tree::{Tree, shown_text};
 use madako_json::strict::walk::Path;
 use madako_json::strict::yaml;
 
-/// Components whose mounts must have absolute paths. CKE lets the rivers' go unchecked, where a name without
-/// a slash means a volume.
+/// Components whose mounts must have absolute paths. CKE does not check those of the rivers, where a name without a
+/// slash means a volume.
 const WITH_ABSOLUTE_MOUNTS: [&str; 6] =
     ["etcd", "kube-api", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"];
 
@@ -43,7 +43,7 @@ pub(super) fn check(options: &Tree, problems: &mut Problems) {
 }
 
 fn check_kubelet(kubelet: &Tree, path: &Path<'_>, problems: &mut Problems) {
-    // An absent one means the default; it is filled in before anything is stored.
+    // An absent endpoint gets the default before anything is stored.
     if kubelet.get("cri_endpoint").and_then(Tree::text) == Some("") {
         problems.add(
             path.field("cri_endpoint"),
@@ -77,7 +77,7 @@ fn check_api_server(api_server: &Tree, path: &Path<'_>, problems: &mut Problems)
         }
         return;
     }
-    // The API server's own rules are not checked here, as CKE does not either.
+    // As in CKE, the API server's own rules are not checked here.
     match yaml::is_lenient_object(policy) {
         Ok(true) => {}
         Ok(false) => problems.add(path, shown_text(policy), "YAML of an audit policy: an object"),

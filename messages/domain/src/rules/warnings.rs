@@ -1,4 +1,4 @@
-//! What is allowed in a configuration but hardly meant.
+//! Warnings about valid configurations that are probably mistakes.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use madako_json::input::Warning;
 use madako_json::strict::tree::{Tree, shown_text};
 use madako_json::strict::walk::{Path, unknown_names};
 
-/// Ways in which a mount can be propagated (container engines).
+/// The modes of mount propagation in container engines.
 const PROPAGATIONS: [&str; 7] = ["", "shared", "slave", "private", "rshared", "rslave", "rprivate"];
 
-/// Everything in a valid configuration that is hardly meant.
+/// All warnings about a valid configuration.
 pub(crate) fn warnings(cluster: &Cluster, form: Form) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if !cluster.dns_servers.is_empty() && !cluster.dns_service.is_empty() {
@@ -39,7 +39,7 @@ pub(crate) fn warnings(cluster: &Cluster, form: Form) -> Vec<Warning> {
             }
         }
     }
-    // What is valid can be read; anything else was refused before.
+    // A valid part can be parsed; the rules refused any other.
     let read = |text: Option<&str>| text.and_then(|text| Tree::from_stored(text).ok()).unwrap_or(Tree::Null);
     repair(&read(cluster.repair.text()), &mut warnings);
     options(&read(cluster.options.text()), &mut warnings);

@@ -16,14 +16,14 @@ use crate::status::{OperationPhase, ServerStatus};
 use crate::template::Template;
 use madako_json::go::*;
 
-/// What CKE writes is read as the value, and written again byte for byte.
+/// Asserts that CKE's text is read as the value and written back byte for byte.
 #[track_caller]
 fn exact<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: &T, text: &str) {
     assert_eq!(&serde_json::from_str::<T>(text).unwrap(), value);
     assert_eq!(serde_json::to_string(value).unwrap(), text);
 }
 
-// The texts below were written by CKE's own types at release line 1.30.
+// CKE's own types at release line 1.30 wrote the texts below.
 
 #[test]
 fn a_record_has_ckes_json() {
@@ -125,7 +125,7 @@ fn names_match_in_any_case_when_no_exact_one_is_there() {
     .unwrap();
     assert_eq!((cluster.name.as_str(), cluster.service_subnet.as_str()), ("x", "10.0.0.0/8"));
     assert!(cluster.nodes[0].control_plane && cluster.rest.is_empty());
-    // CKE stores the text of its query variables as somebody typed it.
+    // CKE stores the text of its query variables unchanged.
     let variables: QueryVariables =
         serde_json::from_str(r#"{"nothaving":{"Roles":["boot"]},"x":1}"#).unwrap();
     assert_eq!(variables.not_having.unwrap().roles, Some(vec!["boot".to_owned()]));
@@ -165,7 +165,7 @@ fn a_default_goes_where_nothing_is_and_leaves_the_rest_as_it_was() {
     assert!(RawJson::from_text("5".into()).unwrap().with_default(&["a"], "x").is_err());
 }
 
-/// JSON whose form must not change: numbers of every form, empty and nested values, inner spaces.
+/// JSON whose form must not change: numbers in all notations, empty and nested values, inner spaces.
 fn raw_value() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("null".to_owned()),
@@ -214,7 +214,7 @@ proptest! {
     }
 }
 
-/// A template with something in every corner, and what a real ckecli (release line 1.30) stored of it.
+/// A template with a value in every field, and the text that a real ckecli (release line 1.30) stored for it.
 const TYPED: &str = include_str!("template.yml");
 const STORED: &str = include_str!("template_stored_by_ckecli.json");
 
@@ -222,7 +222,7 @@ const STORED: &str = include_str!("template_stored_by_ckecli.json");
 fn what_is_stored_is_what_ckecli_stores() {
     let template = Template::from_yaml(TYPED).unwrap();
     assert_eq!(stored_json(template.cluster()).unwrap(), STORED);
-    // The same again for what was stored before, whoever stored it.
+    // Texts from the store give the same result, whichever program wrote them.
     for text in [STORED.to_owned(), serde_json::to_string(template.cluster()).unwrap()] {
         let read: Cluster = serde_json::from_str(&text).unwrap();
         assert_eq!(stored_json(&read).unwrap(), STORED);

@@ -1,4 +1,4 @@
-//! The corpus: what CKE accepts and refuses, what we do, and what we say.
+//! The corpus: documents that CKE accepts and refuses, with our verdict and our messages.
 
 use std::fmt::Write as _;
 

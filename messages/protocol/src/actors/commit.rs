@@ -1,4 +1,4 @@
-//! Why the leader's gate does not commit a change.
+//! The errors of commits through the leader's gate.
 
 use std::time::Duration;
 
@@ -6,96 +6,97 @@ use madako_domain::invariants::Violation;
 use madako_domain::keys;
 use madako_domain::store::{StoreError, Unencodable};
 
-/// Why a mutation was not committed.
+/// The reason why a mutation was not committed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
-    /// This instance does not lead, or not in that epoch: the caller should end.
+    /// This instance is not the leader in that epoch: the caller should stop.
     #[error("epoch {epoch} is over")]
     NotLeader {
-        /// The epoch that the caller acts in.
+        /// The epoch in which the caller acts.
         epoch: i64,
     },
-    /// The inputs changed: plan again.
+    /// The inputs changed: decide again on a newer state.
     #[error("changed meanwhile: {}", keys.join(", "))]
     Conflict {
-        /// Keys that changed.
+        /// Keys of the changed inputs.
         keys: Vec<String>,
     },
-    /// The mutation would break an invariant; nothing was written.
+    /// The mutation violates an invariant; nothing was written.
     #[error("it would break {}", list(violations))]
     Invariant {
-        /// Which, and how.
+        /// All violations.
         violations: Vec<Violation>,
     },
-    /// This leader has not listed the store yet: nothing was sent.
+    /// This leader has not listed the store yet; nothing was sent.
     #[error(
         "the {what} change was not sent: the leader has not listed the keys below its prefix yet, so it has no state to \
          judge the change by; decide again when the leader publishes a state"
     )]
     StoreUnread {
-        /// What is changed.
+        /// Name of the change.
         what: &'static str,
     },
-    /// A plan without a cluster was brought: nothing was sent.
+    /// The mutation has a plan without a cluster; nothing was sent.
     #[error(
         "the key `{}` was not written: the plan that was to be committed has no cluster; plan again, and report a defect \
          of the planner if this comes again",
         keys::CLUSTER
     )]
     NoCluster,
-    /// This instance decides nothing about placement: nothing was sent.
+    /// This instance decides nothing about placement; nothing was sent.
     #[error(
         "the {what} change was not sent: this instance decides nothing about placement (`placement.controllers` is off, or \
          there is no section `placement`); switch it on here, or let an instance lead that has it on"
     )]
     PlacementElsewhere {
-        /// What is changed.
+        /// Name of the change.
         what: &'static str,
     },
-    /// A change of placement names a resource whose key etcd would show as another resource, or as none: nothing was sent.
+    /// A placement change names a resource whose key etcd would read back as another resource or none; nothing was
+    /// sent.
     #[error(
         "the key `{key}` was not written: no resource of placement stands at such a key (a name is empty or has a slash); \
          correct the resource's name"
     )]
     ForeignKey {
-        /// The key, at the root of etcd.
+        /// The absolute key in etcd.
         key: String,
     },
-    /// The transaction has more operations than etcd takes: nothing was sent.
+    /// The transaction exceeds etcd's limit of operations; nothing was sent.
     #[error(
         "the {what} change was not sent: its transaction has {count} {operations}; etcd takes {most} (`--max-txn-ops`): \
          split the change"
     )]
     TooLarge {
-        /// What is changed.
+        /// Name of the change.
         what: &'static str,
         /// `comparisons` or `writes`.
         operations: &'static str,
-        /// How many of these it has.
+        /// Number of these operations in the transaction.
         count: usize,
-        /// How many etcd takes.
+        /// etcd's limit.
         most: usize,
     },
-    /// The change takes the next number of a counter that it does not compare, so that two changes could take the same
-    /// number: nothing was sent.
+    /// The change takes the next number of a counter without comparing the counter, so that two changes could take
+    /// the same number; nothing was sent.
     #[error(
         "the {what} change was not sent: it takes the next number of the key `{counter}` and does not compare the \
          revision of that key; add the comparison to the change"
     )]
     CounterNotCompared {
-        /// What is changed.
+        /// Name of the change.
         what: &'static str,
         /// Key of the counter.
         counter: &'static str,
     },
-    /// A value has no JSON: nothing was sent.
+    /// A value cannot be encoded as JSON; nothing was sent.
     #[error(
         "the key `{key}` was not written: its value cannot be encoded: {why}; correct the value that the change is made of"
     )]
     Encoding {
         /// The key, relative to the prefix.
         key: String,
-        /// Why.
+        /// The error of the encoder.
         why: String,
     },
     /// The leader did not answer in time; the write may have happened.
@@ -104,24 +105,24 @@ pub enum CommitError {
         /// The deadline.
         deadline: Duration,
     },
-    /// The store failed; the write may have happened. The state that the watch brings tells.
+    /// The store failed; the write may have happened. The watch shows the resulting state.
     #[error("{0}")]
     Store(StoreError),
 }
 
-/// What a failed commit means for its caller.
+/// The consequence of a failed commit for its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// Nothing was written, as the change stands on an older state or epoch: decide again on a newer one.
+    /// Nothing was written, because the change is based on an older state or epoch: decide again on a newer one.
     Outdated,
-    /// Nothing was written, and the same change is refused again.
+    /// Nothing was written; the gate would refuse the same change again.
     Rejected,
-    /// The change may have been written: the state that the watch brings tells.
+    /// The change may have been written; the watch shows the resulting state.
     Unknown,
 }
 
 impl CommitError {
-    /// What it means for the caller.
+    /// The consequence for the caller.
     #[must_use]
     pub fn failure(&self) -> Failure {
         match self {

@@ -1,4 +1,4 @@
-//! The port to the scheduler's explanations: for whoever shows people why an application is where it is.
+//! The port to the scheduler's explanations, for programs that show why an application is on its cluster.
 
 use async_trait::async_trait;
 
@@ -6,24 +6,24 @@ use madako_domain::placement::decision::{Decision, ExplainError, Explanation, Wh
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::store::StoreError;
 
-/// Why there is no explanation.
+/// The reason why there is no explanation.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum NoExplanation {
-    /// This instance decides nothing about placement now: it does not lead, or another prefix does.
+    /// This instance decides nothing about placement now: it is not the leader, or another prefix owns placement.
     #[error("this instance does not decide about placement now; ask the one that leads{}", on(leader.as_deref()))]
     Elsewhere {
-        /// The host of the one that decides; `None`: nobody does.
+        /// Host of the deciding instance; `None` if no instance decides.
         leader: Option<String>,
-        /// What it decided last, as far as it was kept.
+        /// The last stored decision, if there is one.
         last: Option<Box<Decision>>,
     },
-    /// Who decides, and what was decided, cannot be read.
+    /// The owner of placement and the last decision cannot be read.
     #[error(transparent)]
     Unread(#[from] StoreError),
     /// The scheduler did not answer in time.
     #[error("the scheduler did not answer in time")]
     Unanswered,
-    /// The question has no answer.
+    /// The request has no answer.
     #[error(transparent)]
     Refused(#[from] ExplainError),
 }
@@ -32,10 +32,11 @@ fn on(leader: Option<&str>) -> String {
     leader.map_or_else(|| " (nobody does now)".to_owned(), |host| format!(", on {host}"))
 }
 
-/// Explains decisions.
+/// The port to explanations.
 #[async_trait]
 pub trait Explainer: Send + Sync + 'static {
-    /// What would be decided about an application now, with every candidate, or with something else taken for true.
+    /// The decision that a reconcile pass would make now about an application, with all candidates; `what_if`
+    /// replaces inputs.
     ///
     /// # Errors
     /// See [`NoExplanation`].

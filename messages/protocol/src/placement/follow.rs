@@ -1,8 +1,8 @@
-//! Placement's resources, told to an actor: everything first, then each change.
+//! A feed of placement's resources: the full list first, then each change.
 //!
-//! Guarantees: at most one message is in the mailbox at any time, and the next comes when that was handled; whoever
-//! fell behind, or whose store was replaced, is told everything anew, and why. It ends with its handle or with the
-//! actor.
+//! Guarantees: the mailbox has at most one message at any time; the next follows after that one was handled. A
+//! follower that falls behind, or whose store is replaced, gets the full list again, with the reason. The feed ends
+//! with its handle or with the actor.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use crate::limits::RELIST_PAUSE;
 use crate::mailbox::{Addressed, Letter};
 use madako_domain::placement::objects::{Change, Stored};
 
-/// What an actor that follows is told.
+/// A message to a following actor.
 #[derive(Debug)]
 pub enum Followed {
-    /// Everything that is stored, instead of what was known before.
+    /// All stored resources, which replace all earlier ones.
     Listed {
         /// The store's revision.
         revision: i64,
         /// The resources.
         objects: Vec<Arc<Stored>>,
-        /// Why it is listed again.
+        /// The reason for a repeated list.
         after: Option<Gap>,
     },
-    /// What changed since.
+    /// The changes since the last message.
     Changed(Vec<Arc<Change>>),
 }
 
-/// Lets an actor follow.
+/// Starts the feed for an actor.
 pub fn follow<M>(
     objects: Arc<dyn Objects>,
     actor: ActorRef<Letter<M>>,

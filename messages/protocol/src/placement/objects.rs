@@ -1,13 +1,12 @@
-//! The port to placement's resources: a cache that a watch of the store feeds, fresh reads, and writes.
+//! The port to placement's resources: a cache that a watch of the store fills, linearizable reads, and writes.
 //!
-//! For: the API, which reads as of now, and the actors of placement, which follow changes.
+//! For: the API, which reads the present state, and the actors of placement, which follow changes.
 //!
-//! Guarantees, of whatever implements [`Objects`]:
-//! - a view shows the store as it was at exactly one revision;
-//! - [`Objects::fresh`] waits until the view shows everything that was written, by whomever, before the call;
-//! - changes come in the order of revisions, none twice, and a [`Follower`] that cannot be told of one ends with an
-//!   error instead;
-//! - a value that cannot be read fails nothing else: it is a [`Fault`].
+//! Guarantees of every implementation of [`Objects`]:
+//! - A view shows the store at exactly one revision.
+//! - [`Objects::fresh`] waits until the view shows all writes, of whatever writer, that preceded the call.
+//! - Changes arrive in the order of revisions, each once. A [`Follower`] that cannot deliver one ends with an error.
+//! - An unreadable value is a [`Fault`] and affects no other value.
 //!
 //! Does not: decide, authorize, or retry a transaction.
 
@@ -19,80 +18,79 @@ use madako_domain::placement::objects::{Change, Stored, Unread};
 use madako_domain::state::Fault;
 use madako_domain::store::{Outcome, StoreError, Transaction};
 
-/// Why a follower cannot go on. Whoever follows lists everything again.
+/// The reason why a follower ended. Its user must list everything again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Gap {
-    /// It was too slow, and what it did not take is not kept any longer.
+    /// The follower was too slow, and the changes that it has not taken are no longer stored.
     #[error("changes were missed: more than {limit} came since the last one that was taken")]
     Lagged {
-        /// How many changes are kept.
+        /// Number of stored changes.
         limit: usize,
     },
-    /// The store was replaced or compacted under the watch.
+    /// The store was replaced or compacted during the watch.
     #[error("the store was listed anew: {why}")]
     Relisted {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// Follows the changes since a revision. Dropping it ends it.
+/// Follows the changes since a revision until it is dropped.
 #[async_trait]
 pub trait Follower: Send {
-    /// The next changes, in order, all of one or more revisions; never empty. May be cancelled at any time without
-    /// losing one.
+    /// The next changes in order: all changes of one or more revisions, never none. Cancel-safe: no change is lost.
     ///
     /// # Errors
-    /// See [`Gap`]; nothing comes after it.
+    /// See [`Gap`]; no changes follow it.
     async fn next(&mut self) -> Result<Vec<Arc<Change>>, Gap>;
 }
 
-/// What a view selects.
+/// The selection of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Selection<'a> {
-    /// The kind.
+    /// Kind of the resources.
     pub kind: Kind,
-    /// Only this namespace.
+    /// Only resources of this namespace.
     pub namespace: Option<&'a str>,
 }
 
-/// Placement's resources.
+/// The port to placement's resources.
 #[async_trait]
 pub trait Objects: Send + Sync + 'static {
-    /// Waits until the view shows the store as it was when this was called, or later. Answers the store's revision at
-    /// the time of the call (or a little later), which the view has reached.
+    /// Waits until the view shows the store as it was at the call, or later. Returns the store's revision at the time
+    /// of the call (or slightly later), which the view has reached.
     ///
     /// # Errors
-    /// The store did not answer, or the view did not follow, within the store's deadline.
+    /// The store did not answer, or the view did not catch up, within the store's deadline.
     async fn fresh(&self) -> Result<i64, StoreError>;
 
-    /// The revision that the view shows; `None` before the store was read for the first time.
+    /// The revision of the view; `None` before the first read of the store.
     fn revision(&self) -> Option<i64>;
 
-    /// A resource in the view.
+    /// A resource of the view.
     fn get(&self, key: &ObjectKey) -> Option<Arc<Stored>>;
 
-    /// All resources of a kind in the view, and the revision that they are of. Ordered by their keys in etcd.
+    /// The revision of the view and its resources of a kind, ordered by their etcd keys.
     fn list(&self, selection: Selection<'_>) -> (i64, Vec<Arc<Stored>>);
 
-    /// What the view has in place of a resource that cannot be read.
+    /// The unreadable value at a resource's key, if there is one.
     fn unread(&self, key: &ObjectKey) -> Option<Unread>;
 
-    /// Values of the view that cannot be read.
+    /// The unreadable values of the view.
     fn faults(&self) -> Vec<Fault>;
 
-    /// Everything in the view, and whoever follows what comes after it, without a gap.
+    /// All resources of the view, with a follower that continues without a gap.
     fn follow_all(&self) -> (i64, Vec<Arc<Stored>>, Box<dyn Follower>);
 
-    /// Follows every change after a revision that [`Objects::fresh`] answered.
+    /// Follows every change after a revision that [`Objects::fresh`] returned.
     ///
     /// # Errors
-    /// The changes since then are not kept any longer.
+    /// The changes since then are no longer stored.
     fn follow(&self, after: i64) -> Result<Box<dyn Follower>, Gap>;
 
-    /// One transaction at the root of etcd, with absolute keys. Not retried.
+    /// Runs one transaction at the root of etcd, with absolute keys. Does not retry.
     ///
     /// # Errors
-    /// See [`StoreErrorKind`](crate::store::StoreErrorKind); a refused transaction is no error.
+    /// See [`StoreErrorKind`](crate::store::StoreErrorKind). A refused transaction is not an error.
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError>;
 }

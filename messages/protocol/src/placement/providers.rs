@@ -1,12 +1,12 @@
-//! The port to the providers of metrics, and every way in which one may fail to give a value.
+//! The port to the metrics providers, and the errors of a fetch.
 //!
-//! Guarantees, of whatever implements [`MetricsProviders`]:
-//! - each name that was asked for has exactly one answer, and nothing else has one;
-//! - a value is finite;
-//! - the call ends within its deadline, and what it reads is bounded;
-//! - tokens, and what of an address may be a secret, are in no error.
+//! Guarantees of every implementation of [`MetricsProviders`]:
+//! - Each requested name has exactly one answer; no other name has one.
+//! - A value is finite.
+//! - The call ends within its deadline, and the amount of read data is bounded.
+//! - No error contains a token or the secret part of an address.
 //!
-//! Does not: judge a value by its metric's definition, remember, or retry.
+//! Does not: compare a value with its metric's definition, remember, or retry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,44 +18,44 @@ use madako_domain::placement::metadata::ReasonCode;
 
 pub use crate::limits::{MAX_AGE_INTERVALS, PROVIDER_DEADLINE};
 
-/// A value as a provider gave it.
+/// A value from a provider.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// The value; finite.
+    /// The value, which is finite.
     pub value: f64,
-    /// What people should know of it: that it is one of several series, and which.
+    /// A remark for people: the value is one of several series, with the name of that series.
     pub note: Option<String>,
 }
 
-/// Why a provider gave no value. Addresses are shown by scheme, host and port alone.
+/// The reason why a provider gave no value. Addresses consist of scheme, host and port only.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
-    /// The provider's definition cannot be used.
+    /// The provider's definition is unusable.
     #[error("its definition cannot be used: {why}")]
     Definition {
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
-    /// No connection.
+    /// The connection failed.
     #[error("cannot connect to {address}: {why}")]
     Unreachable {
-        /// Where it should be.
+        /// Address of the provider.
         address: String,
-        /// What the system said.
+        /// The message of the system.
         why: String,
     },
     /// The deadline passed.
     #[error("no whole answer from {address} within {} s", deadline.as_secs_f64())]
     Deadline {
-        /// Where it is.
+        /// Address of the provider.
         address: String,
         /// The deadline of the whole fetch.
         deadline: Duration,
     },
-    /// The answer is longer than what is read.
+    /// The answer exceeds the limit.
     #[error("the answer of {address} is longer than {limit} bytes")]
     TooLarge {
-        /// Where it is.
+        /// Address of the provider.
         address: String,
         /// The limit in bytes.
         limit: usize,
@@ -63,74 +63,74 @@ pub enum FetchError {
     /// The connection ended within the answer.
     #[error("the answer of {address} was cut off: {why}")]
     CutOff {
-        /// Where it is.
+        /// Address of the provider.
         address: String,
-        /// What the system said.
+        /// The message of the system.
         why: String,
     },
-    /// It refused the request.
+    /// The provider refused the request.
     #[error("{address} answered with status {status}: {said}")]
     Status {
-        /// Where it is.
+        /// Address of the provider.
         address: String,
         /// The HTTP status.
         status: u16,
-        /// What it said, shortened.
+        /// The body of the answer, shortened.
         said: String,
     },
-    /// It answered the request with an error of its own.
+    /// The provider's answer is an error in its own format.
     #[error("{address} answered with an error: {said}")]
     Refused {
-        /// Where it is.
+        /// Address of the provider.
         address: String,
-        /// What it said, shortened.
+        /// The provider's message, shortened.
         said: String,
     },
-    /// The answer is none of the provider's interface.
+    /// The answer does not follow the provider's interface.
     #[error("the answer of {address} is malformed: {why}")]
     Malformed {
-        /// Where it is.
+        /// Address of the provider.
         address: String,
-        /// Where in the answer, and what was expected.
+        /// The position in the answer, and the expected value.
         why: String,
     },
-    /// The name is none that the provider can have.
+    /// The name is invalid for the provider.
     #[error("no metric can have this name there: {why}")]
     Name {
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
-    /// A static provider that does not list it.
+    /// The static provider does not list the metric.
     #[error("the static provider does not list it")]
     Unlisted,
-    /// It has no such metric, or no value of it.
+    /// The provider does not have the metric, or has no value of it.
     #[error("it has no value: {expected}")]
     NotFound {
-        /// What was looked for.
+        /// The missing object.
         expected: &'static str,
     },
-    /// What it has is no number.
+    /// The provider's value is not a number.
     #[error("its value is no number: {got}")]
     NotANumber {
-        /// What it is, shortened.
+        /// The value, shortened.
         got: String,
     },
-    /// What it has is NaN or infinite.
+    /// The provider's value is NaN or infinite.
     #[error("its value is not finite: {got}")]
     NotFinite {
-        /// What it is.
+        /// The value.
         got: String,
     },
 }
 
 impl FetchError {
-    /// Krake's code: whether it is the provider that is wrong, or the metric.
+    /// Krake's code, which says whether the provider or the metric is at fault.
     #[must_use]
     pub fn code(&self) -> ReasonCode {
         if self.is_providers() { ReasonCode::UnreachableMetricsProvider } else { ReasonCode::InvalidMetric }
     }
 
-    /// Whether it says something about the provider, and so about all its metrics.
+    /// True if the error concerns the provider and therefore all its metrics.
     #[must_use]
     pub fn is_providers(&self) -> bool {
         match self {
@@ -150,13 +150,13 @@ impl FetchError {
         }
     }
 
-    /// Whether it is what is stored that is wrong: as long as that does not change, no fetch can help.
+    /// True if a stored definition is at fault: no fetch can succeed before it changes.
     #[must_use]
     pub fn is_definition(&self) -> bool {
         matches!(self, Self::Definition { .. } | Self::Name { .. } | Self::Unlisted)
     }
 
-    /// A short name for a metric's label.
+    /// A short name for the label of a metric.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -177,13 +177,13 @@ impl FetchError {
     }
 }
 
-/// What a fetch gave for each name.
+/// The results of a fetch, by the requested name.
 pub type Samples = BTreeMap<String, Result<Sample, FetchError>>;
 
-/// Providers of metrics, of every kind.
+/// The port to metrics providers of all kinds.
 #[async_trait]
 pub trait MetricsProviders: Send + Sync + 'static {
-    /// The present values of some metrics of one provider, by the names that they have there.
+    /// The present values of some metrics of one provider, by the provider's own names.
     async fn fetch(
         &self,
         provider: &MetricsProviderKind,

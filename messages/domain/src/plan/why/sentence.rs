@@ -1,4 +1,4 @@
-//! The sentences that people read, made of the reasons' data.
+//! The reasons rendered as sentences.
 
 use std::fmt;
 

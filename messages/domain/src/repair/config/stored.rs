@@ -1,4 +1,4 @@
-//! The section `repair` as CKE stores it, before its numbers are understood.
+//! The section `repair` in CKE's stored form, with uninterpreted numbers.
 
 #![allow(unreachable_pub, reason = "the macro makes public types")]
 

@@ -1,4 +1,4 @@
-//! An actor that follows, on paused time.
+//! A following actor, on paused time.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use madako_domain::placement::objects::Unread;
 use madako_domain::state::Fault;
 use madako_domain::store::{Outcome, StoreError, Transaction};
 
-/// Far more than anything takes on paused time.
+/// Far longer than any step on paused time.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 type Told = Result<Vec<Arc<Change>>, Gap>;
 
-/// Resources whose followers are told what a test says. Each list has a revision of its own.
+/// A source whose followers get the messages of the test. Each list has its own revision.
 #[derive(Default)]
 struct FakeObjects(Mutex<(i64, Option<mpsc::UnboundedSender<Told>>)>);
 
@@ -89,7 +89,7 @@ impl Addressed for Message {
     const ACTOR: &'static str = "follower";
 }
 
-/// Passes on what it is told.
+/// Forwards its messages to the test.
 struct Passes(mpsc::UnboundedSender<Message>);
 
 impl Actor for Passes {
@@ -180,7 +180,7 @@ async fn following_ends_with_its_handle_and_with_the_actor() {
     let mut setup = Setup::new().await;
     drop(setup.next().await);
     drop(setup.task);
-    // Whoever follows is gone, and what would be told is dropped with it.
+    // The feed is gone, and its messages are dropped with it.
     let gone = setup.objects.0.lock().unwrap().1.clone().unwrap();
     timeout(PATIENCE, gone.closed()).await.expect("the task has ended");
 
