@@ -1,10 +1,10 @@
-//! How long plans take, and how that grows.
+//! Cost of plans, and its growth.
 //!
 //! `cargo bench -p madako-cluster-planner --bench planner` prints a table and writes the plot
-//! `docs/benchmarks/planner.svg`; with `-- 90000` only cases with that number are measured, without a plot.
-//! Machines come from a seeded generator: 3 roles, 40 machines a rack.
-//! Timed is the call of `plan` alone on one thread, without making its inputs and without freeing its
-//! result: by the wall clock, and by the time that the thread had a core, which neighbours disturb less.
+//! `docs/benchmarks/planner.svg`; with `-- 90000` it measures only cases with that number, without a plot. Machines
+//! come from a seeded generator: 3 roles, 40 machines a rack. The measured part is the call of `plan` on one thread,
+//! without making its input and freeing its result: in wall-clock time, and in CPU time of the thread, which other
+//! processes disturb less.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark's output is its table")]
@@ -26,7 +26,7 @@ use rand_chacha::ChaCha8Rng;
 use rustix::time::{ClockId, clock_gettime};
 use time::OffsetDateTime;
 
-/// Runs of each case after one that warms up; the median of so many is steady to a few percent.
+/// Timed runs of each case after one untimed run; the median of this many varies by a few percent.
 const RUNS: usize = 15;
 const SEED: u64 = 3;
 const MACHINES_IN_RACK: usize = 40;
@@ -40,7 +40,7 @@ fn now() -> OffsetDateTime {
 
 fn machines(count: usize) -> Vec<Machine> {
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
-    // In no order of addresses; in memory they lie as they were read.
+    // Not in the order of addresses; they lie in memory in the order of reading.
     let mut order: Vec<usize> = (0..count).collect();
     for index in (1..count).rev() {
         order.swap(index, random.random_range(0..=index));
@@ -98,7 +98,7 @@ struct Case {
     what: &'static str,
     machines: usize,
     workers: usize,
-    /// From the project's promises; `None` where there is none.
+    /// The project's promised maximum; `None`: there is none.
     limit: Option<Duration>,
 }
 
@@ -109,7 +109,7 @@ struct Measured {
     median: Duration,
 }
 
-/// The time that this thread had a core.
+/// CPU time of this thread.
 fn on_core() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
@@ -229,7 +229,7 @@ fn y(seconds: f64) -> f64 {
     HEIGHT - MARGIN - (seconds.log10() - Y.0) / (Y.1 - Y.0) * (HEIGHT - MARGIN - 40.0)
 }
 
-/// A plot with logarithmic axes: each kind of plan, and beside it `n log n` through its first point.
+/// A plot with logarithmic axes: each kind of plan, and `n log n` through its first point.
 fn plot(all: &[Measured]) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \

@@ -1,5 +1,4 @@
-//! The planner's shell: it waits for state and observations, plans when both allow it, and asks the
-//! leader to commit.
+//! The planner's shell: it plans when state and observations allow it, and asks the leader to commit.
 
 mod noting;
 mod taints;
@@ -31,55 +30,48 @@ use self::taints::NodeTaints;
 use crate::limits::{JUST_AFTER, RETRY_FIRST, RETRY_MOST, STALE_AFTER_POLLS};
 use crate::{Moment, PlanInput, plan};
 
-/// What the planner is given.
 #[derive(Clone)]
 pub struct PlannerArguments {
-    /// Number of the epoch that it works in.
     pub epoch: i64,
-    /// Registered name of the leader.
+    /// Registered name of the leader actor.
     pub leader: String,
-    /// Time between polls of the registry.
+    /// Interval of registry polls.
     pub interval: Duration,
-    /// How long a worker must have been retired before it is removed.
+    /// Minimum time in the retired state before a worker is removed.
     pub retire_wait: Duration,
-    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Where events go.
     pub events: Arc<dyn EventSink>,
-    /// The store's state.
     pub state: Subscriber<Arc<ClusterState>>,
-    /// What polls of the registry returned.
     pub observations: Subscriber<Arc<Observation>>,
-    /// The API server of the cluster; without it taints of nodes are not known.
+    /// API server of the cluster; `None`: node taints are unknown.
     pub kubernetes: Option<Arc<dyn Kubernetes>>,
-    /// Whether this epoch's first plan, which only applies a changed template, was made already.
+    /// The first plan of this epoch, which only applies a changed template, was made.
     pub begun: watch::Sender<bool>,
 }
 
-/// ClusterPlanner.
 pub struct Planner;
 
-/// What the planner knows. All of it can be rebuilt.
+/// A cache: a new actor rebuilds all of it.
 pub struct PlannerState {
     given: PlannerArguments,
     state: Option<Arc<ClusterState>>,
     observation: Option<Arc<Observation>>,
     taints: NodeTaints,
-    /// Revision of the last commit: an older state is not planned on.
+    /// Revision of the last commit: older states are not planned on.
     committed: i64,
-    /// Pause before the next try of a commit, and the timer of that try.
+    /// Pause before the next attempt to commit, and its timer.
     retry: Option<(Duration, Task)>,
     told: Option<Told>,
-    /// Name of the reason why nothing is planned, and the Unix time since which that is so.
+    /// Name of the reason that blocks planning, and the Unix time since which it does.
     blocked: Option<(&'static str, i64)>,
-    /// Start of the current question to the registry: its URL, its variables, and that it is asked at all.
+    /// Start of the current question to the registry: its URL, its variables, and the integration being enabled.
     asked_since: Instant,
-    /// Looks again when the observation gets too old.
+    /// Timer for the age limit of the observation.
     aging: Option<Task>,
     _feeds: [Task; 2],
 }
 
-/// What was told last, so that each thing is told once and not at every poll.
+/// The last event: each is emitted once, not at every poll.
 #[derive(Debug, PartialEq)]
 enum Told {
     Blocked(Blocked),
@@ -87,32 +79,30 @@ enum Told {
     Failed(String),
 }
 
-/// What a look at the inputs led to.
+/// Result of evaluating the inputs.
 enum Considered {
     Blocked(Blocked),
-    /// The state is older than the last commit, or taints were asked for and not told: what is missing is on its way.
+    /// The state is older than the last commit, or the first taints are awaited: the missing input is on its way.
     Behind,
     Planned(Box<Decision>),
 }
 
-/// A plan, or why there is none, and what it was made from.
+/// A plan or an error, and its inputs.
 struct Decision {
     inputs: Inputs,
-    /// Why the changed template that this epoch found cannot be applied before the rules.
+    /// Error of the first plan, which applies a changed template before the rules.
     not_applied: Option<PlanError>,
     result: Result<Plan, PlanError>,
     took: Duration,
 }
 
-/// The inputs that a plan was made from.
 struct Inputs {
     state: Arc<ClusterState>,
     observation: Arc<Observation>,
-    /// Whether the plan only applies the changed template that this epoch found.
+    /// The plan only applies the changed template that this epoch found.
     first: bool,
 }
 
-/// Registers the help texts of the planner's metrics.
 pub fn describe_metrics() {
     taints::describe_metrics();
     describe_counter!(
@@ -171,7 +161,7 @@ impl Actor for Planner {
         letter: Letter<PlannerMessage>,
         state: &mut PlannerState,
     ) -> Result<(), ActorProcessingErr> {
-        // The mark is dropped when this handler ends: the feed brings the next value after that.
+        // The mark is dropped at the end of this handler; only then does the feed send the next value.
         let _handled = match letter.open() {
             PlannerMessage::State(new, handled) => {
                 if state.state.as_deref().map(asked) != Some(asked(&new)) {
@@ -209,7 +199,6 @@ impl PlannerState {
         }
     }
 
-    /// Carries out the result of a look at the inputs.
     async fn act(&mut self, myself: &ActorRef<Letter<PlannerMessage>>, considered: Considered) {
         match considered {
             Considered::Behind => {}
@@ -251,7 +240,7 @@ impl PlannerState {
         }
     }
 
-    /// Looks at the inputs and plans when they allow it.
+    /// Evaluates the inputs, and plans if they allow it.
     fn consider(&self) -> Considered {
         let Some(state) = &self.state else { return Considered::Blocked(Blocked::NoState) };
         if state.revision < self.committed || self.taints.awaited() {
@@ -285,7 +274,7 @@ impl PlannerState {
         let started = Instant::now();
         let begun = *self.given.begun.borrow();
         let at_start = (!begun && state.cluster.is_some()).then(|| plan(&input(Moment::LeaderStart)));
-        // As CKE does, a failure of the first plan does not keep the rules from being tried.
+        // As in CKE, the rules are tried even if the first plan fails.
         let (first, not_applied) = match at_start {
             Some(Ok(plan)) => (Some(plan).filter(|plan| plan.action.is_some()), None),
             Some(Err(error)) => (None, Some(error)),
@@ -297,7 +286,7 @@ impl PlannerState {
         Considered::Planned(Box::new(Decision { inputs, not_applied, result, took: started.elapsed() }))
     }
 
-    /// Takes what is known of taints now; whether plans may come out otherwise.
+    /// Accepts a read of taints. Returns whether plans may change.
     fn take_taints(&mut self, look: &TaintsLook) -> bool {
         #[allow(clippy::cast_precision_loss, reason = "seconds are far below 2^52")]
         let unix = self.given.clock.now().unix_timestamp() as f64;
@@ -347,9 +336,9 @@ impl PlannerState {
             Err(error) => {
                 self.given.events.emit(Event::CommitFailed { what: "cluster", why: error.to_string() });
                 match error.failure() {
-                    // The state that the watch brings leads to the next plan; or this reign is over.
+                    // The watch brings a state for the next plan, or this epoch is over.
                     Failure::Outdated => {}
-                    // The same inputs would be refused again: wait for others.
+                    // Equal inputs would be rejected again: wait for new ones.
                     Failure::Rejected => {}
                     Failure::Unknown => self.retry_later(myself),
                 }
@@ -362,14 +351,14 @@ impl PlannerState {
         self.retry = Some((pause, later(myself.clone(), pause, PlannerMessage::LookAgain)));
     }
 
-    /// That nothing is planned any more is to be told when it begins, not when something else happens.
+    /// Reports the end of planning when the observation becomes stale, not at the next event.
     fn look_when_stale(&mut self, myself: &ActorRef<Letter<PlannerMessage>>, heard: Instant) {
         let stale = heard + self.given.interval * STALE_AFTER_POLLS + JUST_AFTER;
         let rest = stale.saturating_duration_since(Instant::now());
         self.aging = Some(later(myself.clone(), rest, PlannerMessage::LookAgain));
     }
 
-    /// Emits an event unless the same was told last.
+    /// Emits an event unless it equals the last one.
     fn tell(&mut self, told: Told, event: impl FnOnce() -> Event) {
         if !self.told.as_ref().is_some_and(|last| last.says_the_same(&told)) {
             self.given.events.emit(event());
@@ -417,19 +406,19 @@ impl PlannerState {
 impl Told {
     fn says_the_same(&self, other: &Self) -> bool {
         match (self, other) {
-            // An age that grows says nothing new.
+            // A growing age is no news.
             (Self::Blocked(Blocked::Stale { .. }), Self::Blocked(Blocked::Stale { .. })) => true,
             (one, other) => one == other,
         }
     }
 }
 
-/// What keeps a state from being planned on, whatever the registry says.
+/// Reason in the state against planning, independent of the registry.
 fn blocked_by_state(state: &ClusterState) -> Option<Blocked> {
     if state.disabled && !is_planted(Canary::PlannedWhileDisabled) {
         return Some(Blocked::Disabled);
     }
-    // Values that cannot be read must never be taken for absent ones: those mean something else.
+    // Unreadable values must not count as absent, which has another meaning.
     for key in [
         keys::SABAKAN_TEMPLATE,
         keys::CLUSTER,

@@ -1,4 +1,4 @@
-//! What a plan changes, node by node: the difference of the current and the new configuration.
+//! The changes of a plan, node by node: the difference between current and new configuration.
 
 use madako_domain::cluster::{Node, TAINT_STATE};
 use madako_domain::plan::{Change, ChangeKind, Part};
@@ -6,8 +6,8 @@ use madako_domain::plan::{Change, ChangeKind, Part};
 use crate::draft::Draft;
 use crate::inventory::{Id, Inventory};
 
-/// First the nodes that leave, control plane first and in the order of the current configuration, then the others in the order
-/// of the new one; `part_after` has the part of each id, and `nodes` those of the new configuration.
+/// Leaving nodes first, control plane first and in the order of the current configuration; then the others in the
+/// order of the new one. `part_after` has the part of each id, and `nodes` the new configuration.
 pub(crate) fn changes(
     inventory: &Inventory<'_>,
     draft: &Draft<'_>,
@@ -22,7 +22,7 @@ pub(crate) fn changes(
     for (id, after) in ids.zip(nodes) {
         let kind = match draft.before(*id) {
             None => Some(ChangeKind::Add),
-            // An address that was there twice and is there once is changed, and in nothing else.
+            // The node of an address that was listed twice and is now listed once changes in nothing else.
             Some(before) => {
                 kind_of(before, after).or_else(|| draft.is_listed_again(*id).then_some(ChangeKind::Update))
             }

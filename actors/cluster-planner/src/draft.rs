@@ -1,4 +1,4 @@
-//! The cluster while a plan is made: who has which part, and who is not used.
+//! The cluster during planning: the part of each machine, and the unused machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,29 +8,28 @@ use madako_domain::plan::Part;
 use crate::inventory::{Id, Inventory};
 use crate::templates::{TemplateId, Templates};
 
-/// See the module. Both lists start in the order of the current configuration.
+/// Both lists start in the order of the current configuration.
 #[derive(Debug)]
 pub(crate) struct Draft<'a> {
     inventory: &'a Inventory<'a>,
     control_plane: Vec<Id>,
     workers: Vec<Id>,
-    /// Workers of each worker template.
+    /// Number of workers of each worker template.
     template_workers: Vec<u64>,
-    /// For each id, whether it was part of the cluster before or has become so.
+    /// For each id: it was part of the cluster before, or has joined.
     taken: Vec<bool>,
-    /// For each id that was part of the cluster before, the node it had.
+    /// For each id: its node before the plan.
     before: Vec<Option<&'a Node>>,
-    /// Nodes without a machine.
     missing: Vec<&'a Node>,
-    /// Every node of the current configuration with its id; it has none without a machine. Where nodes
-    /// share an address, which is not valid, the first is here and counts.
+    /// Every node of the current configuration; the id is missing if its machine is. Of nodes with one address, which
+    /// is invalid, only the first is here and counts.
     all_before: Vec<(&'a Node, Option<Id>)>,
-    /// Ids whose address the current configuration has again after the node that counts.
+    /// Ids whose address the current configuration lists again.
     listed_again: BTreeSet<Id>,
 }
 
 impl<'a> Draft<'a> {
-    /// Takes the current configuration as it is: control plane first, then workers.
+    /// Starts from the current configuration: control plane first, then workers.
     pub(crate) fn new(
         inventory: &'a Inventory<'a>,
         templates: &Templates<'_>,
@@ -87,18 +86,16 @@ impl<'a> Draft<'a> {
         &self.missing
     }
 
-    /// Every address of the current configuration once, control plane first; without an id when it has no
-    /// machine.
+    /// Every address of the current configuration once, control plane first; without an id if its machine is missing.
     pub(crate) fn all_before(&self) -> &[(&'a Node, Option<Id>)] {
         &self.all_before
     }
 
-    /// Whether the current configuration has the address again after the node that counts.
+    /// Whether the current configuration lists the address again.
     pub(crate) fn is_listed_again(&self, id: Id) -> bool {
         self.listed_again.contains(&id)
     }
 
-    /// The node that an id had before the plan.
     pub(crate) fn before(&self, id: Id) -> Option<&'a Node> {
         self.before[id]
     }
@@ -136,12 +133,12 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Takes nodes out of the control plane, whatever becomes of them.
+    /// Removes nodes from the control plane; they may join the workers afterwards.
     pub(crate) fn remove_control_plane(&mut self, ids: &BTreeSet<Id>) {
         self.control_plane.retain(|id| !ids.contains(id));
     }
 
-    /// Takes nodes out of the workers, whatever becomes of them.
+    /// Removes nodes from the workers; they may join the control plane afterwards.
     pub(crate) fn remove_workers(&mut self, ids: &BTreeSet<Id>, templates: &Templates<'_>) {
         for id in ids {
             if let Some(template) = self.template_of(*id, templates) {
@@ -155,7 +152,7 @@ impl<'a> Draft<'a> {
         templates.fitting(self.inventory.entry(id).role)
     }
 
-    /// Nodes in each rack, of those that are chosen from a list.
+    /// Counts nodes by rack.
     pub(crate) fn by_rack(&self, nodes: impl IntoIterator<Item = Id>) -> BTreeMap<i64, u64> {
         let mut racks = BTreeMap::new();
         for id in nodes {

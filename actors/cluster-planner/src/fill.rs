@@ -1,4 +1,4 @@
-//! Choosing machines, and filling the constraints up after an action: control plane first.
+//! Selects machines, and fills the cluster up to the constraints after an action: control plane first.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -13,15 +13,15 @@ use crate::planner::{Obstacle, Planner};
 use crate::score::{self, lifetime_points};
 use crate::templates::TemplateId;
 
-/// Keys of taints that Kubernetes adds while a node is in a passing state begin with this (seed 000).
+/// Key prefix of the taints that Kubernetes adds for temporary node states (seed 000).
 const TAINT_PREFIX_KUBERNETES: &str = "node.kubernetes.io/";
 
-/// For each worker template, the unused machines that could become its workers.
+/// For each worker template, the unused machines that can become its workers.
 #[derive(Debug)]
 pub(crate) struct WorkerPools(Vec<Picker>);
 
 impl Planner<'_> {
-    /// Adds nodes until the constraints are met.
+    /// Adds nodes until the constraints hold.
     pub(crate) fn fill(&mut self, rule: Action) -> Result<(), Obstacle> {
         self.fill_control_plane(rule)?;
         self.fill_workers(rule)
@@ -43,7 +43,7 @@ impl Planner<'_> {
             return Ok(());
         }
 
-        // No unused machine will do: workers beyond the minimum are promoted.
+        // No unused machine fits: promote workers beyond the minimum.
         let mut workers = self.control_plane_picker(rule, Source::Workers);
         let mut promoted = BTreeSet::new();
         while self.draft.count(Part::ControlPlane) < count
@@ -94,12 +94,12 @@ impl Planner<'_> {
         maximum == 0 || self.draft.count(Part::Worker) < maximum + planted
     }
 
-    /// The worker template that the next worker is made from.
+    /// The template of the next worker.
     pub(crate) fn next_template(&self) -> TemplateId {
         self.templates.next(self.draft.template_workers())
     }
 
-    /// Adds the best unused machine of the template that is next; `false` when it has none.
+    /// Adds the best unused machine of the next template; `false`: there is none.
     pub(crate) fn add_worker(&mut self, rule: Action) -> bool {
         let template = self.next_template();
         let mut pools = self.pools.take().unwrap_or_else(|| self.worker_pools());
@@ -121,7 +121,7 @@ impl Planner<'_> {
         true
     }
 
-    /// Makes a picked machine a control plane node. A former worker must be taken from the workers.
+    /// Adds a machine to the control plane. The caller removes a former worker from the workers.
     pub(crate) fn join_control_plane(&mut self, rule: Action, pick: Pick, from: Source) {
         let choice = Choice {
             part: Part::ControlPlane,
@@ -137,12 +137,12 @@ impl Planner<'_> {
         self.draft.add_control_plane(pick.id);
     }
 
-    /// What the score of a pick is made of.
+    /// Components of a pick's score.
     pub(crate) fn parts_of_score(&self, pick: &Pick) -> madako_domain::plan::Score {
         score::parts(self.inventory.entry(pick.id), self.input.now, pick.score, pick.points)
     }
 
-    /// Takes workers away; what was prepared for picking new ones is no longer true then.
+    /// Removes workers and invalidates the prepared candidates.
     pub(crate) fn remove_workers(&mut self, ids: &BTreeSet<Id>) {
         if !ids.is_empty() {
             self.draft.remove_workers(ids, &self.templates);
@@ -150,7 +150,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Machines that can become control plane nodes: healthy, of the role, without a bad taint, and not under repair.
+    /// Candidates for the control plane: healthy, with the role, without a bad taint, not under repair.
     pub(crate) fn control_plane_picker(&mut self, rule: Action, source: Source) -> Picker {
         let racks = self.draft.by_rack(self.draft.control_plane().iter().copied());
         let fits = |id: &Id| self.fits_control_plane(*id) && self.bad_taint(*id).is_none();
@@ -189,7 +189,7 @@ impl Planner<'_> {
         WorkerPools(pools.collect())
     }
 
-    /// Whether an unused machine could become a worker of a template.
+    /// Whether an unused machine can become a worker of a template.
     pub(crate) fn has_spare(&self, template: TemplateId) -> bool {
         self.unused().any(|id| self.draft.template_of(id, &self.templates) == Some(template))
     }
@@ -204,7 +204,7 @@ impl Planner<'_> {
         entry.is_healthy() && entry.has_own_address() && self.inventory.has_good_labels(id)
     }
 
-    /// Whether its repair or reboot is under way, as far as that is known.
+    /// Whether a repair or reboot of it is known to be under way.
     fn is_under_repair(&self, id: Id) -> bool {
         let known = self.input.under_repair;
         !known.is_empty() && known.contains(self.inventory.entry(id).address)
@@ -220,7 +220,7 @@ impl Planner<'_> {
         Candidate { rack: entry.rack, points: Reverse(lifetime_points(entry, self.input.now)), id }
     }
 
-    /// The key of a taint that a control plane node must not have, if the node has one.
+    /// Key of a taint that a control plane node must not have.
     pub(crate) fn bad_taint(&self, id: Id) -> Option<&str> {
         if self.input.node_taints.is_empty() {
             return None;
@@ -239,7 +239,7 @@ impl Planner<'_> {
         self.shortage(Part::ControlPlane, self.templates.control_plane_role().cloned(), count)
     }
 
-    /// Counts why no worker can become a control plane node.
+    /// Counts the reasons against promoting each worker.
     fn unpromotable(&self) -> Unpromotable {
         let mut counts = Unpromotable { workers: self.draft.count(Part::Worker), ..Unpromotable::default() };
         for id in self.draft.workers() {
@@ -262,7 +262,7 @@ impl Planner<'_> {
         counts
     }
 
-    /// Counts why no unused machine will do.
+    /// Counts the reasons against each unused machine.
     pub(crate) fn shortage(&self, part: Part, role: Option<std::sync::Arc<str>>, want: u64) -> Shortage {
         let mut shortage = Shortage {
             part,
@@ -293,7 +293,7 @@ impl Planner<'_> {
                 } else if !self.inventory.has_good_labels(id) {
                     &mut shortage.bad_labels
                 } else if self.bad_taint(id).is_some() {
-                    // Only for the control plane: a worker's taints do not matter, nor does its repair.
+                    // Applies to the control plane only: taints and repairs of workers do not matter.
                     &mut shortage.tainted
                 } else {
                     &mut shortage.under_repair

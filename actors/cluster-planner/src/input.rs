@@ -1,5 +1,3 @@
-//! What a plan is made from.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -11,37 +9,34 @@ use time::OffsetDateTime;
 
 pub use crate::limits::DEFAULT_RETIRE_WAIT;
 
-/// When in a leader's life the plan is made.
+/// Stage of a leader's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// A leader has just been elected: a template that changed is regenerated, no rule is tried.
+    /// A leader was just elected: a changed template is applied, no other rule is tried.
     LeaderStart,
-    /// Afterwards: the rules in the seed's order.
+    /// Later: the rules in the seed's order.
     Running,
 }
 
-/// Everything that a plan depends on. The order of the machines does not matter.
+/// The complete input of a plan. The order of the machines does not matter.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanInput<'a> {
-    /// The checked template.
     pub template: &'a Template,
-    /// The operator's constraints.
     pub constraints: &'a Constraints,
     /// The machines of one observation.
     pub machines: &'a [Machine],
-    /// The cluster as it is configured now, if there is one.
+    /// The present configuration.
     pub current: Option<&'a Cluster>,
-    /// Taints of the Kubernetes nodes whose state is known, by address.
+    /// Taints of Kubernetes nodes with known state, by address.
     pub node_taints: &'a BTreeMap<String, Vec<Taint>>,
-    /// Addresses of the machines whose repair or reboot is under way, as far as that is known: none of them joins the control
-    /// plane, where it could be a second API server that is away (invariant I8). CKE does not look at this.
+    /// Addresses of machines with a known repair or reboot under way. None of them joins the control plane, where it
+    /// could be a second unavailable API server (invariant I8). CKE does not check this.
     pub under_repair: &'a BTreeSet<String>,
-    /// The time of the observation.
+    /// Time of the observation.
     pub now: OffsetDateTime,
-    /// A worker whose machine has been retired for longer than this is removed.
+    /// Minimum time in the retired state before a worker is removed.
     pub retire_wait: Duration,
-    /// Whether the template is another one than the current cluster was made from.
+    /// Whether the template differs from the current cluster's.
     pub template_changed: bool,
-    /// When in a leader's life the plan is made.
     pub moment: Moment,
 }

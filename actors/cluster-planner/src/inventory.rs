@@ -1,7 +1,7 @@
 //! The machines of an observation, by address.
 //!
-//! Only a machine's first IPv4 address identifies its node. Ids are in the order of the addresses, so
-//! whatever is decided by the lowest id does not depend on the order of the list.
+//! Only a machine's first IPv4 address identifies its node. Ids follow the order of addresses, so a choice by the
+//! lowest id does not depend on the order of the list.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -15,27 +15,24 @@ use time::OffsetDateTime;
 
 use crate::node::ANNOTATION_SERIAL;
 
-/// Index of an address in an [`Inventory`].
 pub(crate) type Id = usize;
 
-/// Index of a role in an [`Inventory`].
 pub(crate) type RoleId = usize;
 
-/// An address and the machine that stands for it, with what is asked of every machine: large lists are
-/// gone through once in the order in which they lie in memory.
+/// An address and its machine, with the fields that every rule reads: they are copied in one scan, in memory order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry<'a> {
     pub(crate) address: &'a str,
-    /// `None` when the address is not an IPv4 address: nothing new is built on it.
+    /// `None`: not an IPv4 address; the machine gets no new part.
     pub(crate) ipv4: Option<Ipv4Addr>,
     pub(crate) machine: &'a Machine,
     pub(crate) state: MachineState,
     pub(crate) rack: i64,
     pub(crate) role: RoleId,
     pub(crate) retire_date: OffsetDateTime,
-    /// Whether other machines claim the address too.
+    /// Several machines claim the address.
     pub(crate) shared: bool,
-    /// Whether labels can be made of all that the machine brings, where that is known from the start.
+    /// Whether all labels from the machine are valid, if known from the start.
     good_labels: Option<bool>,
 }
 
@@ -44,39 +41,38 @@ impl Entry<'_> {
         self.state == MachineState::Healthy
     }
 
-    /// Whether a part may be given to it that it does not have yet.
+    /// Whether it may get a part that it does not have yet.
     pub(crate) fn has_own_address(&self) -> bool {
         self.ipv4.is_some() && !self.shared
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Inventory<'a> {
-    /// First those with an IPv4 address, by its number, then the others by their text.
+    /// Entries with an IPv4 address in numeric order, then the others by text.
     entries: Vec<Entry<'a>>,
-    /// The numbers of the IPv4 addresses, which are the first ids.
+    /// Numeric IPv4 addresses of the first ids.
     ipv4: Vec<u32>,
     roles: Roles<'a>,
     duplicates: Vec<DuplicateAddress>,
     repeats: Vec<Repeat<'a>>,
-    /// For each id, whether its machine's labels are good, once somebody asked: most plans ask about few,
-    /// and to look at the labels of all would take longer than the rest of a plan that has nothing to do.
+    /// Whether each machine's labels are valid, computed on demand: most plans read few, and a check of all would
+    /// take longer than the rest of an empty plan.
     good_labels: Vec<Cell<Option<bool>>>,
 }
 
-/// A machine, by its serial and address, that the list holds more than once.
+/// A machine that the list holds several times, by serial and address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Repeat<'a> {
     pub(crate) id: Id,
     pub(crate) times: u64,
-    /// The one that counts.
+    /// The listed item that counts.
     pub(crate) machine: &'a Machine,
 }
 
 impl<'a> Inventory<'a> {
-    /// Sorts the machines by address. A machine without one is left out. An address that several
-    /// machines claim stands for the one that the current node was made from, else for a healthy one.
+    /// Sorts the machines by address; machines without one are left out. A shared address stands for the machine of
+    /// the current node, else for a healthy one.
     pub(crate) fn new(machines: &'a [Machine], current: Option<&Cluster>) -> Self {
         let mut roles = Roles::default();
         let mut listed: Vec<Entry<'a>> = Vec::with_capacity(machines.len());
@@ -98,7 +94,7 @@ impl<'a> Inventory<'a> {
                 role: roles.id(&machine.spec.role),
                 retire_date: machine.spec.retire_date,
                 shared: false,
-                // The first plan asks this of every healthy machine, and here they lie in memory as they come.
+                // The first plan reads this of every healthy machine, and this scan is in memory order.
                 good_labels: (current.is_none() && machine.status.state == MachineState::Healthy)
                     .then(|| machine.has_good_labels()),
             });
@@ -141,8 +137,8 @@ impl<'a> Inventory<'a> {
 
     fn push_shared<'c>(&mut self, mut claimants: Vec<Entry<'a>>, serials_in_use: &mut SerialsInUse<'c>) {
         claimants.sort_unstable_by(|a, b| compare(a.machine, b.machine));
-        // The same machine listed twice is still one machine: the first counts, in an order of our own, as
-        // the list has none that would matter.
+        // One machine listed twice is still one machine: the first counts, in an order of content, as the order of
+        // the list is arbitrary.
         for same in claimants.chunk_by(|a, b| a.machine.spec.serial == b.machine.spec.serial) {
             if same.len() > 1 {
                 let (id, times) = (self.entries.len(), same.len() as u64);
@@ -168,7 +164,6 @@ impl<'a> Inventory<'a> {
         }
     }
 
-    /// The id of an address.
     pub(crate) fn find(&self, address: &str) -> Option<Id> {
         match address.parse::<Ipv4Addr>() {
             Ok(ipv4) => self.ipv4.binary_search(&ipv4.to_bits()).ok(),
@@ -179,32 +174,27 @@ impl<'a> Inventory<'a> {
         }
     }
 
-    /// The entry of an id.
     pub(crate) fn entry(&self, id: Id) -> &Entry<'a> {
         &self.entries[id]
     }
 
-    /// The machine that stands for an id.
     pub(crate) fn machine(&self, id: Id) -> &'a Machine {
         self.entries[id].machine
     }
 
-    /// The name of a role.
     pub(crate) fn role(&self, id: RoleId) -> &'a str {
         self.roles.names[id]
     }
 
-    /// The names of all roles, by their ids.
     pub(crate) fn roles(&self) -> &[&'a str] {
         &self.roles.names
     }
 
-    /// All entries, in the order of their ids.
     pub(crate) fn entries(&self) -> &[Entry<'a>] {
         &self.entries
     }
 
-    /// Whether labels of Kubernetes can be made of all that its machine would bring.
+    /// Whether all labels from its machine are valid in Kubernetes.
     pub(crate) fn has_good_labels(&self, id: Id) -> bool {
         let known = &self.good_labels[id];
         known.get().unwrap_or_else(|| {
@@ -214,23 +204,23 @@ impl<'a> Inventory<'a> {
         })
     }
 
-    /// Those of which somebody has asked whether their labels are good, and they are not.
+    /// Machines whose labels were checked and found invalid.
     pub(crate) fn known_bad_labels(&self) -> impl Iterator<Item = Id> {
         self.good_labels.iter().enumerate().filter(|(_, good)| good.get() == Some(false)).map(|(id, _)| id)
     }
 
-    /// The machines that the list holds more than once, in the order of their ids.
+    /// Machines that the list holds several times, by id.
     pub(crate) fn repeats(&self) -> &[Repeat<'a>] {
         &self.repeats
     }
 
-    /// The addresses that several machines claim, in the order of their ids.
+    /// Addresses that several machines claim, by id.
     pub(crate) fn duplicates(&self) -> &[DuplicateAddress] {
         &self.duplicates
     }
 }
 
-/// The roles that machines have: few, and asked for often.
+/// Interned role names: few, and looked up often.
 #[derive(Debug, Default)]
 struct Roles<'a> {
     ids: BTreeMap<&'a str, RoleId>,
@@ -246,14 +236,14 @@ impl<'a> Roles<'a> {
     }
 }
 
-/// The serial that each current node was made from; read only when an address is claimed twice.
+/// Serial of each current node's machine; read only when machines share an address.
 enum SerialsInUse<'c> {
     Unread(Option<&'c Cluster>),
     Read(BTreeMap<&'c str, Option<&'c str>>),
 }
 
 impl<'c> SerialsInUse<'c> {
-    /// `None` when no node has the address, `Some(None)` when its serial is not known.
+    /// `None`: no node has the address; `Some(None)`: its serial is unknown.
     fn of(&mut self, address: &str) -> Option<Option<&'c str>> {
         if let Self::Unread(current) = self {
             let nodes = current.iter().flat_map(|cluster| &cluster.nodes);
@@ -270,7 +260,7 @@ impl<'c> SerialsInUse<'c> {
     }
 }
 
-/// An order of machines that depends on all that they are, and so not on the order of a list.
+/// Orders machines by content, independently of their order in the list.
 fn compare(a: &Machine, b: &Machine) -> Ordering {
     let key = |machine: &'_ Machine| {
         let spec = &machine.spec;

@@ -1,25 +1,25 @@
-//! ClusterPlanner: decides which machine has which part in the Kubernetes cluster.
+//! ClusterPlanner: decides which part each machine has in the Kubernetes cluster.
 //!
-//! The brain is [`plan`]: from a template, constraints, machines and the current cluster to the next
-//! configuration with its reasons (seed 000). [`WhatIf`] asks it again and again about machines that
-//! are lost or removed, and [`render`] shows plans to people.
+//! The brain is [`plan`]: it maps a template, constraints, machines and the current cluster to the next configuration
+//! with its reasons (seed 000). [`WhatIf`] runs it repeatedly for machines that are lost or removed, and [`render`]
+//! formats plans.
 //!
 //! # Guarantees
-//! - The same inputs give the same plan, whatever the order of the machines.
-//! - A plan does one thing, after which the constraints hold; nothing to do means an empty plan.
-//! - Only healthy machines with an IPv4 address of their own, and with labels that Kubernetes has, are chosen;
-//!   what a node in use brings besides is left out, so that CKE never refuses a configuration for it.
+//! - Equal inputs give equal plans, whatever the order of the machines.
+//! - A plan performs one action, after which the constraints hold; without a due action the plan is empty.
+//! - Only healthy machines with an unshared IPv4 address and valid labels are chosen; invalid labels of a node in use
+//!   are left out, so that CKE never rejects a configuration for them.
 //! - A node whose address several machines claim stays in the cluster.
-//! - Whatever the current configuration holds (repeated or odd addresses, any number of nodes), there is
-//!   a plan or an error, never a panic.
-//! - Its time grows no faster than `n log n` with machines and nodes.
+//! - Any current configuration (with repeated or odd addresses, and any number of nodes) leads to a plan or an error,
+//!   never to a panic.
+//! - The running time is O(`n log n`) in machines and nodes.
 //!
 //! # Assumes
-//! The template was checked ([`madako_domain::template::Template`]), and the machines are one complete
-//! observation: what is not in it does not exist. Holding back a large removal is the poller's part.
+//! The template was checked ([`madako_domain::template::Template`]). The machines are one complete observation: a
+//! missing machine does not exist. The poller guards against large removals.
 //!
 //! # Does not
-//! No clock, no chance, no I/O.
+//! Use a clock, randomness or I/O.
 
 mod actor;
 mod changes;
@@ -51,8 +51,8 @@ pub use crate::what_if::{End, Selector, SelectorError, Unmatched, WhatIf, most_p
 /// Plans the next configuration of the cluster.
 ///
 /// # Errors
-/// The constraints cannot be met, or people must act first: see [`madako_domain::plan::PlanErrorKind`].
-/// The last configuration stays then.
+/// The constraints cannot be met, or an operator must act first: see [`madako_domain::plan::PlanErrorKind`]. The last
+/// configuration stays.
 pub fn plan(input: &PlanInput<'_>) -> Result<Plan, PlanError> {
     let inventory = inventory::Inventory::new(input.machines, input.current);
     planner::Planner::new(input, &inventory).run()

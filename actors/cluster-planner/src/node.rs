@@ -1,4 +1,4 @@
-//! What a machine looks like as a node (seed 000, "Node labels", "Node annotations", "Taint nodes").
+//! Builds the node of a machine (seed 000, "Node labels", "Node annotations", "Taint nodes").
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 use crate::limits::LONGEST_DATE;
 
-/// Annotation that names the machine that a node was made from.
+/// Annotation with the serial of the node's machine.
 pub(crate) const ANNOTATION_SERIAL: &str = "cke.cybozu.com/serial";
 const ANNOTATION_REGISTER_DATE: &str = "cke.cybozu.com/register-date";
 const ANNOTATION_RETIRE_DATE: &str = "cke.cybozu.com/retire-date";
@@ -26,7 +26,7 @@ const LABEL_PREFIX_SABAKAN: &str = "sabakan.cke.cybozu.com/";
 
 const EFFECT_NO_EXECUTE: &str = "NoExecute";
 
-/// The value of the state taint that belongs to a state, if one does. Its effect is `NoExecute`.
+/// Value of the state taint for a machine state, if the state has one. Its effect is `NoExecute`.
 pub(crate) fn state_taint_value(state: MachineState) -> Option<&'static str> {
     match state {
         MachineState::Retiring => Some("retiring"),
@@ -39,7 +39,7 @@ pub(crate) fn state_taint_value(state: MachineState) -> Option<&'static str> {
     }
 }
 
-/// Whether a node has exactly the state taint that belongs to a state.
+/// Whether a node has exactly the state taint of a machine state.
 pub(crate) fn has_state_taint(node: &Node, state: MachineState) -> bool {
     let mut taints = node.taints.iter().filter(|taint| taint.key == TAINT_STATE);
     match (taints.next(), state_taint_value(state)) {
@@ -51,7 +51,7 @@ pub(crate) fn has_state_taint(node: &Node, state: MachineState) -> bool {
     }
 }
 
-/// Keys of labels that every node has from its machine's fields, whatever the template says.
+/// Labels from the machine's own fields, which override the template's.
 const OWN_LABELS: [&str; 7] = [
     LABEL_INDEX_IN_RACK,
     LABEL_RACK,
@@ -62,13 +62,13 @@ const OWN_LABELS: [&str; 7] = [
     LABEL_ZONE,
 ];
 
-/// A node of the template, prepared for the many nodes that are made from it.
+/// A node of the template, preprocessed for many machines.
 #[derive(Debug)]
 pub(crate) struct NodeMaker<'a> {
     template: &'a Node,
-    /// The template's labels that nothing of a machine overrides.
+    /// The template's labels that no machine field overrides.
     labels: Vec<(&'a String, &'a String)>,
-    /// Whether the template overrides labels of machines.
+    /// The template overrides labels of machines.
     overrides_machines: bool,
     /// The template's taints without the state taint.
     taints: Vec<Taint>,
@@ -85,15 +85,13 @@ impl<'a> NodeMaker<'a> {
         }
     }
 
-    /// The node that a machine becomes.
+    /// Builds the node of a machine.
     ///
-    /// Labels, weakest first: the machine's own, the template's, those of the machine's fields. The
-    /// state taint belongs to the machine's state alone: one in the template is left out, as it would
-    /// never be what the state asks for.
+    /// Labels, weakest first: the machine's own, the template's, those of the machine's fields. The state taint
+    /// follows the machine's state alone: a state taint in the template is ignored, as it would contradict the state.
     ///
-    /// `good_labels` is whether labels can be made of all that the machine brings
-    /// ([`Machine::has_good_labels`]); if not, those that cannot be are left out, as CKE would refuse the
-    /// whole configuration for them.
+    /// `good_labels` says whether all labels from the machine are valid ([`Machine::has_good_labels`]). If not,
+    /// invalid ones are left out, as CKE would reject the whole configuration.
     pub(crate) fn node(&self, machine: &Machine, address: &str, good_labels: bool) -> Node {
         let mut labels = self.labels(machine);
         if !good_labels {
@@ -127,8 +125,8 @@ impl<'a> NodeMaker<'a> {
         let rack = spec.rack.to_string();
         let zone = ["rack", &rack].concat();
 
-        // Collecting sorts, and keeps the last of equal keys. Sorting what is sorted already is cheap,
-        // and a large site has many nodes: this is the usual order of the keys.
+        // Collecting sorts, and keeps the last of equal keys. A sorted input makes sorting cheap, and a large site
+        // has many nodes: the usual order of the keys is used here.
         let mut labels = Vec::with_capacity(spec.labels.len() + self.labels.len() + OWN_LABELS.len() + 3);
         labels.push(own(LABEL_INDEX_IN_RACK, spec.index_in_rack.to_string()));
         labels.push(own(LABEL_RACK, rack));
@@ -138,7 +136,7 @@ impl<'a> NodeMaker<'a> {
         labels.extend(self.labels.iter().map(|(key, value)| ((*key).clone(), (*value).clone())));
         labels.push(own(LABEL_ZONE_DEPRECATED, zone.clone()));
         if !spec.role.is_empty() {
-            // Without a role this would not be a valid key.
+            // Without a role the key would be invalid.
             labels.push(([LABEL_PREFIX_NODE_ROLE, &*spec.role].concat(), yes()));
         }
         if self.template.control_plane {
@@ -167,8 +165,7 @@ impl<'a> NodeMaker<'a> {
     }
 }
 
-/// Takes out the labels that Kubernetes does not have. One that the template puts in place of a machine's
-/// stays.
+/// Removes invalid labels, except labels with which the template replaces a machine's.
 fn leave_out(labels: &mut BTreeMap<String, String>, bad: &[BadLabel]) {
     for bad in bad {
         match bad {
@@ -195,7 +192,7 @@ fn leave_out(labels: &mut BTreeMap<String, String>, bad: &[BadLabel]) {
     }
 }
 
-/// A date as Go's `time.RFC3339` writes it: in its own offset, `Z` for none, without a fraction.
+/// A date in the format of Go's `time.RFC3339`: in its own offset, `Z` for UTC, without a fraction.
 fn rfc3339(date: OffsetDateTime) -> String {
     let mut text = String::with_capacity(LONGEST_DATE);
     push_month(&mut text, date);
@@ -216,7 +213,7 @@ fn rfc3339(date: OffsetDateTime) -> String {
     text
 }
 
-/// The month of a date in its own offset, as `yyyy-MM`.
+/// Month of a date in its own offset, as `yyyy-MM`.
 fn month(date: OffsetDateTime) -> String {
     let mut text = String::with_capacity("2006-01".len());
     push_month(&mut text, date);
@@ -224,7 +221,7 @@ fn month(date: OffsetDateTime) -> String {
 }
 
 fn push_month(text: &mut String, date: OffsetDateTime) {
-    // RFC 3339, as it is read, has years from 0 to 9999.
+    // Parsed RFC 3339 dates have years from 0 to 9999.
     let year = date.year().clamp(0, 9_999).unsigned_abs();
     for hundreds in [year / 100, year % 100] {
         push_two_digits(text, u8::try_from(hundreds).unwrap_or_default());
@@ -233,7 +230,7 @@ fn push_month(text: &mut String, date: OffsetDateTime) {
     push_two_digits(text, date.month().into());
 }
 
-/// Formatting macros take longer than all the rest of a node, and a plan may have 90,000.
+/// Formatting macros take longer than the rest of a node, and a plan may have 90,000 nodes.
 fn push_two_digits(text: &mut String, number: u8) {
     text.push(char::from(b'0' + number / 10 % 10));
     text.push(char::from(b'0' + number % 10));

@@ -1,6 +1,6 @@
 //! The obstacles that the leader notes, each with the time of its start.
 //!
-//! Guarantees: unchanged inputs give what is noted already, so that nothing is written (invariant I12).
+//! Guarantees: unchanged inputs give the noted obstacles, so that nothing is written (invariant I12).
 
 use madako_domain::obstacle::{
     AUTO_REPAIR_DISABLED, INTEGRATION_DISABLED, NO_PLAN, Obstacle, Obstacles, REGISTRY_SILENT, REMOVAL_GUARD,
@@ -11,23 +11,20 @@ use madako_domain::state::ClusterState;
 use madako_protocol::event::Blocked;
 use time::OffsetDateTime;
 
-/// The result of a look at the inputs of a plan.
+/// Result of evaluating a plan's inputs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Look<'a> {
-    /// Nothing is planned.
     Blocked {
-        /// Why.
         why: &'a Blocked,
-        /// Since when the registry has been silent, if it is.
+        /// Start of the registry's silence.
         silent: Option<OffsetDateTime>,
     },
-    /// There is a plan, even if there is nothing to do.
+    /// There is a plan, possibly an empty one.
     Planned,
-    /// There is none.
     Failed(&'a PlanError),
 }
 
-/// All obstacles of a state. Those that are noted keep their time; the others begin now.
+/// All obstacles of a state. Noted ones keep their time; new ones begin now.
 pub(crate) fn obstacles(state: &ClusterState, look: Look<'_>, now: OffsetDateTime) -> Obstacles {
     let none = Obstacles::new();
     let noted = state.obstacles.as_ref().map_or(&none, |noted| &noted.value);
@@ -44,10 +41,10 @@ pub(crate) fn obstacles(state: &ClusterState, look: Look<'_>, now: OffsetDateTim
             add(UNUSABLE_VALUE, now, &format!("{key}: {why}"));
         }
         Look::Blocked { why: Blocked::Held(_), .. } => add(REMOVAL_GUARD, now, ""),
-        // What a wish of the operator's is missing for was never begun.
+        // Missing input of the operator is no obstacle: planning was never requested.
         Look::Blocked { why: Blocked::NoState | Blocked::NoTemplate | Blocked::NoUrl, .. } => {}
         Look::Blocked { silent: Some(since), .. } => add(REGISTRY_SILENT, since, ""),
-        // The registry may still answer: until then nothing is known better than before.
+        // The registry may still answer: until then the noted obstacles stay.
         Look::Blocked { silent: None, .. } => {
             for rule in [NO_PLAN, REGISTRY_SILENT, REMOVAL_GUARD] {
                 if let Some(Obstacle { since, why }) = noted.get(rule) {
@@ -128,7 +125,7 @@ mod tests {
         assert_eq!(obstacles(&state, blocked(&stale), NOW), Obstacles::new());
         let found = obstacles(&state, Look::Blocked { why: &stale, silent: Some(THEN) }, NOW);
         assert_eq!(rules(&found), [(REGISTRY_SILENT, THEN)]);
-        // A new leader has not asked for long enough, and does not say that all is well.
+        // A new leader has not asked for long enough to clear an obstacle.
         let begun = noted(&found);
         assert_eq!(obstacles(&begun, blocked(&Blocked::NoObservation), NOW), found);
         let since = Look::Blocked { why: &Blocked::NoObservation, silent: Some(NOW) };

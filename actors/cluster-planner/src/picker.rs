@@ -1,9 +1,8 @@
-//! Takes the best machine out of a set again and again while each pick changes what is best.
+//! Repeatedly picks the best machine of a set whose scores change with each pick.
 //!
-//! Every pick makes the other machines of the same rack worse by [`POINTS_PER_NODE`] and leaves the rest
-//! alone. So machines are sorted once within their racks, a heap holds the best of every rack, and a
-//! pick costs the logarithm of the number of racks. Equal scores go to the lowest id, which is the
-//! lowest address.
+//! A pick lowers the scores of the machines in the same rack by [`POINTS_PER_NODE`] and leaves the others unchanged.
+//! So machines are sorted once within their racks, a heap holds the best of every rack, and a pick costs the
+//! logarithm of the number of racks. Of equal scores the lowest id wins, which is the lowest address.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,35 +10,32 @@ use std::collections::BinaryHeap;
 use crate::inventory::Id;
 use crate::score::{POINTS_PER_NODE, rack_points};
 
-/// A machine that may be picked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Candidate {
-    /// Its rack.
     pub(crate) rack: i64,
-    /// The points it keeps, higher first.
+    /// The machine's points, higher first.
     pub(crate) points: Reverse<i64>,
-    /// Its id, lower first.
+    /// Lower first.
     pub(crate) id: Id,
 }
 
-/// A pick, and what would have been picked instead.
+/// A pick and its alternative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pick {
     pub(crate) id: Id,
     pub(crate) score: i64,
-    /// The part of the score that is not its rack's.
+    /// The machine's part of the score.
     pub(crate) points: i64,
-    /// How many could have been picked, this one included.
+    /// Number of candidates, including this one.
     pub(crate) considered: usize,
     pub(crate) runner_up: Option<(Id, i64)>,
 }
 
-/// What a pick is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goal {
-    /// The highest score joins: its rack gets fuller.
+    /// The highest score joins, which fills its rack.
     Join,
-    /// The lowest score leaves: its rack gets emptier. Points are stored negated.
+    /// The lowest score leaves, which empties its rack. Points are stored negated.
     Leave,
 }
 
@@ -51,7 +47,6 @@ struct Rack {
     points: i64,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Picker {
     goal: Goal,
@@ -63,12 +58,12 @@ pub(crate) struct Picker {
 }
 
 impl Picker {
-    /// Picks the highest scores; `nodes_in` tells how many nodes of the kind a rack has already.
+    /// Picks the highest scores; `nodes_in` gives the present nodes of the kind in a rack.
     pub(crate) fn joining(candidates: Vec<Candidate>, nodes_in: impl Fn(i64) -> u64) -> Self {
         Self::new(Goal::Join, candidates, |rack| rack_points(nodes_in(rack)))
     }
 
-    /// Picks the lowest scores; the candidates are all the nodes of the kind.
+    /// Picks the lowest scores; the candidates are all nodes of the kind.
     pub(crate) fn leaving(mut candidates: Vec<Candidate>, nodes_in: impl Fn(i64) -> u64) -> Self {
         for candidate in &mut candidates {
             candidate.points.0 = -candidate.points.0;
@@ -104,12 +99,12 @@ impl Picker {
         }
     }
 
-    /// The best machine, if one is left: the one that [`Self::pick`] would take.
+    /// The machine that [`Self::pick`] would take.
     pub(crate) fn peek(&self) -> Option<Id> {
         self.best.peek().map(|(_, Reverse(id), _)| *id)
     }
 
-    /// Leaves the best machine where it is: it is not asked again, and its rack gets no fuller or emptier.
+    /// Discards the best machine without a change of its rack's points.
     pub(crate) fn pass_over(&mut self) {
         if let Some((_, _, index)) = self.best.pop() {
             self.left -= 1;
@@ -118,7 +113,6 @@ impl Picker {
         }
     }
 
-    /// Takes the best machine, if one is left.
     pub(crate) fn pick(&mut self) -> Option<Pick> {
         let (key, Reverse(id), index) = self.best.pop()?;
         let considered = self.left;

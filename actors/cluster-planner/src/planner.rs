@@ -1,4 +1,4 @@
-//! The frame of a plan: tries the rules in the seed's order, keeps the reasons, makes the result.
+//! The frame of a plan: tries the rules in the seed's order, collects reasons, builds the result.
 
 use std::collections::BTreeMap;
 
@@ -14,32 +14,32 @@ use crate::limits::ADDRESSES_NAMED;
 use crate::node::NodeMaker;
 use crate::templates::Templates;
 
-/// What became of a rule that was tried.
+/// Result of trying a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tried {
-    /// It changed the draft, or wants it written anew.
+    /// The rule changed the draft, or requires that it is written anew.
     Fired,
     /// The next rule is tried.
     StepsAside,
 }
 
-/// Why a rule that began cannot be carried through. Its reasons are noted already.
+/// Error of a rule that began. Its reasons are noted already.
 #[derive(Debug)]
 pub(crate) struct Obstacle {
     pub(crate) kind: PlanErrorKind,
     pub(crate) message: String,
 }
 
-/// A plan in the making.
+/// A plan under construction.
 #[derive(Debug)]
 pub(crate) struct Planner<'a> {
     pub(crate) input: &'a PlanInput<'a>,
     pub(crate) inventory: &'a Inventory<'a>,
     pub(crate) templates: Templates<'a>,
     pub(crate) draft: Draft<'a>,
-    /// Candidates for workers; made at the first pick and good until a worker leaves.
+    /// Candidates for workers; built at the first pick and valid until a worker leaves.
     pub(crate) pools: Option<WorkerPools>,
-    /// Machines that a rule could have given to the control plane, were they not under repair.
+    /// Machines that a rule would have added to the control plane but for their repair.
     pub(crate) passed_over: BTreeMap<Id, Action>,
     reasons: Vec<Reason>,
 }
@@ -96,7 +96,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Why a rule is not for this moment, if it is not.
+    /// Reason that a rule does not apply at this stage.
     fn out_of_place(&self, rule: Action) -> Option<Why> {
         let starting = self.input.moment == Moment::LeaderStart;
         match (rule, self.input.current) {
@@ -108,10 +108,10 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Fills the constraints up after a rule fired, and makes the nodes.
+    /// Fills up to the constraints after a rule fired, and builds the nodes.
     fn carry_through(&mut self, rule: Action) -> Result<Vec<Node>, Obstacle> {
         let filled = self.fill(rule);
-        // A role without a template must be put right by people in any case: it is named first.
+        // A role without a template always needs an operator: report it first.
         self.check_roles(rule)?;
         filled?;
         let control_plane = NodeMaker::new(self.input.template.control_plane());
@@ -120,7 +120,7 @@ impl<'a> Planner<'a> {
         let workers =
             self.draft.workers().iter().filter_map(|id| Some((*id, self.worker_maker(*id, &workers)?)));
         let makers = self.draft.control_plane().iter().map(|id| (*id, &control_plane)).chain(workers);
-        // Made in the order in which the machines lie in memory, a hundred thousand nodes take two thirds of the time.
+        // In memory order, building a hundred thousand nodes takes two thirds of the time.
         let mut makers: Vec<_> = makers.enumerate().collect();
         makers.sort_unstable_by_key(|(_, (id, _))| std::ptr::from_ref(self.inventory.machine(*id)));
         let mut nodes = Vec::new();
@@ -242,8 +242,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Notes addresses that several machines claim with the rule that does not fire for them: nodes in
-    /// use are not removed, the others are not chosen. So are machines that the list holds more than once.
+    /// Notes shared addresses with the rule that does not fire for them: nodes in use are not removed, other machines
+    /// are not chosen. Also notes machines that the list holds several times.
     fn report_duplicates(&mut self) {
         for repeat in self.inventory.repeats() {
             let rule =
@@ -264,7 +264,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Notes machines that were not chosen because of a repair, with the rule that would have chosen.
+    /// Notes machines that were not chosen because of a repair, with the rule that would have chosen them.
     fn report_under_repair(&mut self, decided: Option<(Action, Outcome)>) {
         for (id, rule) in std::mem::take(&mut self.passed_over) {
             let outcome = decided.filter(|(decided, _)| *decided == rule).map(|(_, outcome)| outcome);
@@ -273,7 +273,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Notes machines that were not chosen because of labels, with the rule that would have chosen.
+    /// Notes machines that were not chosen because of invalid labels, with the rule that would have chosen them.
     fn report_bad_labels(&mut self, decided: Option<(Action, Outcome)>) {
         let (rule, outcome) = decided.unwrap_or((Action::IncreaseWorkers, Outcome::NotFired));
         for id in self.inventory.known_bad_labels().filter(|id| !self.draft.is_taken(*id)) {
@@ -309,7 +309,7 @@ impl<'a> Planner<'a> {
         self.reasons.push(reason.about(self.inventory.entry(id).address).scored(score));
     }
 
-    /// Notes why a rule that began fails, and says it as the plan's message.
+    /// Notes the reason that a rule failed, and uses it as the plan's message.
     pub(crate) fn obstacle(&mut self, rule: Action, kind: PlanErrorKind, why: Why) -> Obstacle {
         let message = why.to_string();
         self.reasons.push(Reason::new(rule, Outcome::Failed, why));
@@ -317,7 +317,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Names addresses in a message.
+/// Lists addresses for a message.
 pub(crate) fn listed(addresses: &[&str]) -> String {
     let named = addresses.iter().take(ADDRESSES_NAMED).copied().collect::<Vec<_>>().join(", ");
     match addresses.len().saturating_sub(ADDRESSES_NAMED) {

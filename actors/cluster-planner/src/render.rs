@@ -1,4 +1,4 @@
-//! Plans as tables for people. The same plan gives the same text.
+//! Plans as text tables. Equal plans give equal text.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use madako_domain::plan::{Outcome, Part, Plan, PlanError, Reason};
 
 use crate::what_if::{End, never_at_rest};
 
-/// A plan: what it does, what it changes, and why.
+/// Action, changes and reasons of a plan.
 #[must_use]
 pub fn plan_table(plan: &Plan) -> String {
     let mut text = summary(plan);
@@ -15,7 +15,7 @@ pub fn plan_table(plan: &Plan) -> String {
     text
 }
 
-/// A plan that cannot be made: what is in the way, and why.
+/// Message and reasons of a failed plan.
 #[must_use]
 pub fn error_table(error: &PlanError) -> String {
     let mut text = format!("No plan can be made ({}): {}.\n", error.kind.name(), printable(&error.message));
@@ -23,7 +23,7 @@ pub fn error_table(error: &PlanError) -> String {
     text
 }
 
-/// One of several plans that follow each other. Of the reasons only those of the rule that decides are shown.
+/// One of several consecutive plans, with the reasons of the deciding rule only.
 #[must_use]
 pub fn step_table(number: usize, plan: &Plan) -> String {
     let mut text = format!("Plan {number}\n");
@@ -35,7 +35,7 @@ pub fn step_table(number: usize, plan: &Plan) -> String {
     text
 }
 
-/// How plans that follow each other end.
+/// The end of consecutive plans.
 #[must_use]
 pub fn end_table(made: usize, end: &End) -> String {
     let made = match made {
@@ -119,12 +119,12 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.into_iter().map(printable).collect()
 }
 
-/// A text from outside as it may stand on a terminal: no control characters.
+/// External text for a terminal: control characters are replaced.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Adds a table after an empty line, unless it has nothing but its heading.
+/// Adds a table after an empty line, unless it has only its heading.
 fn push_block(text: &mut String, rows: &[Vec<String>]) {
     if rows.len() < 2 {
         return;

@@ -1,7 +1,7 @@
-//! The rules (seed 000, "Initialization" and "Maintenance"), each in the order in which they are tried.
+//! The rules (seed 000, "Initialization" and "Maintenance"), in the order in which they are tried.
 //!
-//! A rule looks at the draft, says why it fires or not, and changes the draft. What the constraints
-//! demand beyond that is filled up afterwards.
+//! A rule evaluates the draft, notes why it fires or not, and changes the draft. Filling up to the constraints
+//! happens afterwards.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use crate::picker::{Candidate, Picker};
 use crate::planner::{Obstacle, Planner, Tried, listed};
 use crate::score::staying_points;
 
-/// The smallest control plane of which one is less than half (invariant I5).
+/// The smallest control plane of which one node is less than half (invariant I5).
 const SMALLEST_TO_REPLACE_ONE: usize = 3;
 
 impl Planner<'_> {
@@ -34,7 +34,8 @@ impl Planner<'_> {
         Err(self.obstacle(rule, PlanErrorKind::NotAvailable, Why::EmptyControlPlane))
     }
 
-    /// Nodes without a machine leave. Half or more of the control plane cannot: etcd would lose its quorum.
+    /// Removes nodes without a machine. Half or more of the control plane is never removed: etcd would lose its
+    /// quorum.
     pub(crate) fn remove_non_existent_nodes(&mut self) -> Result<Tried, Obstacle> {
         let rule = Action::RemoveNonExistentNodes;
         let missing = self.draft.missing().to_vec();
@@ -72,7 +73,7 @@ impl Planner<'_> {
         (self.draft.count(Part::ControlPlane), u64::from(self.input.constraints.control_plane_count))
     }
 
-    /// The nodes with the lowest scores become workers, or leave when they cannot.
+    /// The nodes with the lowest scores become workers, or leave if they cannot.
     pub(crate) fn decrease_control_plane(&mut self) -> Result<Tried, Obstacle> {
         let rule = Action::DecreaseControlPlane;
         let (nodes, count) = self.control_plane_size();
@@ -93,7 +94,7 @@ impl Planner<'_> {
         let mut kept = Vec::new();
         while nodes - (deselected.len() as u64) > count {
             let Some(id) = picker.peek() else { break };
-            // Room for a worker is never gained here, so whoever is passed over once stays.
+            // Room for workers never grows here, so a node that is passed over once stays.
             if let Some(leaving) = self.why_no_worker(id).filter(|_| self.inventory.entry(id).shared) {
                 kept.push((id, Why::SharedAddressStays(leaving)));
                 picker.pass_over();
@@ -125,7 +126,7 @@ impl Planner<'_> {
         Ok(Tried::Fired)
     }
 
-    /// Makes a former control plane node a worker if its role and `maximum-workers` allow that.
+    /// Makes a former control plane node a worker if its role and `maximum-workers` allow it; else it leaves.
     fn demote_or_let_go(&mut self, rule: Action, id: Id) {
         match self.why_no_worker(id) {
             Some(leaving) => self.fired_about(rule, Why::Leaves(leaving), id),
@@ -147,10 +148,10 @@ impl Planner<'_> {
         (!self.has_room_for_worker()).then_some(Leaving::NoRoom { maximum })
     }
 
-    /// The first bad node of the control plane is demoted; another takes its place.
+    /// Demotes the first bad node of the control plane; another node takes its place.
     ///
-    /// One whose address several machines claim must stay in the cluster: where it could only leave, the
-    /// next bad one is looked at.
+    /// A node whose address several machines claim must stay in the cluster: if it could only leave, the next bad
+    /// node is considered.
     pub(crate) fn replace_control_plane(&mut self) -> Tried {
         let rule = Action::ReplaceControlPlane;
         let nodes = self.draft.control_plane().len();
@@ -168,7 +169,7 @@ impl Planner<'_> {
             return Tried::StepsAside;
         }
         let mut kept = Vec::new();
-        // Which workers could be promoted does not depend on the node that they would replace.
+        // The set of promotable workers does not depend on the node to replace.
         let mut can_exchange = None;
         for (bad, why) in bad {
             let leaving = self.why_no_worker(bad);
@@ -199,7 +200,7 @@ impl Planner<'_> {
         Tried::StepsAside
     }
 
-    /// Takes a bad node out of the control plane.
+    /// Removes a bad node from the control plane.
     fn replace(&mut self, rule: Action, bad: Id, leaving: Option<Leaving>) {
         self.draft.remove_control_plane(&BTreeSet::from([bad]));
         let maximum = match leaving {
@@ -213,7 +214,7 @@ impl Planner<'_> {
         self.fired_about(rule, Why::Exchange { maximum }, bad);
         self.join_control_plane(rule, pick, Source::Workers);
         self.remove_workers(&BTreeSet::from([pick.id]));
-        // The number of workers stays, even when it is above the maximum already.
+        // The number of workers stays, even if it already exceeds the maximum.
         self.demote(rule, bad);
     }
 
@@ -226,7 +227,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Adds workers until there are enough healthy ones, or the maximum, or no machine is left.
+    /// Adds workers until enough are healthy, the maximum is reached, or no machine is left.
     pub(crate) fn increase_workers(&mut self) -> Tried {
         let rule = Action::IncreaseWorkers;
         let constraints = self.input.constraints;
@@ -259,14 +260,14 @@ impl Planner<'_> {
         Tried::Fired
     }
 
-    /// The first worker whose machine has been retired for a while leaves.
+    /// Removes the first worker whose machine has been retired for long enough.
     pub(crate) fn decrease_workers(&mut self) -> Tried {
         let rule = Action::DecreaseWorkers;
         let wait_seconds = self.input.retire_wait.as_secs_f64();
         let is_retired = |id: &Id| self.inventory.entry(*id).state == MachineState::Retired;
         let retired: Vec<Id> = self.draft.workers().iter().copied().filter(is_retired).collect();
         let seconds = |id: Id| self.inventory.machine(id).status.duration;
-        // Of several machines that claim its address one may be in order: such a node stays.
+        // One of several machines that claim the address may be healthy: the node stays.
         let for_long = |id: &Id| seconds(*id) > wait_seconds && !self.inventory.entry(*id).shared;
         let Some(leaving) = retired.iter().copied().find(for_long) else {
             self.not_fired(rule, Why::NoneRetired { retired: retired.len() as u64, wait_seconds });
@@ -274,7 +275,7 @@ impl Planner<'_> {
         };
         let why = Why::Retired { seconds: seconds(leaving), wait_seconds };
         let minimum = u64::from(self.input.constraints.minimum_workers);
-        // The template that is next while the retired node still counts, as CKE has it.
+        // The next template while the retired node still counts, as in CKE.
         let next = self.next_template();
         if self.draft.count(Part::Worker) <= minimum && !self.has_spare(next) {
             let mut shortage = self.shortage(Part::Worker, self.templates.role(next).cloned(), minimum);
@@ -288,7 +289,7 @@ impl Planner<'_> {
         Tried::Fired
     }
 
-    /// Nodes whose state taint is not that of their machine's state are written anew.
+    /// Writes nodes anew whose state taint differs from their machine's state.
     pub(crate) fn taint_nodes(&mut self) -> Tried {
         let rule = Action::TaintNodes;
         let ids = || self.draft.control_plane().iter().chain(self.draft.workers()).copied();
@@ -308,7 +309,7 @@ impl Planner<'_> {
         Tried::Fired
     }
 
-    /// The same nodes with the changed template.
+    /// Applies the changed template to the same nodes.
     pub(crate) fn regenerate(&mut self) -> Result<Tried, Obstacle> {
         let rule = Action::Regenerate;
         if !self.input.template_changed {

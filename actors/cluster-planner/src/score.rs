@@ -1,7 +1,7 @@
 //! Scores of machines (seed 000, "Node selection").
 //!
-//! A score has a part that a machine keeps while a plan is made, and one that its rack has: each node
-//! of the same kind in a rack makes the rack less welcome by [`POINTS_PER_NODE`].
+//! A score is the sum of points of the machine, which are constant during a plan, and points of its rack: each node
+//! of the same kind in the rack subtracts [`POINTS_PER_NODE`].
 
 use madako_domain::machine::MachineState;
 use madako_domain::plan::Score;
@@ -15,10 +15,11 @@ const RACK_CAPACITY: i64 = 100;
 pub(crate) const POINTS_PER_NODE: i64 = 10;
 /// Points of a healthy machine when a node is chosen to leave (seed 000).
 const HEALTHY_POINTS: i64 = 1_000;
-/// Whole days of lifetime beyond which a machine gains a point each, or loses one when they are past (seed 000).
+/// Thresholds in whole days of remaining lifetime: a machine gains a point for each that its days exceed, and loses
+/// one for each that they exceed after its retire date (seed 000).
 const LIFETIME_DAYS: [i64; 3] = [250, 500, 1_000];
 
-/// The time until a machine's retire date, in whole days cut towards zero.
+/// The time until a machine's retire date, in whole days truncated towards zero.
 fn lifetime_days(entry: &Entry<'_>, now: OffsetDateTime) -> i64 {
     (entry.retire_date - now).whole_days()
 }
@@ -39,19 +40,19 @@ fn points_for(days: i64) -> i64 {
         .sum()
 }
 
-/// Points that a machine keeps while control plane nodes are chosen to be ones no more.
+/// The machine's points when control plane nodes are chosen for demotion.
 pub(crate) fn staying_points(entry: &Entry<'_>, now: OffsetDateTime) -> i64 {
     let health = if entry.state == MachineState::Healthy { HEALTHY_POINTS } else { 0 };
     health + lifetime_points(entry, now)
 }
 
-/// Points of a rack with so many nodes of the kind.
+/// Points of a rack with this many nodes of the kind.
 pub(crate) fn rack_points(nodes: u64) -> i64 {
     let nodes = i64::try_from(nodes).unwrap_or(i64::MAX / POINTS_PER_NODE - RACK_CAPACITY);
     (RACK_CAPACITY - nodes) * POINTS_PER_NODE
 }
 
-/// What a machine's score is made of, of which `points` are not its rack's.
+/// Components of a score; `points` is the machine's part.
 pub(crate) fn parts(entry: &Entry<'_>, now: OffsetDateTime, score: i64, points: i64) -> Score {
     let small = |number: i64| i32::try_from(number).unwrap_or(if number < 0 { i32::MIN } else { i32::MAX });
     let days = lifetime_days(entry, now);

@@ -1,4 +1,4 @@
-//! Which worker template fits a machine, and which one is to be filled next.
+//! Selects the worker template of a machine, and the template of the next worker.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use madako_domain::template::Template;
 
 use crate::inventory::{Inventory, RoleId};
 
-/// Index of a worker template, in the template's order.
+/// Index in the template's list of workers.
 pub(crate) type TemplateId = usize;
 
-/// The template, prepared for many questions.
+/// The template with precomputed lookups.
 #[derive(Debug)]
 pub(crate) struct Templates<'a> {
     template: &'a Template,
     roles: Vec<Option<Arc<str>>>,
     control_plane_role: Option<Arc<str>>,
-    /// For each role of the inventory, the template that fits.
+    /// The fitting template for each role of the inventory.
     fitting: Vec<Option<TemplateId>>,
 }
 
@@ -43,12 +43,12 @@ impl<'a> Templates<'a> {
         }
     }
 
-    /// The template that a worker of a role is made from; `None` when it cannot be a worker.
+    /// The template of workers with this role; `None`: the role has none.
     pub(crate) fn fitting(&self, role: RoleId) -> Option<TemplateId> {
         self.fitting[role]
     }
 
-    /// The one with the smallest number of workers for its weight; the first of equals.
+    /// The template with the smallest ratio of workers to weight; the first of equals.
     pub(crate) fn next(&self, workers: &[u64]) -> TemplateId {
         let share = |id: TemplateId| workers[id] as f64 / self.weight(id);
         let mut least = 0;
@@ -72,7 +72,6 @@ impl<'a> Templates<'a> {
         self.roles.iter().flatten()
     }
 
-    /// The nodes of the worker templates.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &'a Node> {
         self.template.workers().iter().map(|worker| self.template.worker_node(worker))
     }
@@ -81,7 +80,6 @@ impl<'a> Templates<'a> {
         self.roles.len()
     }
 
-    /// The role that the control plane is restricted to, if any.
     pub(crate) fn control_plane_role(&self) -> Option<&Arc<str>> {
         self.control_plane_role.as_ref()
     }

@@ -1,5 +1,3 @@
-//! Small data centers for tests.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -13,13 +11,12 @@ use time::OffsetDateTime;
 use crate::node::NodeMaker;
 use crate::{DEFAULT_RETIRE_WAIT, End, Moment, PlanInput, WhatIf, plan};
 
-/// The time at which tests plan: 2023-11-14T22:13:20Z.
+/// The time of plans in tests: 2023-11-14T22:13:20Z.
 pub(crate) fn now() -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(1_700_000_000).unwrap()
 }
 
-/// A healthy machine that is due for retirement now, so that its lifetime gives no points.
-/// Its serial is its address.
+/// A healthy machine whose retire date is now, so that its lifetime gives no points. Its serial is its address.
 pub(crate) fn machine(address: &str, rack: i64, role: &str) -> Machine {
     Machine {
         spec: MachineSpec {
@@ -66,7 +63,7 @@ impl MachineWith for Machine {
     }
 }
 
-/// A template node; an empty role is none.
+/// A template node; an empty role means none.
 pub(crate) fn template_node(control_plane: bool, role: &str, weight: Option<&str>) -> Node {
     let mut node = Node { user: "cybozu".to_owned(), control_plane, ..Node::default() };
     if !role.is_empty() {
@@ -78,7 +75,7 @@ pub(crate) fn template_node(control_plane: bool, role: &str, weight: Option<&str
     node
 }
 
-/// A template with a control plane role and the roles and weights of workers; an empty role is none.
+/// A template with a control plane role, and roles and weights of workers; an empty role means none.
 pub(crate) fn template(control_plane: &str, workers: &[(&str, &str)]) -> Cluster {
     let worker =
         |(role, weight): &(&str, &str)| template_node(false, role, (!weight.is_empty()).then_some(*weight));
@@ -92,7 +89,7 @@ pub(crate) fn template(control_plane: &str, workers: &[(&str, &str)]) -> Cluster
     }
 }
 
-/// Everything that a plan is made from, owned.
+/// The owned input of a plan.
 #[derive(Debug, Clone)]
 pub(crate) struct Site {
     pub(crate) template: Template,
@@ -135,7 +132,7 @@ impl Site {
         self
     }
 
-    /// A cluster of these addresses, made from the template as the planner would.
+    /// A cluster of these addresses, as the planner makes it from the template.
     pub(crate) fn with_cluster(mut self, control_plane: &[&str], workers: &[&str]) -> Self {
         let nodes = control_plane
             .iter()
@@ -191,7 +188,7 @@ impl Site {
         plan(&self.input())
     }
 
-    /// Plans and takes the plan as carried out.
+    /// Plans and commits the plan.
     pub(crate) fn step(&mut self) -> Plan {
         let plan = self.plan().unwrap();
         self.commit(&plan);
@@ -205,7 +202,7 @@ impl Site {
         }
     }
 
-    /// Every plan that would follow, and how they end.
+    /// All following plans, and their end.
     pub(crate) fn what_if(&self, lose: &[&str], remove: &[&str]) -> (Vec<Plan>, End) {
         let selectors = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>();
         let mut answer = WhatIf::new(&self.input(), &selectors(lose), &selectors(remove)).unwrap();
@@ -219,7 +216,7 @@ impl Site {
     }
 }
 
-/// The action, the control plane and the workers of a plan.
+/// Action, control plane and workers of a plan.
 pub(crate) fn outcome(plan: &Plan) -> (Action, Vec<&str>, Vec<&str>) {
     let cluster = plan.cluster.as_ref().unwrap();
     (plan.action.unwrap(), addresses(cluster.control_plane()), addresses(cluster.workers()))
@@ -229,12 +226,11 @@ pub(crate) fn addresses<'a>(nodes: impl Iterator<Item = &'a Node>) -> Vec<&'a st
     nodes.map(|node| node.address.as_str()).collect()
 }
 
-/// The reasons of a rule.
 pub(crate) fn reasons_of(reasons: &[Reason], rule: Action) -> Vec<&Reason> {
     reasons.iter().filter(|reason| reason.rule == rule).collect()
 }
 
-/// Why a rule did not fire; it must not have.
+/// Reasons that a rule did not fire; asserts that it did not.
 pub(crate) fn why_not(plan: &Plan, rule: Action) -> Vec<&Why> {
     let reasons = reasons_of(&plan.reasons, rule);
     assert!(reasons.iter().all(|reason| reason.outcome == Outcome::NotFired), "{rule:?}: {reasons:?}");

@@ -1,8 +1,8 @@
-//! "What would happen if": plan after plan on inputs that an operator has changed.
+//! "What would happen if": consecutive plans on inputs that an operator changes.
 //!
-//! Machines are lost or removed, the clock stands still, and every plan is taken as carried out, until
-//! nothing is left to do or a plan cannot be made. Nothing outside is asked or changed. The removal
-//! guard of the running service is not applied: the operator wants to know what comes after it.
+//! Machines are lost or removed, the clock stands still, and each plan counts as carried out, until no action is left
+//! or a plan fails. Nothing outside is read or changed. The removal guard of the running service is not applied: the
+//! question is about the time after it.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -15,22 +15,19 @@ use serde::{Serialize, Serializer};
 
 use crate::{Moment, PlanInput, plan};
 
-/// Which machines an operator means: an address, `rack=N` or `role=R`.
+/// Selects machines: an address, `rack=N` or `role=R`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Selector {
-    /// The machine whose node would have this address.
+    /// The machine whose node has this address.
     Address(Ipv4Addr),
-    /// All machines of a rack.
     Rack(i64),
-    /// All machines of a role.
     Role(String),
 }
 
-/// A selector that cannot be read.
+/// An invalid selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} does not name machines: expected an IPv4 address, rack=NUMBER or role=ROLE")]
 pub struct SelectorError {
-    /// What was given.
     pub text: String,
 }
 
@@ -59,7 +56,6 @@ impl fmt::Display for Selector {
 }
 
 impl Selector {
-    /// Whether it means this machine.
     #[must_use]
     pub fn matches(&self, machine: &Machine) -> bool {
         match self {
@@ -72,19 +68,19 @@ impl Selector {
     }
 }
 
-/// Plans that always are enough until nothing is left to do.
+/// Upper bound of the number of plans until no action is left.
 ///
-/// The machines, the constraints and the clock stand still, so each action can only happen so often:
-/// - initialize, remove-non-existent-nodes, increase-control-plane, taint-nodes and regenerate once each: what
-///   they settle, every later plan keeps;
-/// - decrease-control-plane and replace-control-plane once for each node of the control plane: no plan brings
-///   in more nodes than `control-plane-count`, nor a bad one, and a node that is bad is never taken back;
-/// - decrease-workers once for each node: a retired machine is never chosen again;
-/// - increase-workers adds a healthy machine each time. A healthy machine leaves only when the control
-///   plane gets rid of it, so at most once for each machine, and once more for each plan of the second kind.
+/// Machines, constraints and clock are constant, which bounds the number of each action:
+/// - initialize, remove-non-existent-nodes, increase-control-plane, taint-nodes and regenerate: once each, as later
+///   plans preserve their results;
+/// - decrease-control-plane and replace-control-plane: once for each node of the control plane, as no plan adds nodes
+///   beyond `control-plane-count` or bad nodes, and a bad node never returns;
+/// - decrease-workers: once for each node, as a retired machine is never chosen again;
+/// - increase-workers adds a healthy machine each time. A healthy machine leaves only from the control plane, so this
+///   happens at most once for each machine, and once more for each plan of the second kind.
 ///
-/// With `c` the control plane's nodes before, that is 5 + (c + c) + nodes + (machines + c + c) at most, and `c`
-/// is at most `nodes`. A planner that goes round in a circle soon comes to that.
+/// With `c` control plane nodes before, that is at most 5 + (c + c) + nodes + (machines + c + c), and `c` is at most
+/// `nodes`. A planner that cycles soon reaches the bound.
 #[must_use]
 pub fn most_plans(machines: usize, nodes: usize) -> usize {
     /// The actions of the first kind.
@@ -94,7 +90,7 @@ pub fn most_plans(machines: usize, nodes: usize) -> usize {
     ONCE + machines + PER_NODE * nodes
 }
 
-/// Selectors that mean no machine of the list.
+/// Selectors without a matching machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no machine in the list matches {}", shown(.0))]
 pub struct Unmatched(pub Vec<Selector>);
@@ -103,16 +99,14 @@ fn shown(selectors: &[Selector]) -> String {
     selectors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// How the plans end.
+/// End of a series of plans.
 #[derive(Debug, Clone, PartialEq)]
 pub enum End {
-    /// Nothing is left to do.
+    /// No action is left.
     AtRest,
-    /// No further plan can be made.
     NoPlan(PlanError),
-    /// More plans were made than it can take. That is a fault of the planner.
+    /// The bound was exceeded. This is a bug of the planner.
     NeverAtRest {
-        /// How many.
         plans: usize,
     },
 }
@@ -141,23 +135,23 @@ pub(crate) fn never_at_rest(plans: usize) -> String {
     )
 }
 
-/// Plans that follow each other, one at a time: each holds a whole cluster, and there may be as many as nodes.
+/// Consecutive plans, produced one at a time: each holds a whole cluster, and there may be as many as nodes.
 #[derive(Debug)]
 pub struct WhatIf<'a> {
     input: PlanInput<'a>,
     machines: Vec<Machine>,
     template_changed: bool,
-    /// The plan that was made last; its cluster is what the next one starts from.
+    /// The last plan; its cluster is the input of the next one.
     last: Option<Plan>,
     made: usize,
     most: usize,
 }
 
 impl<'a> WhatIf<'a> {
-    /// Asks what would happen if machines were lost or removed. A machine that is both is removed.
+    /// Prepares the question for lost and removed machines. A machine that is both counts as removed.
     ///
     /// # Errors
-    /// Names the selectors that mean no machine.
+    /// The selectors that match no machine.
     pub fn new(input: &PlanInput<'a>, lose: &[Selector], remove: &[Selector]) -> Result<Self, Unmatched> {
         let matched = |selector: &&Selector| input.machines.iter().any(|machine| selector.matches(machine));
         let unmatched: Vec<Selector> =
@@ -171,16 +165,15 @@ impl<'a> WhatIf<'a> {
         Ok(Self { input: *input, machines, template_changed, last: None, made: 0, most })
     }
 
-    /// Plans made so far.
     #[must_use]
     pub fn made(&self) -> usize {
         self.made
     }
 
-    /// Makes the next plan, taking the one before as carried out.
+    /// Makes the next plan, with the previous one carried out.
     ///
     /// # Errors
-    /// There is none: how the plans end. The same comes again when asked again.
+    /// The end of the series; further calls return the same.
     pub fn next_plan(&mut self) -> Result<&Plan, End> {
         let current = self.last.as_ref().map_or(self.input.current, |plan| plan.cluster.as_ref());
         let plan = plan(&PlanInput {
@@ -203,7 +196,7 @@ impl<'a> WhatIf<'a> {
     }
 }
 
-/// The machines after some were lost (unreachable since just now) and some removed from the list.
+/// The machines, of which some are lost (unreachable as of now) and some removed from the list.
 fn without(machines: &[Machine], lose: &[Selector], remove: &[Selector]) -> Vec<Machine> {
     let stays = |machine: &&Machine| !remove.iter().any(|selector| selector.matches(machine));
     let lost = |machine: &Machine| lose.iter().any(|selector| selector.matches(machine));

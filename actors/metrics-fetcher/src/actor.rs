@@ -1,4 +1,4 @@
-//! The fetcher's shell: it follows the store, keeps the time, runs the fetches and publishes what is known.
+//! The fetcher's shell: it follows the store, keeps time, runs fetches and publishes values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,45 +25,37 @@ use crate::board::{Board, Condition, Fetch, Moment, Notice, Settings};
 use crate::limits::DEADLINE_PERCENT;
 pub use crate::limits::ROUNDS_AT_ONCE;
 
-/// What the fetcher is given.
 #[derive(Clone)]
 pub struct FetcherArguments {
-    /// Time between rounds (`metrics_interval`).
+    /// Interval of fetch rounds (`metrics_interval`).
     pub interval: Duration,
-    /// How old the last good value may get (`metric_max_age`).
+    /// Maximum age of a kept value (`metric_max_age`).
     pub max_age: Duration,
-    /// Placement's resources.
     pub objects: Arc<dyn Objects>,
-    /// The providers.
     pub providers: Arc<dyn MetricsProviders>,
-    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Where what is known goes.
     pub observed: Publisher<Arc<MetricsObserved>>,
-    /// Who decides about placement: where it is another, nobody here needs values, and no provider is asked.
+    /// Owner of placement: only the owning instance fetches values.
     pub ownership: watch::Receiver<Ownership>,
 }
 
-/// MetricsFetcher.
 pub struct Fetcher;
 
-/// What the fetcher knows. All of it can be rebuilt but the memory of an hour.
+/// A cache except for the last hour of values.
 pub struct FetcherState {
     given: FetcherArguments,
     began: Instant,
     board: Board,
-    /// How often asking was begun anew.
     rounds: u64,
     fetches: BTreeMap<u64, Task>,
     published: Option<Arc<MetricsObserved>>,
     timer: Option<Task>,
-    /// Looks again when the oldest value gets too old.
+    /// Timer for the expiry of the oldest value.
     aging: Option<Task>,
     _owned: Task,
     _follower: Task,
 }
 
-/// Registers the help texts of the fetcher's metrics.
 pub fn describe_metrics() {
     describe_counter!(
         "madako_metrics_fetched_total",
@@ -147,7 +139,7 @@ impl Actor for Fetcher {
             }
             FetcherMessage::Fetched { fetch, samples } => {
                 state.board.answer(fetch, samples, now);
-                // What there was no room for is asked now, in the same round.
+                // Fetches that waited for a slot start now, in the same round.
                 round = Some(Span::current());
             }
             FetcherMessage::LookAgain => {}
@@ -166,14 +158,13 @@ impl FetcherState {
         self.timer = Some(later(myself.clone(), self.given.interval, FetcherMessage::Tick));
     }
 
-    /// Begins what is to be asked, in a round of its own unless there is one, ends what is not wanted any more, and tells
-    /// what is known.
+    /// Starts due fetches, in `round` or a new one, ends unneeded ones, and publishes values.
     fn go_on(&mut self, myself: &ActorRef<Letter<FetcherMessage>>, round: Option<Span>, now: Moment) {
         let ours = matches!(*self.given.ownership.borrow(), Ownership::Ours { .. });
-        // What is due stays so: it is asked as soon as this instance decides.
+        // Due fetches stay due until this instance owns placement.
         let due = if ours { self.board.start(now) } else { Vec::new() };
         if !due.is_empty() {
-            // What follows from the answers is told with the round, up to the commits of placement.
+            // Consequences of the answers, up to placement's commits, are children of the round's span.
             let round = round.unwrap_or_else(|| self.begin_round());
             let _round = round.enter();
             for fetch in due {
@@ -192,7 +183,7 @@ impl FetcherState {
             }
         }
         self.publish(now);
-        // Ages and providers change while everything that counts stays the same.
+        // Ages and providers change even while all values stay the same.
         self.tell(now);
         let aging = self.board.next_too_old(now);
         self.aging = aging.map(|rest| later(myself.clone(), rest, FetcherMessage::LookAgain));
@@ -203,7 +194,7 @@ impl FetcherState {
         info_span!("metrics", round = self.rounds)
     }
 
-    /// Publishes what is known, if that differs from what was published last.
+    /// Publishes the values if they changed.
     fn publish(&mut self, now: Moment) {
         let observed = self.board.observed(now);
         let known = self.published.as_ref();
@@ -227,7 +218,7 @@ impl FetcherState {
     }
 }
 
-/// Tells the actor to look again whenever this instance begins to decide about placement.
+/// Wakes the actor whenever this instance becomes the owner of placement.
 async fn look_when_owned(mut ownership: watch::Receiver<Ownership>, actor: ActorRef<Letter<FetcherMessage>>) {
     while ownership.changed().await.is_ok() {
         let ours = matches!(*ownership.borrow_and_update(), Ownership::Ours { .. });
@@ -237,7 +228,7 @@ async fn look_when_owned(mut ownership: watch::Receiver<Ownership>, actor: Actor
     }
 }
 
-/// Asks one provider, and tells the actor.
+/// Runs a fetch and sends its result to the actor.
 async fn run(providers: Arc<dyn MetricsProviders>, fetch: Fetch, actor: ActorRef<Letter<FetcherMessage>>) {
     let begun = Instant::now();
     let kind = fetch.kind.tag();
@@ -247,7 +238,7 @@ async fn run(providers: Arc<dyn MetricsProviders>, fetch: Fetch, actor: ActorRef
         let outcome = sample.as_ref().err().map_or("ok", |error| error.name());
         counter!("madako_metrics_fetched_total", "kind" => kind, "outcome" => outcome).increment(1);
     }
-    // The actor is gone: nobody wants the answer.
+    // The actor is gone: the answer is not needed.
     let _ = actor.cast(FetcherMessage::Fetched { fetch: fetch.id, samples }.into());
 }
 

@@ -1,7 +1,7 @@
-//! What is known of every metric that something refers to, and what is to be asked next.
+//! State of every metric in use, and the schedule of fetches.
 //!
-//! The shell tells what was stored, what providers answered and what time it is; [`Board::start`] says what to ask
-//! and [`Board::observed`] what is known.
+//! The shell passes in store changes, answers and the time; [`Board::start`] returns the fetches to run, and
+//! [`Board::observed`] the known values.
 
 mod providers;
 mod track;
@@ -22,77 +22,63 @@ pub use self::track::Condition;
 use self::track::Track;
 use crate::catalog::{Catalog, ProviderKey, Source};
 
-/// How the fetcher works.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// How old the last good value may get.
+    /// Maximum age of a kept value.
     pub max_age: Duration,
-    /// Time that one fetch has.
+    /// Deadline of one fetch.
     pub deadline: Duration,
-    /// Providers that are asked at the same time, tables not counted.
+    /// Maximum concurrent fetches, without tables.
     pub at_once: usize,
 }
 
-/// A moment on both clocks.
+/// An instant on both clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
-    /// The wall clock: what people are shown.
+    /// Wall clock, for display.
     pub at: OffsetDateTime,
-    /// What ages are measured by, which nobody sets: time since the fetcher began.
+    /// Monotonic time since the fetcher began, for ages.
     pub elapsed: Duration,
 }
 
-/// What to ask one provider.
+/// A request to one provider.
 #[derive(Debug, Clone)]
 pub struct Fetch {
-    /// Its number.
     pub id: u64,
-    /// Which provider.
     pub provider: ProviderKey,
-    /// What it is.
     pub kind: Arc<MetricsProviderKind>,
     /// Names on the provider.
     pub names: BTreeSet<String>,
-    /// Time that it has.
     pub deadline: Duration,
 }
 
-/// Something that people should hear of once.
+/// A change to report once.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Notice {
-    /// A provider counts as down: it is asked in fewer rounds.
-    Down {
-        /// Which.
-        provider: ProviderKey,
-        /// Why.
-        why: FetchError,
-    },
+    /// A provider counts as down: it is fetched in fewer rounds.
+    Down { provider: ProviderKey, why: FetchError },
     /// It answers again.
-    Up {
-        /// Which.
-        provider: ProviderKey,
-    },
+    Up { provider: ProviderKey },
 }
 
-/// How the metrics of one kind of provider are.
+/// State of the metrics of one kind of provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Summary {
     /// Metrics in each [`Condition`], in its order.
     pub conditions: [usize; Condition::ALL.len()],
-    /// Age of the oldest value that counts.
+    /// Age of the oldest current value.
     pub oldest: Duration,
-    /// Providers that count as down.
+    /// Number of providers that count as down.
     pub down: usize,
 }
 
-/// The fetcher's brain.
 #[derive(Debug)]
 pub struct Board {
     settings: Settings,
     catalog: Catalog,
-    /// The store's revision that the catalog shows.
+    /// Store revision of the catalog.
     revision: i64,
-    /// The newest one that is answered whole.
+    /// The newest revision for which every metric was answered.
     answered: i64,
     tracks: BTreeMap<MetricKey, Track>,
     providers: Providers,
@@ -100,7 +86,6 @@ pub struct Board {
 }
 
 impl Board {
-    /// Knows nothing.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -114,7 +99,7 @@ impl Board {
         }
     }
 
-    /// Everything that is stored, instead of what was known of the store. What is known of values stays.
+    /// Replaces the catalog by a list of all resources. Known values stay.
     pub fn list(&mut self, revision: i64, objects: &[Arc<Stored>], now: Moment) {
         self.catalog = Catalog::default();
         for stored in objects {
@@ -125,7 +110,6 @@ impl Board {
         self.follow_catalog(now);
     }
 
-    /// What changed in the store.
     pub fn change(&mut self, changes: &[Arc<Change>], now: Moment) {
         let mut differs = false;
         for change in changes {
@@ -138,9 +122,9 @@ impl Board {
         self.settle();
     }
 
-    /// A round begins: everything is due that no breaker holds back and that is not being asked for.
+    /// Begins a fetch round: every metric is due unless a breaker skips it or its fetch is running.
     pub fn round(&mut self, now: Moment) {
-        // A fetch that never ended, against the port's word, must not keep its provider from being asked.
+        // A fetch that never ends, contrary to the port's promise, must not block its provider.
         for (fetch, names) in self.providers.lost(now.elapsed, self.settings.deadline) {
             let error = FetchError::Deadline { address: "it".to_owned(), deadline: self.settings.deadline };
             let samples = names.into_iter().map(|name| (name, Err(error.clone()))).collect();
@@ -158,18 +142,18 @@ impl Board {
         }
     }
 
-    /// What to ask now. Each is to be answered by [`Board::answer`].
+    /// Fetches to run now. The caller passes each result to [`Board::answer`].
     pub fn start(&mut self, now: Moment) -> Vec<Fetch> {
         self.providers.start(now.elapsed, self.settings.deadline, self.settings.at_once)
     }
 
-    /// Whether an answer to a fetch is still wanted.
+    /// Whether the answer of a fetch is needed.
     #[must_use]
     pub fn awaits(&self, fetch: u64) -> bool {
         self.providers.awaits(fetch)
     }
 
-    /// What a fetch gave. One that is not awaited any more changes nothing.
+    /// Applies the result of a fetch, unless it is no longer needed.
     pub fn answer(&mut self, fetch: u64, mut samples: Samples, now: Moment) {
         let Some(Ended { provider, revision, names }) = self.providers.ended(fetch) else { return };
         // The port promises an answer for each name, and for no other.
@@ -191,7 +175,6 @@ impl Board {
         self.settle();
     }
 
-    /// What is known now.
     pub fn observed(&mut self, now: Moment) -> MetricsObserved {
         for track in self.tracks.values_mut() {
             track.age(now, self.settings.max_age);
@@ -200,7 +183,7 @@ impl Board {
         MetricsObserved { revision: self.answered, at: now.at, metrics: states.collect() }
     }
 
-    /// How long until the next value is too old, if nothing comes before.
+    /// Time until the next value expires, without other changes.
     #[must_use]
     pub fn next_too_old(&self, now: Moment) -> Option<Duration> {
         let ends =
@@ -208,12 +191,12 @@ impl Board {
         ends.min().map(|end| end.saturating_sub(now.elapsed))
     }
 
-    /// What people should hear of, once.
+    /// Takes the changes to report.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
     }
 
-    /// How things are, by the kind of provider; `none` for metrics without one.
+    /// State by kind of provider; `none` for metrics without one.
     #[must_use]
     pub fn summary(&self, now: Moment) -> BTreeMap<&'static str, Summary> {
         let kinds = MetricsProviderKind::VARIANTS.iter().map(|(kind, _)| *kind).chain(["none"]);
@@ -231,7 +214,7 @@ impl Board {
         all
     }
 
-    /// Brings tracks and providers to what the catalog says.
+    /// Updates tracks and providers from the catalog.
     fn follow_catalog(&mut self, now: Moment) {
         let wanted = self.catalog.wanted();
         self.tracks.retain(|key, _| wanted.contains(key));
@@ -249,7 +232,7 @@ impl Board {
         self.settle();
     }
 
-    /// Moves the answered revision on when nothing is awaited.
+    /// Advances the answered revision when no answer is awaited.
     fn settle(&mut self) {
         if !self.tracks.values().any(Track::is_pending) {
             self.answered = self.revision;

@@ -1,13 +1,13 @@
-//! Whether a value is one that its metric allows, and where it lies between the bounds.
+//! Checks a value against its metric's bounds, and normalizes it.
 
 use madako_domain::placement::core::MetricSpec;
 
 use crate::limits::LISTED;
 
-/// Whether a definition can have any value.
+/// Checks that a definition allows any value.
 ///
 /// # Errors
-/// Why it cannot.
+/// The contradiction in the definition.
 pub fn check(spec: &MetricSpec) -> Result<(), String> {
     let (min, max) = (spec.min, spec.max);
     if !(min.is_finite() && max.is_finite()) {
@@ -23,7 +23,7 @@ pub fn check(spec: &MetricSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// Brings a value to the range from 0 to 1. The definition passed [`check`].
+/// Maps a value to the range from 0 to 1. The definition passed [`check`].
 ///
 /// # Errors
 /// The metric does not allow the value.
@@ -39,8 +39,8 @@ pub fn normalize(spec: &MetricSpec, value: f64) -> Result<f64, String> {
         let more = if spec.allowed_values.len() > LISTED { ", ..." } else { "" };
         return Err(format!("its value {value} is none of {}{more}", listed.join(", ")));
     }
-    // Halves, since the difference of two finite numbers may be infinite. Halving loses nothing but where the
-    // numbers are so small that the difference cannot be infinite.
+    // Halves, since the difference of two finite numbers may be infinite. Halving loses precision only for numbers so
+    // small that their difference is finite.
     let normalized = if (max - min).is_finite() {
         (value - min) / (max - min)
     } else {

@@ -1,9 +1,8 @@
-//! Spares a provider that is down: what failed several times is asked for in fewer rounds. What is new is asked for at
-//! once all the same: nothing that others met says how it is.
+//! Spares a provider that is down: after several failures it is fetched in fewer rounds. New metrics are still
+//! fetched at once: errors of other metrics do not predict them.
 
 pub use crate::limits::{FAILURES, MOST_SKIPPED};
 
-/// The breaker of one provider.
 #[derive(Debug, Clone, Default)]
 pub struct Breaker {
     failures: u32,
@@ -11,7 +10,7 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// A fetch gave nothing because of the provider. Whether it counts as down from now on.
+    /// Records a failure of the provider. Returns whether it counts as down from now on.
     pub fn failed(&mut self) -> bool {
         self.failures = self.failures.saturating_add(1);
         if self.failures >= FAILURES {
@@ -22,27 +21,26 @@ impl Breaker {
         self.failures == FAILURES
     }
 
-    /// The provider answered. Whether it counted as down until now.
+    /// Records an answer. Returns whether the provider counted as down until now.
     pub fn answered(&mut self) -> bool {
         let was_down = self.is_down();
         *self = Self::default();
         was_down
     }
 
-    /// Whether the provider is asked in a round that begins now.
+    /// Begins a round. Returns whether the provider is fetched in it.
     pub fn round(&mut self) -> bool {
         let asks = self.skip == 0;
         self.skip = self.skip.saturating_sub(1);
         asks
     }
 
-    /// Fetches that failed one after the other until now.
+    /// Consecutive failures.
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// Whether the provider counts as down.
     #[must_use]
     pub fn is_down(&self) -> bool {
         self.failures >= FAILURES

@@ -1,12 +1,13 @@
-//! What is defined, and what something refers to.
+//! Definitions of metrics and references to them.
 //!
-//! A reference of a namespaced resource to a namespaced metric means the metric of the same namespace, whose provider
-//! is the one of the same namespace; any other reference means a global metric with a global provider (Krake's
-//! rules). A cluster that inherits its cloud's metrics refers to no others than its cloud does, since its cloud is
-//! global or of the same namespace.
+//! A reference of a namespaced resource to a namespaced metric means the metric of the same namespace, with a
+//! provider of the same namespace. Any other reference means a global metric with a global provider (Krake's rules).
+//! A cluster that inherits its cloud's metrics adds no references, since its cloud is global or in the same
+//! namespace.
 //!
-//! A constraint on a metric names no namespace: it is about whichever metric of this name the cluster (or cloud) has.
-//! The namespaced and the global metric of the name are fetched if they are defined; undefined ones are nobody's
+//! A constraint on a metric names no namespace: it applies to the metric of this name that the cluster (or cloud)
+//! has. The namespaced and the global metric of the name are fetched if they are defined. Undefined ones are no
+//! error: a cluster without the metric does not match.
 //! fault, as what lacks the metric does not match.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,12 +25,10 @@ use madako_domain::placement::objects::{Change, Stored};
 use crate::bounds;
 use crate::limits::MOST_SHOWN;
 
-/// Which provider.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProviderKey {
-    /// Its namespace; `None` for a global one.
+    /// `None`: global.
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
 }
 
@@ -42,18 +41,16 @@ impl fmt::Display for ProviderKey {
     }
 }
 
-/// Where a metric comes from, by its definition and its provider's.
+/// Origin of a metric, by its definition and its provider's.
 #[derive(Debug, Clone)]
 pub struct Source {
     /// Revision of the metric's definition.
     pub metric_revision: i64,
     /// Revision of the provider's definition.
     pub provider_revision: i64,
-    /// Which provider.
     pub provider: ProviderKey,
-    /// What it is.
     pub kind: Arc<MetricsProviderKind>,
-    /// What the metric may be, and its name on the provider.
+    /// Bounds of the metric, and its name on the provider.
     pub spec: Arc<MetricSpec>,
 }
 
@@ -64,7 +61,7 @@ impl Source {
         &self.spec.provider.metric
     }
 
-    /// Whether both say the same of where the value comes from. A table is the same one when its values change.
+    /// Whether both values have one origin. A table stays the same origin when its values change.
     #[must_use]
     pub fn same_origin(&self, other: &Self) -> bool {
         let is_static = |kind: &MetricsProviderKind| matches!(kind, MetricsProviderKind::Static(_));
@@ -74,27 +71,26 @@ impl Source {
     }
 }
 
-/// Why a metric comes from nowhere.
+/// Error of a metric without an origin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Undefined {
     /// Revision of the metric's definition; 0: there is none.
     pub metric_revision: i64,
     /// Revision of the provider's definition; 0: there is none.
     pub provider_revision: i64,
-    /// Why, with Krake's code.
+    /// With Krake's code.
     pub reason: Reason,
 }
 
-/// The definitions and references of the store, as far as metrics go.
 #[derive(Debug, Default)]
 pub struct Catalog {
     metrics: BTreeMap<MetricKey, (i64, Arc<MetricSpec>)>,
     providers: BTreeMap<ProviderKey, (i64, Arc<MetricsProviderKind>)>,
-    /// Of each resource that has some.
+    /// References of each resource that has any.
     references: BTreeMap<ObjectKey, References>,
-    /// How many resources refer to each.
+    /// Number of resources that refer to each metric.
     referred: BTreeMap<MetricKey, usize>,
-    /// How many resources have constraints that may be about it.
+    /// Number of resources with a constraint that may mean the metric.
     mentioned: BTreeMap<MetricKey, usize>,
 }
 
@@ -105,7 +101,7 @@ struct References {
 }
 
 impl Catalog {
-    /// Takes a resource in, in place of what it was. Whether that makes a difference here.
+    /// Adds or replaces a resource. Returns whether the wanted metrics or their definitions changed.
     pub fn put(&mut self, stored: &Stored) -> bool {
         let key = &stored.key;
         match &stored.object {
@@ -121,7 +117,7 @@ impl Catalog {
         true
     }
 
-    /// Forgets a resource. Whether that makes a difference here.
+    /// Removes a resource. Returns the same.
     pub fn remove(&mut self, key: &ObjectKey) -> bool {
         match key.kind {
             Kind::Metric | Kind::GlobalMetric => self.metrics.remove(&metric_key(key)).is_some(),
@@ -132,7 +128,7 @@ impl Catalog {
         }
     }
 
-    /// Takes a change in. Whether it makes a difference here.
+    /// Applies a change. Returns the same.
     pub fn apply(&mut self, change: &Change) -> bool {
         match &change.after {
             Some(stored) => self.put(stored),
@@ -140,17 +136,17 @@ impl Catalog {
         }
     }
 
-    /// Every metric that is to be fetched.
+    /// Every metric to fetch.
     #[must_use]
     pub fn wanted(&self) -> BTreeSet<MetricKey> {
         let defined = self.mentioned.keys().filter(|key| self.metrics.contains_key(key));
         self.referred.keys().chain(defined).cloned().collect()
     }
 
-    /// Where a metric comes from.
+    /// Resolves the origin of a metric.
     ///
     /// # Errors
-    /// Its definition or its provider's is missing or wrong.
+    /// Its definition or its provider's is missing or invalid.
     pub fn resolve(&self, key: &MetricKey) -> Result<Source, Undefined> {
         let undefined = |metric_revision, provider_revision, code, message| Undefined {
             metric_revision,
@@ -191,7 +187,7 @@ impl Catalog {
         self.providers.insert(provider_key(&stored.key), (stored.mod_revision, Arc::new(kind.clone())));
     }
 
-    /// What a resource refers to now. Whether a metric gained its first or lost its last reference.
+    /// Sets the references of a resource. Returns whether a metric gained its first or lost its last reference.
     fn refer(&mut self, key: &ObjectKey, new: References) -> bool {
         let nothing = References::default();
         let old = if new == nothing {
@@ -209,7 +205,7 @@ impl Catalog {
     }
 }
 
-/// Counts new references instead of old ones. Whether a metric gained its first or lost its last.
+/// Replaces old references by new ones in the counts. Returns whether a metric gained its first or lost its last.
 fn recount(
     counts: &mut BTreeMap<MetricKey, usize>,
     old: &BTreeSet<MetricKey>,
@@ -233,7 +229,7 @@ fn recount(
     differs
 }
 
-/// The metrics that a resource refers to. Magnum clusters are ranked by their projects' metrics, never by their own.
+/// The metrics that a resource refers to. Magnum clusters rank by their projects' metrics, never by their own.
 fn references(key: &ObjectKey, object: &Object) -> References {
     let (metrics, constraints): (&[MetricRef], Option<&Vec<MetricConstraint>>) = match object {
         Object::Cluster(cluster) => (&cluster.spec.metrics, cluster.spec.constraints.cloud.metrics.as_ref()),
@@ -265,7 +261,7 @@ fn provider_key(key: &ObjectKey) -> ProviderKey {
     ProviderKey { namespace: key.namespace.clone(), name: key.name.clone() }
 }
 
-/// A name as messages show it.
+/// A name for messages, cleaned and shortened.
 #[must_use]
 pub fn shown(name: &str) -> String {
     let clean: String = name.chars().take(MOST_SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();

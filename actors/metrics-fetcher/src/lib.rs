@@ -1,19 +1,19 @@
-//! MetricsFetcher: the values of all metrics that something refers to, each asked for once a round.
+//! MetricsFetcher: the values of all metrics in use, each fetched once a round.
 //!
-//! `actor` is the shell. Its brain: `catalog` knows what is defined and referred to, `bounds` judges values, `trust`
-//! remembers an hour of them, `breaker` spares providers that are down, and `board` puts these together: it says
-//! what to ask now, and what is known.
+//! `actor` is the shell. Its brain: `catalog` has definitions and references, `bounds` checks values, `trust` keeps
+//! an hour of values, `breaker` spares providers that are down, and `board` combines them into due fetches and known
+//! values.
 //!
 //! Guarantees:
-//! - in a round each name of a provider is asked for once, however many metrics, clusters and applications mean it;
-//! - what is new or changed is asked for at once, apart from a provider whose breaker is open: that answers at once,
+//! - a round fetches each name of a provider once, however many metrics, clusters and applications use it;
+//! - a new or changed metric is fetched at once, except from a provider with an open breaker: that answers at once
 //!   with the error that opened it;
-//! - a value that failed to come is replaced by the last one for as long as that is young enough; a definition that
-//!   is missing or wrong has no value at once;
-//! - an observation of a revision has every metric that was referred to then.
+//! - after a failed fetch the last value counts until it expires; a missing or invalid definition has no value at
+//!   once;
+//! - an observation of a revision contains every metric that was in use at it.
 //!
-//! Does not: judge clusters by their metrics, or store anything. What it knows is lost with the leader, which
-//! costs the memory of an hour, and one round.
+//! Does not: rate clusters, or store anything. A new leader starts without the last hour of values and needs one
+//! round.
 
 mod actor;
 pub mod board;

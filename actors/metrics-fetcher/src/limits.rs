@@ -1,30 +1,28 @@
-//! The limits and time-outs of this crate, with their units, and how they are derived.
+//! Limits and time-outs of this crate, with units and derivations.
 
 use std::time::Duration;
 
-/// Allowed values that a message lists.
+/// Allowed values listed in a message.
 pub(crate) const LISTED: usize = 10;
 
-/// Of an interval, the part that a fetch may take at most, in percent: [`PROVIDER_DEADLINE`] of shorter rounds.
+/// Maximum part of an interval for one fetch, in percent: [`PROVIDER_DEADLINE`] at shorter intervals.
 pub(crate) const DEADLINE_PERCENT: u32 = 67;
-/// Providers that are asked at the same time: 16 of one namespace, 10 of those that failed last. With a deadline of 10 s,
-/// even 24 that begin to hang in one namespace are all heard in a round.
+/// Concurrent fetches: at most 16 of one namespace, and 10 of providers whose last fetch failed. With a deadline of
+/// 10 s, even 24 hanging providers of one namespace are all fetched within a round.
 pub const ROUNDS_AT_ONCE: usize = 32;
 
-/// Characters of a name that a message repeats; names on providers may have any length.
+/// Characters of a name in a message; names on providers may have any length.
 pub(crate) const MOST_SHOWN: usize = 100;
 
-/// Fetches that fail one after the other before rounds are skipped. As many as there are rounds in the time for
-/// which a last good value counts: one slow answer changes nothing.
+/// Consecutive failures before rounds are skipped. As many as rounds in the lifetime of a kept value: one slow answer
+/// changes nothing.
 pub const FAILURES: u32 = 3;
-/// Most rounds that are skipped one after the other: with rounds of 15 s, a provider that comes back is noticed
-/// within a minute.
+/// Maximum consecutive skipped rounds: with rounds of 15 s, a recovered provider is noticed within a minute.
 pub const MOST_SKIPPED: u32 = 3;
 
-/// How long values are remembered.
+/// Time for which values are remembered.
 pub const MEMORY: Duration = Duration::from_secs(3600);
-/// Values that are remembered: one a second for an hour. A metric that changes its definition faster loses
-/// its oldest ones.
+/// Remembered values: one a second for an hour. A metric with more values loses its oldest ones.
 pub const MOST_VALUES: usize = 3600;
 
 const _: () = assert!(DEADLINE_PERCENT < 100, "each round is answered before the next one");

@@ -1,4 +1,4 @@
-//! The brain's tests: plain data in, plain data out.
+//! Tests of the brain.
 
 mod board;
 mod bounds;

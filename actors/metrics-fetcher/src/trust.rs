@@ -1,4 +1,4 @@
-//! What an hour of a metric's values says of it: its range, and whether it swings to and fro.
+//! Range and oscillation of a metric's values over the last hour.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,20 +14,18 @@ const SWING: f64 = 0.05;
 /// The values of the last hour.
 #[derive(Debug, Clone)]
 pub struct History {
-    /// When each came, on the clock that ages are measured by.
+    /// Monotonic arrival time and value.
     values: VecDeque<(Duration, f64)>,
-    /// What they say; read far more often than it changes.
+    /// Derived from the values; read far more often than they change.
     trust: Trust,
 }
 
 impl History {
-    /// Nothing is known before now.
     #[must_use]
     pub fn new(since: OffsetDateTime) -> Self {
         Self { values: VecDeque::new(), trust: Trust { since, range: None, turns: 0 } }
     }
 
-    /// Adds a value.
     pub fn push(&mut self, elapsed: Duration, value: f64) {
         self.drop_old(elapsed);
         if self.values.len() == MOST_VALUES {
@@ -37,20 +35,19 @@ impl History {
         self.judge();
     }
 
-    /// Forgets what is older than an hour.
+    /// Drops values older than an hour.
     pub fn forget(&mut self, elapsed: Duration) {
         if self.drop_old(elapsed) {
             self.judge();
         }
     }
 
-    /// What it says.
     #[must_use]
     pub fn trust(&self) -> Trust {
         self.trust
     }
 
-    /// Whether there was something.
+    /// Drops expired values. Returns whether there were any.
     fn drop_old(&mut self, elapsed: Duration) -> bool {
         let before = self.values.len();
         while self.values.front().is_some_and(|(then, _)| elapsed.saturating_sub(*then) > MEMORY) {
@@ -70,8 +67,8 @@ impl History {
     }
 }
 
-/// How often the values turned: went back from the last extreme by more than a threshold, which is given as its
-/// half, as halves never overflow.
+/// Counts the turns of the values: moves back from the last extreme by more than a threshold. The threshold is given
+/// as its half, as halves never overflow.
 fn turns(values: impl Iterator<Item = f64>, threshold: f64) -> u32 {
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     let mut rising: Option<bool> = None;
@@ -89,7 +86,7 @@ fn turns(values: impl Iterator<Item = f64>, threshold: f64) -> u32 {
         };
         turns += u32::from(rising.is_some());
         rising = Some(now_rising);
-        // The next extreme is looked for from here on.
+        // The search for the next extreme begins here.
         (low, high) = (value, value);
     }
     turns

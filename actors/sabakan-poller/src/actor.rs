@@ -27,39 +27,31 @@ use self::reports::ReportPolls;
 use crate::guard::{Released, Verdict, judge};
 use crate::shared::shared_addresses;
 
-/// What the poller is given.
 #[derive(Clone)]
 pub struct PollerArguments {
-    /// Number of the epoch that it works in.
     pub epoch: i64,
-    /// Registered name of the leader.
+    /// Registered name of the leader actor.
     pub leader: String,
-    /// Time between polls.
+    /// Interval of polls.
     pub interval: Duration,
-    /// The registry.
     pub registry: Arc<dyn Registry>,
-    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Where events go.
     pub events: Arc<dyn EventSink>,
-    /// The store's state.
     pub state: Subscriber<Arc<ClusterState>>,
-    /// Where observations go.
     pub observations: Publisher<Arc<Observation>>,
-    /// Where reports for repair go.
+    /// Reports of machines for repair.
     pub reports: Publisher<Arc<Reports>>,
 }
 
-/// SabakanPoller.
 pub struct Poller;
 
-/// What the poller knows. All of it can be rebuilt.
+/// A cache: a new actor rebuilds all of it.
 pub struct PollerState {
     given: PollerArguments,
     state: Option<Arc<ClusterState>>,
-    /// Nodes whose removal was agreed or confirmed, while they are missing.
+    /// Missing nodes whose removal was agreed or confirmed.
     given_up: BTreeSet<String>,
-    /// What was told of addresses that several machines claim.
+    /// Shared addresses of the last event.
     shared: BTreeMap<String, BTreeSet<String>>,
     /// Number of the newest poll; answers of older ones are ignored.
     poll: u64,
@@ -71,7 +63,6 @@ pub struct PollerState {
     _feed: Task,
 }
 
-/// Registers the help texts of the poller's metrics.
 pub fn describe_metrics() {
     describe_counter!("madako_polls_total", "Polls of the registry by outcome.");
     describe_gauge!("madako_observation_machines", "Machines with an address in the last good observation.");
@@ -139,7 +130,8 @@ impl Actor for Poller {
                 state.in_flight = None;
                 match result {
                     Ok(fetched) => {
-                        // What follows from an observation is told with it, up to the commit and its effects.
+                        // Consequences of the observation, up to the commit and its effects, are children of this
+                        // span.
                         let (epoch, observation) = (state.given.epoch, poll);
                         let span = info_span!("observation", epoch, observation);
                         state.answered(fetched).instrument(span).await;
@@ -159,24 +151,24 @@ impl Actor for Poller {
     }
 }
 
-/// Whether a new state of the store calls for a poll now instead of at the next tick.
+/// Whether a new state requires a poll at once instead of at the next tick.
 fn asks_anew(old: Option<&ClusterState>, new: &ClusterState) -> bool {
     let Some(old) = old else { return true };
     let confirmed = |state: &ClusterState| state.guard.as_ref().is_some_and(|guard| guard.value.confirmed);
     query(old) != query(new) || (old.disabled && !new.disabled) || (!confirmed(old) && confirmed(new))
 }
 
-/// What the registry is asked by a state; `None` when it cannot be asked.
+/// Identity of a state's question; `None`: the registry cannot be asked.
 fn query(state: &ClusterState) -> Option<Query> {
     let url = state.url.as_ref()?;
     let variables = state.revision_of(madako_domain::keys::SABAKAN_VARIABLES);
-    // Stored variables that cannot be used must not turn into the defaults: those choose other machines.
+    // Unusable stored variables must not become the defaults, which select other machines.
     (variables == 0 || state.variables.is_some()).then_some(Query { url: url.revision, variables })
 }
 
 impl PollerState {
-    /// Polls, unless the same question is still unanswered: a registry that needs longer than an interval
-    /// would never be heard, and its own deadline ends it.
+    /// Polls, unless an equal question is unanswered: a registry slower than an interval would never be heard, and
+    /// its own deadline ends the question.
     fn tick(&mut self, myself: &ActorRef<Letter<PollerMessage>>) {
         let wanted = self.state.as_deref().filter(|state| !state.disabled).and_then(query);
         if self.in_flight.is_some() && wanted == Some(self.asked) {
@@ -207,7 +199,7 @@ impl PollerState {
         let reply = myself.clone();
         self.in_flight = Some(Task::start(async move {
             let result = registry.machines(&url, variables.as_deref()).await;
-            // The actor is gone: nobody wants the answer.
+            // The actor is gone: the answer is not needed.
             let _ = reply.cast(PollerMessage::Polled { poll, result }.into());
         }));
     }
@@ -259,7 +251,7 @@ impl PollerState {
         }
     }
 
-    /// Judges an answer and keeps the guard's state in the store. Returns what is held back.
+    /// Evaluates an answer and keeps the guard's state in the store. Returns the held state.
     async fn guard(&mut self, observed: &BTreeSet<String>) -> Option<GuardState> {
         let state = self.state.clone()?;
         let nodes: BTreeSet<String> = state
@@ -284,8 +276,7 @@ impl PollerState {
             };
             match commit(&self.given.leader, self.given.epoch, mutation).await {
                 Ok(_) => {}
-                // What is held must not be let go before the store says so, or a new leader would
-                // count anew beside what this one did.
+                // A hold ends only after the store says so: otherwise a new leader would start its own count.
                 Err(error) => {
                     self.given
                         .events

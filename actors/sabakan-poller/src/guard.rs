@@ -1,45 +1,43 @@
-//! The removal guard (design, section 5): an observation in which more than a tenth of the cluster's
-//! nodes, and more than one, vanish since the last one that was acted on is held back until three
-//! polls in a row agree or an operator confirms it.
+//! The removal guard (design, section 5). It holds an observation in which more than a tenth of the cluster's nodes,
+//! and more than one, vanish since the last accepted one, until three polls in a row agree or an operator confirms
+//! it.
 //!
-//! A node that vanished and is still part of the cluster was not acted on, however many polls ago that was, or it
-//! would have been removed: so whatever is missing now counts, but for what was agreed or confirmed already.
+//! A vanished node that is still part of the cluster was not acted on, however many polls ago it vanished: otherwise
+//! it would have been removed. So every missing node counts, except those whose removal was agreed or confirmed.
 //!
-//! Pure. Its state is kept in etcd by the caller, so that a new leader goes on counting.
+//! Pure. The caller keeps the state in etcd, so that a new leader continues the count.
 
 use std::collections::BTreeSet;
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::guard::{GuardState, POLLS_TO_AGREE};
 
-/// More than one node in this many must vanish for the guard to hold (design: 10 %).
+/// The guard holds if more than one node in this many vanishes (design: 10 %).
 const SHARE: usize = 10;
 
-/// What to do with an observation.
+/// Verdict on an observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Act on it.
     Accept {
-        /// Why, when the guard held something before.
+        /// Reason, if the guard held an earlier observation.
         released: Option<Released>,
     },
     /// Hold it back, and keep this state.
     Hold(GuardState),
 }
 
-/// Why the guard lets go of what it held.
+/// Reason for the end of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
     /// Enough polls in a row agreed.
     Agreed,
-    /// An operator confirmed.
     Confirmed,
     /// The nodes are back, or too few are missing to matter.
     Returned,
 }
 
 impl Released {
-    /// A sentence for people.
+    /// A sentence for events.
     #[must_use]
     pub fn why(self) -> &'static str {
         match self {
@@ -50,10 +48,10 @@ impl Released {
     }
 }
 
-/// Judges an observation.
+/// Evaluates an observation.
 ///
-/// `nodes` are the cluster's addresses, `observed` those of the observation, `given_up` those whose removal was agreed
-/// or confirmed before (none after a start), `kept` what the guard held so far.
+/// `nodes` are the cluster's addresses, `observed` those of the observation, `given_up` those with an agreed or
+/// confirmed removal (none after a start), `kept` the state of the guard.
 #[must_use]
 pub fn judge(
     nodes: &BTreeSet<String>,
@@ -143,7 +141,7 @@ mod tests {
             Verdict::Hold(held(set(0..3), 1)),
             "nobody acted on the first two"
         );
-        // Two that were given up, and two since: those are a tenth.
+        // Two were given up, and two vanished since: these are a tenth.
         assert_eq!(judge(&nodes, &set(4..20), &set(0..2), None), ACCEPTED);
     }
 
@@ -169,7 +167,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the list shrinks, nothing large is acted on before three polls saw the same.
+        /// However the list shrinks, a large removal needs three equal polls.
         #[test]
         fn a_large_removal_takes_three_polls(size in 2_u32..60, first_seen in 0_u32..60) {
             let nodes = set(0..size);

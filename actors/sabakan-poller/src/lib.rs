@@ -1,7 +1,7 @@
-//! SabakanPoller: asks the registry for its machines, and holds back what looks like a mass removal.
+//! SabakanPoller: polls the registry for machines, and holds back apparent mass removals.
 //!
-//! `actor` is the shell; `guard` and `shared` are its brain. A poll that fails changes nothing: the last good
-//! observation stays, with its age.
+//! `actor` is the shell; `guard` and `shared` are its brain. A failed poll changes nothing: the last good observation
+//! stays, with its age.
 
 mod actor;
 pub mod guard;

@@ -1,10 +1,10 @@
-//! Machines that claim the same address. Only one machine can have it, and nobody knows which.
+//! Machines that claim the same address. Only one machine can have it, and the registry does not show which.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::machine::Machine;
 
-/// The serials that claim each address which more than one claims.
+/// Serials by shared address.
 #[must_use]
 pub fn shared_addresses(machines: &[Machine]) -> BTreeMap<String, BTreeSet<String>> {
     let mut claims: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Obstacles for the planner's shell: when the leader is asked to note others than it has.
+//! Obstacles of the planner's shell: they are sent to the leader when they differ from the noted ones.
 
 use std::sync::Arc;
 
@@ -15,14 +15,15 @@ use time::OffsetDateTime;
 use super::{Considered, PlannerState, STALE_AFTER_POLLS};
 use crate::obstacles::{Look, obstacles};
 
-/// The question of a state to the registry: the revisions of URL and variables; `None`: the integration is disabled.
+/// Identity of a state's question to the registry: revisions of URL and variables; `None`: the integration is
+/// disabled.
 pub(super) fn asked(state: &ClusterState) -> Option<(i64, i64)> {
     let query = (state.revision_of(keys::SABAKAN_URL), state.revision_of(keys::SABAKAN_VARIABLES));
     (!state.disabled).then_some(query)
 }
 
 impl PlannerState {
-    /// The obstacles, if they are others than those that are noted.
+    /// The obstacles, if they differ from the noted ones.
     pub(super) fn new_obstacles(&self, considered: &Considered) -> Option<Mutation> {
         let state = self.state.as_deref()?;
         let look = match considered {
@@ -36,12 +37,13 @@ impl PlannerState {
         let found = obstacles(state, look, self.given.clock.now());
         let noted = state.obstacles.as_ref().map(|noted| &noted.value);
         let revision = state.revision_of(keys::OBSTACLES);
-        // What cannot be read is written anew.
+        // Unreadable obstacles are overwritten.
         let same = noted.map_or(revision == 0 && found.is_empty(), |noted| *noted == found);
         (!same).then_some(Mutation::Obstacles { noted: found, revision })
     }
 
-    /// Time of the registry's last good answer to the current question, or of the question's start, once the silence is too long.
+    /// Time of the registry's last good answer to the current question, or of the question's start, once the silence
+    /// is too long.
     fn silent_since(&self, state: &ClusterState) -> Option<OffsetDateTime> {
         let answers = |observation: &&Arc<Observation>| {
             asked(state) == Some((observation.query.url, observation.query.variables))

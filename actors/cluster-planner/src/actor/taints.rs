@@ -1,9 +1,9 @@
-//! The taints of Kubernetes' nodes for the planner's shell: asked for once a poll interval, by a task of its own, so that a slow
-//! API server holds nobody up.
+//! Taints of Kubernetes nodes for the planner's shell. A separate task reads them once a poll interval, so that a
+//! slow API server delays nothing.
 //!
-//! Guarantees: the last good answer counts until it is older than three intervals; after that, and where no API server is
-//! configured, taints count as unknown, which keeps nobody from anything and replaces nobody (seed 000 makes them no
-//! must). A reign's first plan waits for the first answer, but not for long.
+//! Guarantees: the last good answer counts until it is older than three intervals. After that, and without a
+//! configured API server, taints are unknown: then they neither exclude nor replace a node (seed 000 does not require
+//! taints). The first plan of an epoch waits for the first answer, for a bounded time.
 
 #[cfg(test)]
 mod tests;
@@ -26,7 +26,6 @@ use tokio::time::{Instant, timeout};
 
 use crate::limits::FIRST_LOOK;
 
-/// Registers the help texts of these metrics.
 pub(crate) fn describe_metrics() {
     describe_gauge!(
         "madako_node_taints_known",
@@ -38,20 +37,18 @@ pub(crate) fn describe_metrics() {
     );
 }
 
-/// What is known of taints.
 pub(crate) struct NodeTaints {
-    /// Where no API server is configured, nothing is asked, nor missing.
+    /// `None`: no API server is configured, so no answer is expected.
     feeds: Option<[Task; 2]>,
-    /// By the node's name, which is its machine's first address (CKE starts kubelets so).
+    /// By node name, which is the machine's first address (CKE starts kubelets so).
     known: BTreeMap<String, Vec<Taint>>,
     seen: Option<Instant>,
     looked: bool,
-    /// Whether they were told to be known; `None`: nothing was told.
+    /// Whether the last event reported known taints; `None`: there was no event.
     told: Option<bool>,
 }
 
 impl NodeTaints {
-    /// Begins to ask.
     pub(crate) fn start(
         api: Option<Arc<dyn Kubernetes>>,
         interval: Duration,
@@ -64,17 +61,16 @@ impl NodeTaints {
         Self { feeds, known: BTreeMap::new(), seen: None, looked: false, told: None }
     }
 
-    /// Whether the first answer is still awaited.
     pub(crate) fn awaited(&self) -> bool {
         self.feeds.is_some() && !self.looked
     }
 
-    /// What is known, by address.
+    /// By address.
     pub(crate) fn known(&self) -> &BTreeMap<String, Vec<Taint>> {
         &self.known
     }
 
-    /// Takes what a look came to, at `unix` by the wall clock. Whether it may change a plan, and what is to be told.
+    /// Accepts the result of a read at `unix` (wall clock). Returns whether plans may change, and the event to emit.
     pub(crate) fn take(&mut self, look: &TaintsLook, most: Duration, unix: f64) -> (bool, Option<Event>) {
         let first = !std::mem::replace(&mut self.looked, true);
         let before = std::mem::take(&mut self.known);
@@ -95,13 +91,13 @@ impl NodeTaints {
             }
         };
         gauge!("madako_node_taints_known").set(if known { 1.0 } else { 0.0 });
-        // Known again says nothing to who never heard otherwise.
+        // The first good answer after none is no event.
         let news = self.told.replace(known) != Some(known);
         (first || self.known != before, news.then_some(event))
     }
 }
 
-/// Asks for ever, once an interval.
+/// Reads the nodes once an interval, for ever.
 async fn look(api: Arc<dyn Kubernetes>, interval: Duration, looks: Publisher<Arc<TaintsLook>>) {
     let mut within = interval.min(FIRST_LOOK);
     loop {

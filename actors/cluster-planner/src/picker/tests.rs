@@ -4,10 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Id, score, how many were considered, and the runner-up.
+/// Id, score, number of candidates, runner-up.
 type Picked = (Id, i64, usize, Option<(Id, i64)>);
 
-/// What the seed says, word for word: score all that are left, take the best, count it, again.
+/// The seed's text, literally: score all remaining machines, take the best, count it, repeat.
 fn by_hand(mut left: Vec<Candidate>, mut nodes: BTreeMap<i64, u64>, leaving: bool) -> Vec<Picked> {
     let mut picks = Vec::new();
     while !left.is_empty() {

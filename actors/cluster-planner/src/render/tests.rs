@@ -43,7 +43,7 @@ fn nothing_to_do_shows_no_changes() {
 
 #[test]
 fn what_a_registry_says_cannot_write_to_the_terminal() {
-    // Nodes in use, of which no labels can be made, and which are written because of their taints.
+    // Nodes in use with invalid labels, which are written because of their taints.
     let mut site = site().with_cluster(&["10.0.0.1"], &["10.0.0.2"]);
     site.machine("10.0.0.2").status.state = MachineState::Retiring;
     for machine in &mut site.machines {

@@ -63,7 +63,7 @@ fn with_half_or_more_of_the_control_plane_gone_people_must_act() {
 
 #[test]
 fn an_action_that_cannot_be_filled_fails_and_no_later_rule_is_tried() {
-    // A worker is gone and there is no other machine; a taint would be due as well.
+    // A worker's machine is missing and there is no other machine; a taint would be due as well.
     let mut site = Site::new(machines()[..4].to_vec())
         .with_constraints(1, 3, 0)
         .with_cluster(&["10.0.0.1"], &["10.0.0.2", "10.0.0.3", "10.0.0.4"]);
@@ -133,10 +133,10 @@ fn a_smaller_control_plane_lets_the_lowest_scores_go_and_counts_anew_after_each(
     let mut site =
         Site::new(machines()).with_constraints(1, 1, 0).with_cluster(&control_plane, &["10.0.2.1"]);
     let plan = site.plan().unwrap();
-    // Rack 0 has three, so two of it go; then each rack has two, and the lowest address goes; and so on.
+    // Rack 0 has three nodes, so two of them leave; then each rack has two, and the lowest address leaves; and so on.
     assert_eq!(outcome(&plan).1, ["10.0.1.2"]);
     assert_eq!(outcome(&plan).2, ["10.0.2.1", "10.0.0.1", "10.0.0.2", "10.0.1.1", "10.0.0.3"]);
-    // A machine that is not healthy goes first, wherever it is.
+    // An unhealthy machine leaves first, whatever its rack.
     site.machine("10.0.1.2").status.state = MachineState::Updating;
     site.constraints.control_plane_count = 4;
     assert_eq!(outcome(&site.plan().unwrap()).1, control_plane[..4]);
@@ -151,7 +151,7 @@ fn a_smaller_control_plane_s_nodes_leave_when_the_workers_are_at_their_maximum_a
         outcome(&plan),
         (
             Action::DecreaseControlPlane,
-            // Rack 0 had two: its lowest address goes first, and then it has the lowest of all.
+            // Rack 0 had two: its lowest address leaves first, and then rack 0 has the lowest score of all.
             vec!["10.0.1.1", "10.0.2.1", "10.0.3.1"],
             vec!["10.0.3.2", "10.0.0.1"]
         )
@@ -182,7 +182,7 @@ fn a_bad_control_plane_node_becomes_a_worker_and_an_unused_machine_takes_its_pla
                 outcome(&plan),
                 (
                     Action::ReplaceControlPlane,
-                    // The bad node does not count any more: rack 1 is as empty as rack 3.
+                    // The bad node no longer counts: rack 1 is as empty as rack 3.
                     vec!["10.0.0.1", "10.0.2.1", "10.0.1.2"],
                     vec!["10.0.3.1", "10.0.1.1"]
                 )

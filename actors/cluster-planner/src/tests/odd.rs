@@ -1,4 +1,4 @@
-//! What people, faulty registries and old configurations bring.
+//! Inputs from operators, faulty registries and old configurations.
 
 use madako_domain::machine::{Machine, MachineLabel, MachineState};
 use madako_domain::plan::{Action, ChangeKind, Leaving, Plan, PlanErrorKind, Why};
@@ -31,7 +31,7 @@ fn a_node_in_use_stays_when_a_second_machine_claims_its_address() {
     let plan = site.plan().unwrap();
     assert_eq!(plan.action, None);
     assert!(plan.duplicates[0].in_use);
-    // Even when the machine that it was made from is the retired one.
+    // Even if the node's own machine is the retired one.
     site.machine("10.0.0.2").status.state = MachineState::Retired;
     let plan = site.step();
     assert_ne!(plan.action, Some(Action::DecreaseWorkers));
@@ -41,8 +41,8 @@ fn a_node_in_use_stays_when_a_second_machine_claims_its_address() {
     assert_eq!(site.plan().unwrap_err().kind, PlanErrorKind::NotAvailable);
 }
 
-/// Three control plane nodes and a worker that cannot be promoted, at `maximum-workers`; two machines claim
-/// the address of the control plane node 10.0.0.1.
+/// Three control plane nodes and a worker that cannot be promoted, at `maximum-workers`; two machines claim the
+/// address of the control plane node 10.0.0.1.
 fn claimed_twice(control_plane_count: u32) -> Site {
     let mut machines =
         ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"].map(|ip| machine(ip, 0, "a")).to_vec();
@@ -55,7 +55,7 @@ fn claimed_twice(control_plane_count: u32) -> Site {
     site
 }
 
-/// No reason may say of a node that it stays while the plan removes it.
+/// Asserts that no reason reports a node as staying that the plan removes.
 fn who_stays_is_not_removed(plan: &Plan) {
     for change in plan.changes.iter().filter(|change| change.change == ChangeKind::Remove) {
         let of_it = plan.reasons.iter().filter(|reason| reason.address.as_ref() == Some(&change.address));
@@ -73,7 +73,7 @@ fn a_bad_control_plane_node_that_could_only_leave_stays_when_two_machines_claim_
         why_not(&plan, Action::ReplaceControlPlane),
         [&Why::BadState(MachineState::Unreachable), &Why::SharedAddressStays(no_room.clone())]
     );
-    // The next bad one, whose address is its own, is looked at then; it leaves.
+    // The next bad node, with an unshared address, is considered then; it leaves.
     site.machine("10.0.0.3").status.state = MachineState::Unhealthy;
     let plan = site.plan().unwrap();
     assert_eq!(
@@ -82,7 +82,7 @@ fn a_bad_control_plane_node_that_could_only_leave_stays_when_two_machines_claim_
     );
     assert!(plan.reasons.iter().any(|reason| reason.why == Why::SharedAddressStays(no_room.clone())));
     who_stays_is_not_removed(&plan);
-    // With room, or a worker that can be promoted in exchange, it is demoted, and stays in the cluster.
+    // With room, or a promotable worker in exchange, it is demoted and stays in the cluster.
     let mut site = claimed_twice(3);
     site.machine("10.0.0.4").status.state = MachineState::Healthy;
     let plan = site.plan().unwrap();
@@ -109,13 +109,13 @@ fn a_smaller_control_plane_lets_another_go_than_the_node_whose_address_two_machi
         reason.why == Why::SharedAddressStays(Leaving::NoRoom { maximum: 1 })
             && reason.address.as_deref() == Some("10.0.0.1")
     }));
-    // As a worker it stays, too.
+    // It stays as a worker, too.
     let site = claimed_twice(2).with_constraints(2, 1, 2);
     assert_eq!(
         outcome(&site.plan().unwrap()),
         (Action::DecreaseControlPlane, vec!["10.0.0.2", "10.0.0.3"], vec!["10.0.0.4", "10.0.0.1"])
     );
-    // When all the control plane is claimed twice, it keeps its size.
+    // If all control plane addresses are shared, the control plane keeps its size.
     let mut site = claimed_twice(2);
     for address in ["10.0.0.2", "10.0.0.3"] {
         site.machines.push(machine(address, 1, "a").serial("dup"));
@@ -144,7 +144,7 @@ fn a_machine_that_is_listed_again_counts_once_and_is_reported() {
     );
 }
 
-/// A machine with a role, and labels besides.
+/// A machine with a role and further labels.
 fn labelled(address: &str, role: &str, labels: &[(&str, &str)]) -> Machine {
     let mut machine = machine(address, 0, role);
     let label = |(name, value): &(&str, &str)| MachineLabel { name: (*name).into(), value: (*value).into() };

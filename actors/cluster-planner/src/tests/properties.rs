@@ -1,6 +1,5 @@
-//! Properties over random data centers and histories: machines fail, retire, vanish, return and share
-//! addresses; constraints, templates and leaders change; and after each event the planner plans until it
-//! has nothing to do.
+//! Properties over random data centers and histories: machines fail, retire, vanish, return and share addresses;
+//! constraints, templates and leaders change. After each event the planner plans until no action is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,11 +21,11 @@ mod history;
 
 use history::{history, live};
 
-/// Histories for the invariants in every run.
+/// Histories for the invariants in each run.
 const HISTORIES: u32 = 10_000;
-/// Histories for each of the other properties in every run.
+/// Histories for each other property in each run.
 const FEWER_HISTORIES: u32 = 1_500;
-/// Environment variable that asks for the long form, which has 20 times as many.
+/// Environment variable that selects the long form, with 20 times as many.
 const LONG: &str = "MADAKO_TEST_LONG";
 /// Histories that must reach every action and every error: the rarest is in 1 of about 100.
 const HISTORIES_THAT_REACH_ALL: usize = 1_000;
@@ -36,7 +35,7 @@ fn histories(count: u32) -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(count * times) }
 }
 
-/// The repair queue when every machine of the site that is under repair is watched after its repair's command.
+/// The repair queue in which every machine of the site that is under repair is watched after its repair's command.
 fn repairs_of(site: &Site) -> RepairQueue {
     let entry = |(index, address): (i64, &String)| {
         let value = RepairQueueEntry {
@@ -58,12 +57,12 @@ fn parts(cluster: &Cluster) -> BTreeMap<&str, Part> {
 proptest! {
     #![proptest_config(histories(HISTORIES))]
 
-    /// I3 to I6, I8 and I12, as the leader's gate checks them before a commit; the planner comes to rest, and at
-    /// rest the control plane has its size (I3) and the constraints hold as far as the machines allow.
+    /// I3 to I6, I8 and I12, as the leader checks them before a commit. The planner comes to rest; then the control
+    /// plane has its size (I3) and the constraints hold as far as the machines allow.
     ///
-    /// Stored constraints may contradict themselves. With `control-plane-count` 0 the last control plane
-    /// nodes stay; with `maximum-workers` below `minimum-workers` no plan adds a worker above the one or
-    /// leaves fewer than the other. The plans that would have to do so fail, and name the constraint.
+    /// Stored constraints may be contradictory. With `control-plane-count` 0 the last control plane nodes stay; with
+    /// `maximum-workers` below `minimum-workers` no plan adds a worker above the maximum or leaves fewer than the
+    /// minimum. Plans that would have to do so fail, and name the constraint.
     #[test]
     fn every_plan_keeps_the_invariants_and_planning_ends_with_the_constraints_met(history in history()) {
         let mut violations = Vec::new();
@@ -89,7 +88,7 @@ proptest! {
 proptest! {
     #![proptest_config(histories(FEWER_HISTORIES))]
 
-    /// What holds of every single plan, whatever the rule.
+    /// Properties of every single plan.
     #[test]
     fn every_plan_is_what_it_says(history in history()) {
         live(&history, |site, planned| match planned {
@@ -110,7 +109,7 @@ proptest! {
         });
     }
 
-    /// Without a change from outside no node that has joined leaves again, and no node is promoted and demoted.
+    /// Without an external change no node that joined leaves again, and no node is promoted and demoted.
     #[test]
     fn plans_that_follow_each_other_do_not_undo_each_other(history in history()) {
         let mut joined: BTreeSet<String> = BTreeSet::new();
@@ -134,7 +133,7 @@ proptest! {
     }
 }
 
-/// The properties say nothing about what the histories do not reach.
+/// The properties prove nothing about actions and errors that no history reaches.
 #[test]
 fn the_histories_reach_every_action_and_every_error() {
     let mut runner = TestRunner::deterministic();
@@ -173,7 +172,7 @@ fn constraints_hold_at_rest(site: &Site, planned: &Result<Plan, PlanError>) {
     };
     let wanted = site.constraints.control_plane_count as usize;
     let control_plane = current.control_plane().count();
-    // More only while each of them has an address that others claim as well: such nodes stay.
+    // More only if each of them has a shared address: such nodes stay.
     let all_stay = current.control_plane().all(|node| at(&node.address).count() > 1);
     assert!(control_plane == wanted || (control_plane > wanted && all_stay));
     assert!(!site.template_changed);
@@ -188,8 +187,7 @@ fn constraints_hold_at_rest(site: &Site, planned: &Result<Plan, PlanError>) {
     assert!(healthy >= minimum || nothing_to_add || (maximum != 0 && workers >= maximum));
 }
 
-/// What constraints that cannot hold together, or not at all, lead to. That no plan has too few or too many
-/// workers for them, is invariant I4.
+/// Checks plans with contradictory or impossible constraints. Invariant I4 covers too few or too many workers.
 fn contradictions_are_refused(site: &Site, planned: &Result<Plan, PlanError>) {
     let constraints = &site.constraints;
     let before = site.current.as_ref().map_or(0, |cluster| cluster.control_plane().count());
@@ -271,7 +269,7 @@ fn plan_is_what_it_says(site: &Site, plan: &Plan) {
     }
 }
 
-/// A machine that got a part is healthy, alone at its address, and of the right role; a demoted one is not asked.
+/// A machine with a new part is healthy, has an unshared address and the right role; demoted machines are exempt.
 fn joined_honestly(site: &Site, plan: &Plan, address: &str, part: Part) {
     let before = parts(site.current.as_ref().unwrap_or(&Cluster::default())).contains_key(address);
     if before && part == Part::Worker {
@@ -282,7 +280,7 @@ fn joined_honestly(site: &Site, plan: &Plan, address: &str, part: Part) {
     machines.sort_by_key(|machine| machine.status.state);
     machines.dedup_by_key(|machine| &machine.spec.serial);
     assert_eq!(machines.len(), 1, "several machines claim {address}");
-    // One that is listed again counts as the first of its states.
+    // A machine that is listed again counts with the first of its states.
     assert_eq!(machines[0].status.state, MachineState::Healthy);
     assert!(machines[0].has_good_labels());
     assert!(part == Part::Worker || !site.under_repair.contains(address), "{address} is under repair");
@@ -314,7 +312,7 @@ fn error_is_what_it_says(site: &Site, error: &PlanError) {
     }
 }
 
-/// The one outcome of a rule; reports of addresses that are claimed or listed twice stand apart.
+/// The one outcome of a rule, apart from reports of shared or repeated addresses.
 fn outcome_of(reasons: &[Reason], rule: Action) -> Outcome {
     let apart =
         |reason: &&Reason| matches!(reason.why, Why::DuplicateAddress { .. } | Why::ListedAgain { .. });

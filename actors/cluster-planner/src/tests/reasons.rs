@@ -1,4 +1,4 @@
-//! What a plan says about itself, as data, as JSON and as sentences.
+//! The reasons of a plan, as data, as JSON and as sentences.
 
 use std::net::Ipv4Addr;
 
@@ -78,7 +78,7 @@ fn a_promotion_says_that_no_unused_machine_will_do_or_that_there_is_no_room() {
         "workers beyond minimum-workers are promoted: no healthy machine is available as control plane node \
          (1 of 2): of 3 machines, 3 in the cluster"
     );
-    // A worker that cannot be promoted is told of as well.
+    // A worker that cannot be promoted is reported as well.
     site.machine("10.0.0.2").status.state = MachineState::Updating;
     site.taint("10.0.0.3", "broken");
     let error = site.plan().unwrap_err();

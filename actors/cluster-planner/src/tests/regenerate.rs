@@ -102,7 +102,7 @@ fn a_template_that_drops_the_role_of_workers_fails_and_names_role_and_nodes() {
         assert_eq!(error.kind, PlanErrorKind::RoleWithoutTemplate);
         assert_eq!(error.message, "no worker template has role \"a\" of 10.0.0.5, 10.0.0.1");
     }
-    // Also when another rule fires, and even if that one could not be filled.
+    // Also when another rule fires, even if the cluster cannot be filled up after it.
     site.machine("10.0.0.1").status.state = MachineState::Retiring;
     site.constraints.minimum_workers = 9;
     assert_eq!(site.plan().unwrap_err().kind, PlanErrorKind::RoleWithoutTemplate);

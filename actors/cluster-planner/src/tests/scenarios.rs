@@ -1,7 +1,7 @@
-//! Histories of small data centers, told as scripts; what the planner answers is kept as golden output.
+//! Scripted histories of small data centers with golden output of the planner.
 //!
-//! A script is a line a command; `#` starts a remark. Machines of rack 3 have the addresses 10.0.3.1 and so on.
-//! After a wanted change the golden output is written anew by `INSTA_UPDATE=always cargo test`.
+//! Each line of a script is a command; `#` starts a comment. Machines of rack 3 have the addresses 10.0.3.1 and so
+//! on. After an intended change, `INSTA_UPDATE=always cargo test` rewrites the golden output.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::render::{end_table, error_table, plan_table, step_table};
 use crate::testing::{Site, machine, template};
 use crate::{End, Moment};
 
-/// Plans that `settle` makes at most: a script that needs more is too long to read.
+/// Maximum plans of `settle`: a longer script is hard to read.
 const MOST_STEPS: usize = 12;
 
 fn run(script: &str) -> String {
@@ -94,7 +94,7 @@ fn set_template(site: &mut Site, control_plane: &str, workers: &[&str]) {
 }
 
 fn settle(site: &mut Site) -> String {
-    // The same clock and the same machines: the answer to "what if nothing more happens".
+    // The clock and the machines stay: the answer to "what if nothing more happens".
     let answer = site.what_if(&[], &[]);
     assert!(answer.0.len() <= MOST_STEPS);
     if let Some(plan) = answer.0.last() {

@@ -1,5 +1,3 @@
-//! Workers and taints.
-
 use madako_domain::cluster::TAINT_STATE;
 use madako_domain::machine::{Machine, MachineState};
 use madako_domain::plan::{Action, Change, ChangeKind, Part, PlanErrorKind, Why};
@@ -51,7 +49,7 @@ fn too_few_machines_for_the_minimum_are_added_when_the_unhealthy_ones_fill_it() 
     site.machine("10.0.0.3").status.state = MachineState::Unreachable;
     site.machine("10.0.0.4").status.state = MachineState::Unreachable;
     assert_eq!(outcome(&site.step()).2.len(), 4);
-    // Nothing more is there: the rule steps aside.
+    // No machine is left: the rule steps aside.
     assert_eq!(site.step().action, None);
 }
 
@@ -63,7 +61,7 @@ fn an_increase_that_has_begun_and_cannot_reach_the_minimum_fails() {
 
 #[test]
 fn increase_and_decrease_step_aside_so_that_a_taint_is_still_tried() {
-    // Of three workers only one is healthy, and nothing is unused: taints still follow.
+    // Of three workers only one is healthy, and no machine is unused: taints still follow.
     let mut site = Site::new(machines(4)).with_constraints(1, 3, 0);
     site = site.with_cluster(&["10.0.0.1"], &["10.0.0.2", "10.0.0.3", "10.0.0.4"]);
     site.machine("10.0.0.3").status.state = MachineState::Retiring;
@@ -134,9 +132,9 @@ fn the_spare_is_of_the_template_that_is_next_while_the_retired_node_still_counts
         site.machine("10.0.0.2").status.state = MachineState::Retired;
         site.plan()
     };
-    // A spare compute machine does not count, though it would be the one to take.
+    // A spare compute machine does not count, though it is the one to take.
     assert_eq!(with_spare("compute").unwrap().action, Some(Action::TaintNodes));
-    // A spare storage machine lets the rule begin, and then compute is next and there is none.
+    // A spare storage machine lets the rule begin; then compute is next, and no such machine exists.
     assert_eq!(with_spare("storage").unwrap_err().kind, PlanErrorKind::NotAvailable);
 }
 

@@ -82,7 +82,7 @@ fn a_selector_that_no_machine_matches_is_told() {
     assert_eq!(unmatched.to_string(), "no machine in the list matches rack=9, role=b");
 }
 
-/// A cluster of workers that all have been retired for long, and one healthy control plane node.
+/// A cluster of long-retired workers and one healthy control plane node.
 fn retired(workers: usize) -> Site {
     let addresses: Vec<String> =
         (0..=workers).map(|index| format!("10.0.{}.{}", index / 250, index % 250)).collect();
@@ -104,7 +104,7 @@ fn a_planner_that_never_comes_to_rest_is_told_as_an_error() {
     let site = retired(10);
     let mut answer = WhatIf::new(&site.input(), &[], &[]).unwrap();
     assert_eq!(answer.most, most_plans(11, 11));
-    // No input is known for which the planner goes round in a circle: a small bound stands for one.
+    // No input is known for which the planner cycles: a small bound stands for one.
     answer.most = 3;
     for _ in 0..3 {
         answer.next_plan().unwrap();

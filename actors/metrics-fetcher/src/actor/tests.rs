@@ -1,4 +1,4 @@
-//! The shell, on paused time, with a store and providers that do as they are told.
+//! The shell on paused time, with scripted fakes of store and providers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,13 +34,13 @@ use crate::{Fetcher, FetcherArguments, ROUNDS_AT_ONCE};
 
 const INTERVAL: Duration = Duration::from_secs(15);
 
-/// Far more than anything takes on paused time.
+/// Far longer than any wait on paused time.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What a follower is told.
+/// Event of a follower.
 type Told = Result<Vec<Arc<Change>>, Gap>;
 
-/// A store whose changes are followed.
+/// A store with followers.
 #[derive(Default)]
 struct FakeObjects(Mutex<(Store, Vec<mpsc::UnboundedSender<Told>>)>);
 
@@ -51,7 +51,7 @@ impl FakeObjects {
         inner.1.retain(|follower| follower.send(Ok(vec![Arc::clone(&change)])).is_ok());
     }
 
-    /// Ends every follower; whatever `meanwhile` puts is only in the next list.
+    /// Ends every follower; the changes of `meanwhile` appear only in the next list.
     fn gap(&self, meanwhile: Vec<Object>) {
         let mut inner = self.0.lock().unwrap();
         for follower in std::mem::take(&mut inner.1) {
@@ -121,14 +121,14 @@ impl Objects for FakeObjects {
     }
 }
 
-/// How long a provider takes, and what it says.
+/// Delay and result of a provider.
 type Says = (Duration, Result<f64, FetchError>);
 
 /// Providers by their URL.
 #[derive(Default)]
 struct FakeProviders {
     says: Mutex<BTreeMap<String, Says>>,
-    /// When which URL was asked for what.
+    /// Time, URL and names of each fetch.
     asked: Mutex<Vec<(Instant, String, BTreeSet<String>)>>,
     running: AtomicUsize,
     most: AtomicUsize,
@@ -169,7 +169,7 @@ impl MetricsProviders for FakeProviders {
     }
 }
 
-/// The wall clock, as far from the beginning as tokio's.
+/// A wall clock that follows tokio's clock.
 struct PausedClock(Instant);
 
 impl Clock for PausedClock {
@@ -212,7 +212,7 @@ impl World {
         Self { objects: store, providers, observed, actor, ownership }
     }
 
-    /// Waits for an observation.
+    /// Waits for a matching observation.
     async fn until(&mut self, expected: impl Fn(&MetricsObserved) -> bool) -> Arc<MetricsObserved> {
         let wait = async {
             loop {
@@ -260,7 +260,7 @@ async fn no_provider_is_asked_where_another_decides_and_all_are_as_soon_as_this_
     let theirs = Ownership::Theirs { prefix: "/b/".into() };
     let mut world = World::start_as(theirs.clone(), one("p")).await;
     let key = global("p");
-    // It follows what is stored, and rounds come and go.
+    // It follows the store, and rounds pass.
     tokio::time::sleep(INTERVAL * 3).await;
     world.objects.put(cluster("n", "other", &[reference("p", false)]));
     tokio::time::sleep(INTERVAL).await;
@@ -269,7 +269,7 @@ async fn no_provider_is_asked_where_another_decides_and_all_are_as_soon_as_this_
     world.ownership.send_replace(Ownership::Ours { revision: 5 });
     world.until_value("p", Some(1.0)).await;
     assert_eq!(begun.elapsed(), Duration::ZERO, "at once");
-    // And not any more.
+    // Another instance becomes the owner again.
     world.ownership.send_replace(theirs);
     let asked = world.providers.asked().len();
     let before = Instant::now();

@@ -1,4 +1,4 @@
-//! Which provider is asked for what, and when.
+//! Schedules the fetches of each provider.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use super::{Fetch, Notice};
 use crate::breaker::Breaker;
 use crate::catalog::{ProviderKey, Source};
 
-/// Of the places, the part that one namespace has at most: the others can always be asked.
+/// Divisor: one namespace gets at most this part of the slots, so that the others can always be fetched.
 const NAMESPACE_PART: usize = 2;
 
-/// Of the places, the part that providers have at most which failed last: who does not answer is who takes long. Less
-/// than a namespace has, so that those of it that answer are asked as well.
+/// Divisor: providers whose last fetch failed get at most this part of the slots, as they usually run into their
+/// deadline. It is less than a namespace's part, so that healthy providers of that namespace are fetched as well.
 const FAILING_PART: usize = 3;
 
 const _: () = assert!(FAILING_PART > NAMESPACE_PART);
@@ -23,13 +23,12 @@ const _: () = assert!(FAILING_PART > NAMESPACE_PART);
 /// A fetch that lasts this many deadlines is lost: the port promises one.
 const LOST_AFTER: u32 = 2;
 
-/// The providers of all metrics that something refers to.
+/// Providers of all metrics in use.
 #[derive(Debug, Default)]
 pub(super) struct Providers {
     all: BTreeMap<ProviderKey, Provider>,
-    /// Providers that are not being asked and have something due, in the order in which it became so.
+    /// Idle providers with due names, in FIFO order.
     queue: VecDeque<ProviderKey>,
-    /// Number of the last fetch.
     last: u64,
 }
 
@@ -49,16 +48,15 @@ struct Asked {
     names: BTreeSet<String>,
 }
 
-/// A fetch that ended.
 pub(super) struct Ended {
     pub(super) provider: ProviderKey,
-    /// Revision of the provider's definition that it was made by.
+    /// Revision of the provider's definition for this fetch.
     pub(super) revision: i64,
     pub(super) names: BTreeSet<String>,
 }
 
 impl Providers {
-    /// Forgets providers that nothing comes from any more, and begins anew with those that changed.
+    /// Forgets unused providers, and resets changed ones.
     pub(super) fn keep(&mut self, sources: &[&Source]) {
         let needed: BTreeMap<&ProviderKey, &Source> =
             sources.iter().map(|source| (&source.provider, *source)).collect();
@@ -76,7 +74,7 @@ impl Providers {
         }
     }
 
-    /// A metric is to be asked for at once, even if its provider counts as down: what others met is no answer for it.
+    /// Schedules a metric at once, even if its provider counts as down: errors of other metrics are no answer for it.
     pub(super) fn want(&mut self, source: &Source) {
         let Some(provider) = self.all.get_mut(&source.provider) else { return };
         let is_asked = provider.asked.as_ref().is_some_and(|asked| asked.names.contains(source.there()));
@@ -86,7 +84,7 @@ impl Providers {
         }
     }
 
-    /// A round begins for a provider.
+    /// Begins a fetch round for a provider.
     pub(super) fn round(&mut self, key: &ProviderKey, names: &BTreeSet<&str>) {
         let Some(provider) = self.all.get_mut(key) else { return };
         if !provider.breaker.round() {
@@ -99,7 +97,7 @@ impl Providers {
         self.enqueue(key);
     }
 
-    /// Fetches to begin now: every table, as nobody has to be waited for, and of the others as many as may run.
+    /// Fetches to begin now: all tables, which do not block, and as many others as slots allow.
     pub(super) fn start(&mut self, elapsed: Duration, deadline: Duration, at_once: usize) -> Vec<Fetch> {
         let all = &self.all;
         self.queue.retain(|key| all.get(key).is_some_and(Provider::waits));
@@ -130,12 +128,12 @@ impl Providers {
         Some(Fetch { id: self.last, provider: key, kind, names, deadline })
     }
 
-    /// Whether a fetch runs whose answer is wanted.
+    /// Whether the answer of a running fetch is needed.
     pub(super) fn awaits(&self, fetch: u64) -> bool {
         self.all.values().any(|provider| provider.asked.as_ref().is_some_and(|asked| asked.fetch == fetch))
     }
 
-    /// A fetch ended; `None` for one that is not awaited.
+    /// Ends a fetch; `None`: its answer is not needed.
     pub(super) fn ended(&mut self, fetch: u64) -> Option<Ended> {
         let (key, provider) = self
             .all
@@ -147,7 +145,7 @@ impl Providers {
         Some(ended)
     }
 
-    /// Fetches that must have ended long ago, with what they were to bring.
+    /// Fetches beyond their time, with their names.
     pub(super) fn lost(&self, elapsed: Duration, deadline: Duration) -> Vec<(u64, BTreeSet<String>)> {
         let asked = self.all.values().filter_map(|provider| provider.asked.as_ref());
         asked
@@ -156,7 +154,7 @@ impl Providers {
             .collect()
     }
 
-    /// Judges a provider by what it answered.
+    /// Updates a provider's breaker with its answer.
     pub(super) fn judge(&mut self, key: &ProviderKey, samples: &Samples) -> Option<Notice> {
         let breaker = &mut self.all.get_mut(key)?.breaker;
         let provider = key.clone();
@@ -169,12 +167,12 @@ impl Providers {
         breaker.failed().then_some(Notice::Down { provider, why })
     }
 
-    /// The kinds of those that count as down.
+    /// Kinds of providers that count as down.
     pub(super) fn down(&self) -> impl Iterator<Item = &MetricsProviderKind> {
         self.all.values().filter(|provider| provider.breaker.is_down()).map(|provider| &*provider.kind)
     }
 
-    /// Puts a provider at the end of the queue, unless it waits already or has nothing due.
+    /// Appends a provider to the queue, unless it is queued or has nothing due.
     fn enqueue(&mut self, key: &ProviderKey) {
         if self.all.get(key).is_some_and(Provider::waits) && !self.queue.contains(key) {
             self.queue.push_back(key.clone());
@@ -183,7 +181,7 @@ impl Providers {
 }
 
 impl Provider {
-    /// Whether it is to be asked, and is not being asked.
+    /// Whether it has due names and no running fetch.
     fn waits(&self) -> bool {
         self.asked.is_none() && !self.due.is_empty()
     }
@@ -197,8 +195,8 @@ impl Provider {
     }
 }
 
-/// The places of providers that are being asked. Nobody's hanging providers take those of others: one namespace (and
-/// what is everybody's) has half of them at most, and all that failed last have a third.
+/// Slots of running fetches. A hanging provider must not take the slots of others: one namespace (or the global
+/// scope) gets at most half of them, and all providers whose last fetch failed get a third.
 struct Places {
     at_once: usize,
     taken: usize,
@@ -224,8 +222,8 @@ impl Places {
         self.by_namespace.get(&key.namespace).copied().unwrap_or_default()
     }
 
-    /// Who of those that wait comes first: who did not fail last, then whose namespace has the fewest places, then who
-    /// failed less often, then who waited longer.
+    /// The next provider: last fetch succeeded before failed, then fewest slots of its namespace, then fewest
+    /// failures, then longest wait.
     fn first(&self, queue: &VecDeque<ProviderKey>, all: &BTreeMap<ProviderKey, Provider>) -> Option<usize> {
         if self.taken >= self.at_once {
             return None;

@@ -1,4 +1,4 @@
-//! What is known of one metric.
+//! State of one metric.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use crate::bounds;
 use crate::catalog::{Source, Undefined, shown};
 use crate::trust::History;
 
-/// How a metric is.
+/// State of a metric's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
-    /// It was not answered yet, as it is defined now.
+    /// There is no answer by the present definition yet.
     Awaited,
-    /// The last fetch gave its value.
+    /// The last fetch succeeded.
     Good,
     /// The last fetch failed, and an earlier value counts.
     Kept,
     /// The last fetch failed, and no value counts.
     Failed,
-    /// Its definition is missing or wrong.
+    /// Its definition is missing or invalid.
     Undefined,
 }
 
 impl Condition {
-    /// Every condition, with a short name for a metric's label.
+    /// Every condition with its metric label.
     pub const ALL: [(Self, &'static str); 5] = [
         (Self::Awaited, "awaited"),
         (Self::Good, "good"),
@@ -38,21 +38,19 @@ impl Condition {
     ];
 }
 
-/// One metric.
 #[derive(Debug)]
 pub(super) struct Track {
-    /// Where it comes from by the present definitions; `None` when that cannot be said.
+    /// Origin by the present definitions; `None`: undefined.
     source: Option<Source>,
-    /// Whether it is still to be asked for as it is defined now.
+    /// A fetch by the present definition is still due.
     pending: bool,
-    /// What was answered last; `None` before the first answer.
+    /// `None` before the first answer.
     known: Option<Known>,
     history: History,
-    /// The source that the history is of.
+    /// The source of the history.
     history_of: Option<Source>,
 }
 
-/// An answer.
 #[derive(Debug)]
 struct Known {
     metric_revision: i64,
@@ -62,14 +60,12 @@ struct Known {
     undefined: bool,
 }
 
-/// A value that was fetched.
 #[derive(Debug)]
 struct Kept {
     value: Value,
     note: Option<String>,
-    /// By which source.
     source: Source,
-    /// When, by the clock of ages.
+    /// Time of the fetch, on the monotonic clock.
     since: Duration,
 }
 
@@ -78,8 +74,8 @@ impl Track {
         Self { source: None, pending: false, known: None, history: History::new(now.at), history_of: None }
     }
 
-    /// Takes the present definitions. What was known stays until the answer that they give is there; a definition
-    /// that is missing or wrong is an answer.
+    /// Applies the present definitions. The known value stays until their first answer arrives; a missing or invalid
+    /// definition counts as an answer.
     pub(super) fn define(&mut self, resolved: Result<Source, Undefined>) {
         match resolved {
             Ok(source) => {
@@ -103,7 +99,7 @@ impl Track {
         }
     }
 
-    /// Takes an answer of the present source.
+    /// Applies an answer of the present source.
     pub(super) fn answer(&mut self, key: &MetricKey, sample: &Result<Sample, FetchError>, now: Moment) {
         let Some(source) = self.source.clone() else { return };
         self.pending = false;
@@ -140,13 +136,13 @@ impl Track {
         });
     }
 
-    /// Drops what is too old.
+    /// Drops expired values.
     pub(super) fn age(&mut self, now: Moment, max_age: Duration) {
         self.history.forget(now.elapsed);
         let Some(known) = &mut self.known else { return };
         let too_old = |kept: &mut Kept| now.elapsed.saturating_sub(kept.since) >= max_age;
         if let Some(kept) = known.value.take_if(too_old) {
-            // Nothing failed: nothing came, such as when this process did not run for a while.
+            // No fetch failed: no fetch happened, for example while this process was suspended.
             known.reason.get_or_insert_with(|| {
                 let (provider, age) = (&kept.source.provider, max_age.as_secs());
                 let message = format!("metrics provider {provider}: nothing was heard from it for {age} s");
@@ -155,7 +151,7 @@ impl Track {
         }
     }
 
-    /// What is told of it; `None` before the first answer.
+    /// Published state; `None` before the first answer.
     pub(super) fn state(&self) -> Option<MetricState> {
         let known = self.known.as_ref()?;
         Some(MetricState {
@@ -188,15 +184,14 @@ impl Track {
         self.pending
     }
 
-    /// When the value that counts was fetched, by the clock of ages.
+    /// Time of the fetch of the current value, on the monotonic clock.
     pub(super) fn value_since(&self) -> Option<Duration> {
         self.known.as_ref()?.value.as_ref().map(|kept| kept.since)
     }
 }
 
 impl Kept {
-    /// The value by the present definitions. One of another origin says nothing of the metric, and one that the new
-    /// bounds exclude neither.
+    /// The value under the present definitions. A value from another origin, or outside the new bounds, is dropped.
     fn under(self, source: &Source) -> Option<Self> {
         let normalized = bounds::normalize(&source.spec, self.value.raw).ok()?;
         let value = Value { normalized, ..self.value };
@@ -208,7 +203,7 @@ fn value_reason(key: &MetricKey, why: &str) -> Reason {
     Reason::new(ReasonCode::InvalidMetric, format!("metric {key}: {why}"))
 }
 
-/// What an error says of a metric, for people.
+/// Error of a metric, as text.
 fn reason(key: &MetricKey, source: &Source, error: &FetchError) -> Reason {
     let message = if error.is_providers() {
         format!("metrics provider {}: {error}", source.provider)

@@ -64,7 +64,7 @@ impl Bench {
         self.start()
     }
 
-    /// The one fetch that begins now, as its provider and names.
+    /// Provider and names of the one fetch that begins now.
     fn one(&mut self) -> Fetch {
         let mut fetches = self.start();
         assert_eq!(fetches.len(), 1, "{fetches:?}");
@@ -81,7 +81,7 @@ impl Bench {
         self.board.answer(fetch.id, samples, now);
     }
 
-    /// A round that ends the same for every name.
+    /// A round with the same result for every name.
     fn whole_round(&mut self, each: &Result<f64, FetchError>) {
         for fetch in self.round() {
             self.answer(&fetch, |_| each.clone());
@@ -148,7 +148,7 @@ fn what_is_new_is_asked_at_once_and_alone() {
     ]);
     let fetch = bench.one();
     assert_eq!(names(&fetch), ["c"]);
-    // Meanwhile more comes up: it is asked when the provider is free.
+    // Another metric becomes due in the meantime: it is fetched when the provider is idle.
     bench.put(vec![metric(&global("e"), "p", "e", 0.0, 10.0), cluster("n", "f", &[reference("e", false)])]);
     assert_eq!(bench.start().len(), 0, "a provider is asked for one thing at a time");
     bench.answer(&fetch, |_| Ok(1.0));
@@ -366,7 +366,7 @@ fn a_provider_that_is_down_is_spared_and_still_asked_at_once_for_what_is_new() {
     assert_eq!(bench.observed().revision, bench.store.revision);
     assert_eq!(bench.round().len(), 0, "it is spared as before");
 
-    // It is back before the next round that asks it: what is new finds out.
+    // It recovers before its next round: a new metric finds out.
     bench.put(vec![metric(&global("c"), "p", "c", 0.0, 1.0), cluster("n", "e", &[reference("c", false)])]);
     let fetch = bench.one();
     bench.answer(&fetch, |_| Ok(1.0));
@@ -416,7 +416,7 @@ fn only_so_many_providers_are_asked_at_once_and_each_has_its_turn() {
     let mut running = bench.start();
     while let Some(fetch) = (!running.is_empty()).then(|| running.remove(0)) {
         assert!(running.len() < SETTINGS.at_once);
-        // A round that begins meanwhile asks nobody twice before all had their turn.
+        // A round that begins in the meantime fetches no provider twice before all others.
         let now = bench.now();
         bench.board.round(now);
         bench.answer(&fetch, |_| Ok(1.0));
@@ -466,7 +466,7 @@ fn a_store_that_is_listed_anew_takes_no_value_away() {
     assert_eq!(bench.start().len(), 0);
     assert_eq!(bench.raw("a"), Some(4.0));
     assert!(bench.state(&global("b")).undefined);
-    // Wiped: nothing is referred to.
+    // An empty store: nothing is in use.
     bench.board.list(2, &[], now);
     assert_eq!((bench.observed().revision, bench.observed().metrics.len()), (2, 0));
 }

@@ -1,6 +1,6 @@
 use crate::breaker::Breaker;
 
-/// In which of some rounds a provider is asked that fails each time.
+/// For each round, whether a provider that always fails is fetched.
 fn asked(breaker: &mut Breaker, rounds: usize) -> Vec<bool> {
     let round = |_| {
         let asks = breaker.round();

@@ -36,7 +36,7 @@ fn clusters_clouds_and_projects_refer_to_metrics_of_their_namespace_or_of_everyb
     assert_eq!(wanted(&catalog(vec![cluster("n", "x", metrics.as_array().unwrap())])), both);
     assert_eq!(at(Kind::Cloud, &openstack), both);
     assert_eq!(at(Kind::Project, &project), both);
-    // There is no namespaced metric that a resource without a namespace could mean.
+    // A resource without a namespace cannot refer to a namespaced metric.
     assert_eq!(at(Kind::GlobalCloud, &openstack), vec![global("all")]);
     assert_eq!(at(Kind::MagnumCluster, &json!({ "metrics": metrics })), vec![]);
 }

@@ -1,4 +1,4 @@
-//! Who is asked when more want to be than may.
+//! The order of fetches when more are due than slots exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::board::Bench;
 use super::store::{cluster, metric, of, prometheus, reference, table};
 use crate::board::Fetch;
 
-/// Length of a round, and of a fetch that hangs, in seconds.
+/// Duration of a round, and of a fetch that hangs, in seconds.
 const ROUND: u64 = 15;
 const DEADLINE: u64 = 10;
 
@@ -31,11 +31,11 @@ fn late() -> FetchError {
     }
 }
 
-/// A board, and the fetches that hang with their ends.
+/// A board, and the hanging fetches with their ends.
 struct World {
     bench: Bench,
     hanging: Vec<(u64, Fetch)>,
-    /// When each of those that answer was answered last.
+    /// Time of the last answer of each metric.
     answered: BTreeMap<MetricKey, u64>,
 }
 
@@ -46,7 +46,7 @@ impl World {
         Self { bench, hanging: Vec::new(), answered: BTreeMap::new() }
     }
 
-    /// A second passes. `hangs` says who does not answer; the others do at once.
+    /// A second passes. Fetches that match `hangs` do not answer; the others answer at once.
     fn second(&mut self, hangs: impl Fn(&Fetch) -> bool) {
         let now = self.bench.seconds;
         let (ended, hanging) = self.hanging.drain(..).partition(|(end, _)| *end <= now);
@@ -140,7 +140,7 @@ fn those_that_fail_all_have_their_turn_and_are_found_when_they_are_back() {
     }
     assert_eq!(world.answered.len(), 0);
     let back = world.bench.seconds;
-    // What hangs now ends first, and the breaker lets three rounds out.
+    // The hanging fetches end first, and the breaker skips three rounds.
     for _ in 0..DEADLINE + 4 * ROUND {
         world.second(|_| false);
     }

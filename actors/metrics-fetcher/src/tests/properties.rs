@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order, the board keeps its promises.
+//! The board's guarantees under random events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use super::store::{cluster, global, metric, of, prometheus, reference};
 use crate::board::Fetch;
 use crate::catalog::{Catalog, ProviderKey};
 
-/// Something that happens.
 #[derive(Debug, Clone)]
 enum Step {
     Metric {
@@ -47,7 +46,7 @@ enum Step {
     Relist,
     Wait(u64),
     Round,
-    /// The oldest fetch that runs ends: 0 well, 1 with a value that is not allowed, 2 badly.
+    /// The oldest running fetch ends: 0 succeeds, 1 gives an invalid value, 2 fails.
     Answer(u8),
     Start,
 }
@@ -74,12 +73,12 @@ fn key(namespaced: bool, name: u8) -> MetricKey {
     if namespaced { of("n", &format!("m{name}")) } else { global(&format!("m{name}")) }
 }
 
-/// The board, and what runs.
+/// The board and its running fetches.
 struct World {
     bench: Bench,
     running: Vec<Fetch>,
     last: BTreeMap<MetricKey, MetricState>,
-    /// What the store says, built anew after each change of it.
+    /// The store's catalog, rebuilt after each change.
     catalog: Catalog,
 }
 
@@ -169,7 +168,7 @@ impl World {
         self.check();
     }
 
-    /// What must hold after every step.
+    /// Checks the properties that hold after every step.
     fn check(&mut self) {
         let wanted = self.catalog.wanted();
         let (observed, now) = (self.bench.observed(), self.bench.now());
@@ -205,7 +204,7 @@ impl World {
         self.last = observed.metrics;
     }
 
-    /// Everybody answers well from now on: in the end all that is defined has a value, and a round asks each once.
+    /// All providers answer from now on: finally every defined metric has a value, and a round fetches each once.
     fn heal(&mut self) {
         for _ in 0..6 {
             self.take(&Step::Round);

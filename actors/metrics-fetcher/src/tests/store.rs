@@ -1,4 +1,4 @@
-//! Resources as they are stored, and a store to put them in.
+//! Resources in stored form, and a store for them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use madako_domain::placement::object_value::Object;
 use madako_domain::placement::objects::{Change, Stored};
 use serde_json::{Value, json};
 
-/// A metric and its weight in a reference; `namespaced` or not.
+/// A metric and its weight in a reference; `namespaced` or global.
 pub(crate) fn reference(name: &str, namespaced: bool) -> Value {
     json!({ "name": name, "weight": 1.0, "namespaced": namespaced })
 }
@@ -20,7 +20,7 @@ pub(crate) fn metadata(namespace: Option<&str>, name: &str) -> Value {
     json!({ "name": name, "namespace": namespace, "uid": "u", "created": then, "modified": then })
 }
 
-/// A metric of a namespace, or of everybody's.
+/// A namespaced or global metric.
 pub(crate) fn metric(key: &MetricKey, provider: &str, there: &str, min: f64, max: f64) -> Object {
     metric_with(key, provider, there, min, max, &[])
 }
@@ -38,7 +38,7 @@ pub(crate) fn metric_with(
     object(kind, &json!({ "metadata": metadata(key.namespace.as_deref(), &key.name), "spec": spec }))
 }
 
-/// A Prometheus of a namespace, or of everybody's.
+/// A namespaced or global Prometheus.
 pub(crate) fn prometheus(namespace: Option<&str>, name: &str, url: &str) -> Object {
     provider(namespace, name, "prometheus", &json!({ "url": url }))
 }
@@ -61,17 +61,17 @@ pub(crate) fn object(kind: Kind, value: &Value) -> Object {
     Object::from_stored(kind, &value.to_string()).unwrap()
 }
 
-/// A metric of everybody's.
+/// A global metric.
 pub(crate) fn global(name: &str) -> MetricKey {
     MetricKey { namespace: None, name: name.to_owned() }
 }
 
-/// A metric of a namespace.
+/// A namespaced metric.
 pub(crate) fn of(namespace: &str, name: &str) -> MetricKey {
     MetricKey { namespace: Some(namespace.to_owned()), name: name.to_owned() }
 }
 
-/// A store that says what changed.
+/// A store that reports its changes.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     pub(crate) revision: i64,

@@ -34,7 +34,7 @@ fn turns_are_changes_of_direction_above_a_twentieth_of_the_range() {
         (&[0.0, 100.0, 94.0, 100.0], Some((0.0, 100.0)), 2),
         // Many small steps back are one change of direction.
         (&[0.0, 100.0, 98.0, 96.0, 94.0, 92.0, 90.0], Some((0.0, 100.0)), 1),
-        // Small waves on the way up are none.
+        // Small waves on the way up do not count.
         (&[0.0, 20.0, 18.0, 40.0, 37.0, 60.0, 56.0, 80.0, 77.0, 100.0], Some((0.0, 100.0)), 0),
         (&[-1.7e308, 1.7e308, -1.7e308], Some((-1.7e308, 1.7e308)), 1),
     ] {

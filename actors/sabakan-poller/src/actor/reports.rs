@@ -1,13 +1,13 @@
-//! The poller's second question: which machines should be repaired (CKE's `docs/sabakan-triggered-repair.md`).
+//! The poller's second question: machines that need repair (CKE's `docs/sabakan-triggered-repair.md`).
 //!
-//! It is asked at the same interval as the first and independently of it: `sabakan/disabled` does not matter here, nor
-//! does `auto-repair/disabled` there. While that switches it off, it is asked for as long as a rack is held, so that the
-//! rack's recovery is noticed. The removal guard has no part in it, as a machine that is reported no more is in
-//! order again.
+//! It has the interval of the first question and is independent of it: `sabakan/disabled` does not apply here, nor
+//! `auto-repair/disabled` there. While auto-repair is disabled, the question is still asked as long as a rack is
+//! held, so that the rack's recovery is noticed. The removal guard does not apply: a machine that is no longer
+//! reported is healthy again.
 //!
 //! # Guarantees
-//! A failed poll changes nothing; an answer is published whole, with what was asked, and with the store's revision that was known
-//! before that.
+//! A failed poll changes nothing. An answer is published whole, with its question and the store's revision at the
+//! time of the question.
 
 use std::sync::Arc;
 
@@ -26,19 +26,18 @@ use tracing::info_span;
 
 use super::PollerArguments;
 
-/// What is known of the question's polls. All of it can be rebuilt.
+/// State of the question's polls; a new actor rebuilds it.
 pub(crate) struct ReportPolls {
     /// Number of the newest poll; answers of older ones are ignored.
     poll: u64,
     asked: Query,
-    /// The store's revision that was known then.
+    /// The store's revision at the time of the question.
     revision: i64,
     in_flight: Option<Task>,
     timer: Option<Task>,
     last_failure: Option<String>,
 }
 
-/// Registers the help texts of its metrics.
 pub(crate) fn describe_metrics() {
     describe_counter!(
         "madako_report_polls_total",
@@ -54,7 +53,7 @@ pub(crate) fn describe_metrics() {
     );
 }
 
-/// Whether a new state of the store calls for a poll now instead of at the next tick.
+/// Whether a new state requires a poll at once instead of at the next tick.
 fn asks_anew(old: Option<&ClusterState>, new: &ClusterState) -> bool {
     old.is_none_or(|old| old.reports_query() != new.reports_query())
 }
@@ -71,7 +70,7 @@ impl ReportPolls {
         }
     }
 
-    /// The store's state changed, or was read for the first time.
+    /// Handles a changed or first state.
     pub(crate) fn state_changed(
         &mut self,
         given: &PollerArguments,
@@ -84,7 +83,7 @@ impl ReportPolls {
         }
     }
 
-    /// Time for the next poll. The same question that is still unanswered is not asked again: its own deadline ends it.
+    /// Runs the next poll. An unanswered equal question is not repeated: its own deadline ends it.
     pub(crate) fn tick(
         &mut self,
         given: &PollerArguments,
@@ -112,7 +111,7 @@ impl ReportPolls {
     ) {
         self.set_timer(given, myself);
         self.in_flight = None;
-        // An answer that is still under way belongs to another question, or to none.
+        // An answer under way belongs to another question, or to none.
         self.poll += 1;
         let Some(state) = state else { return };
         let (Some(asked), Some(url)) = (state.reports_query(), state.url.as_ref()) else { return };
@@ -121,17 +120,16 @@ impl ReportPolls {
         let registry = Arc::clone(&given.registry);
         let url = url.value.clone();
         let variables = state.auto_repair_variables.as_ref().map(|variables| Arc::clone(&variables.value));
-        // Without variables of its own the query would choose by the defaults of the other question.
+        // Without own variables the registry would apply the defaults of the other question.
         let variables = variables.unwrap_or_else(|| Arc::new(default_variables()));
         let reply = myself.clone();
         self.in_flight = Some(Task::start(async move {
             let result = registry.machines(&url, Some(&variables)).await;
-            // The actor is gone: nobody wants the answer.
+            // The actor is gone: the answer is not needed.
             let _ = reply.cast(PollerMessage::ReportsPolled { poll, result }.into());
         }));
     }
 
-    /// A poll ended.
     pub(crate) fn polled(
         &mut self,
         given: &PollerArguments,
@@ -144,7 +142,7 @@ impl ReportPolls {
         self.in_flight = None;
         match result {
             Ok(fetched) => {
-                // What follows from what is reported is told with it, up to the commands of repairs.
+                // Consequences of the reports, up to repair commands, are children of this span.
                 let _report = info_span!("report", epoch = given.epoch, report = poll).entered();
                 self.answered(given, fetched);
             }

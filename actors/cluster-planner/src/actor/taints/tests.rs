@@ -12,7 +12,7 @@ use super::*;
 const INTERVAL: Duration = Duration::from_secs(60);
 const MOST: Duration = Duration::from_secs(180);
 
-/// An API server that lists its nodes after some time, or fails.
+/// An API server that lists its nodes after a delay, or fails.
 #[derive(Default)]
 struct Api {
     nodes: Mutex<Vec<KubeNode>>,
@@ -66,13 +66,13 @@ fn node(name: &str, key: &str) -> KubeNode {
     KubeNode { name: name.to_owned(), taints: taints(key), ..KubeNode::default() }
 }
 
-/// Begins to ask, without an actor.
+/// Starts the reads without an actor.
 fn asking(api: &Arc<Api>) -> (Task, Subscriber<Arc<TaintsLook>>) {
     let (looks, seen) = latest::channel();
     (Task::start(look(Arc::clone(api) as Arc<dyn Kubernetes>, INTERVAL, looks)), seen)
 }
 
-/// One that waits for its first answer.
+/// Taints before the first answer.
 fn unlooked() -> NodeTaints {
     let idle = || Task::start(std::future::pending());
     NodeTaints {
@@ -114,10 +114,10 @@ async fn an_api_server_that_does_not_answer_is_not_waited_for_beyond_the_interva
     *api.takes.lock().unwrap() = Duration::from_secs(3600);
     let begun = Instant::now();
     let (_task, mut looks) = asking(&api);
-    // The first plan of a reign waits for this one.
+    // The first plan of an epoch waits for this answer.
     assert!(looks.next().await.result.is_err());
     assert_eq!(begun.elapsed(), FIRST_LOOK);
-    // The second look is under way then; the third begins at the moment at which it is given up.
+    // The second read is under way then; the third begins when the second times out.
     tokio::time::sleep(INTERVAL).await;
     *api.takes.lock().unwrap() = Duration::from_secs(30);
     assert!(looks.next().await.result.is_err());
@@ -138,7 +138,7 @@ async fn the_last_good_answer_counts_until_it_is_too_old() {
     assert!(changed && !known.awaited());
     assert!(matches!(event, Some(Event::TaintsKnown { nodes: 1 })), "{event:?}");
 
-    // The same again is no news, and leads to no other plan.
+    // An equal answer is no news, and changes no plan.
     let (changed, event) = known.take(&answer(start + INTERVAL, &[("10.0.0.1", "broken")]), MOST, 60.0);
     assert!(!changed && event.is_none(), "{event:?}");
 
@@ -165,7 +165,7 @@ async fn a_first_failure_lets_plans_be_made_without_taints() {
     let (changed, event) = known.take(&failure(Instant::now()), MOST, 0.0);
     assert!(changed && !known.awaited() && known.known().is_empty());
     assert!(matches!(event, Some(Event::TaintsUnknown { age: None, .. })), "{event:?}");
-    // Without an API server nothing is awaited at all.
+    // Without an API server no answer is awaited.
     let none = NodeTaints { feeds: None, known: BTreeMap::new(), seen: None, looked: false, told: None };
     assert!(!none.awaited());
 }

@@ -1,4 +1,4 @@
-//! Random data centers, and what happens to them.
+//! Random data centers and their events.
 
 use madako_domain::machine::{Machine, MachineLabel, MachineState};
 use madako_domain::plan::{Plan, PlanError};
@@ -31,12 +31,12 @@ enum Event {
 #[derive(Debug, Clone)]
 struct TemplateKind {
     control_plane: Option<usize>,
-    /// Weights of the roles in tenths; without any, one template for all machines.
+    /// Weights of the roles in tenths; if empty, one template for all machines.
     weights: [u8; 3],
     user: u8,
 }
 
-/// A random data center and what happens to it.
+/// A random data center and its events.
 #[derive(Debug, Clone)]
 pub(super) struct History {
     machines: Vec<(i64, usize, MachineState, i64)>,
@@ -54,8 +54,7 @@ fn state() -> impl Strategy<Value = MachineState> {
     ]
 }
 
-/// Constraints as they may be stored: CKE's commands also take no control plane, and a maximum below the
-/// minimum.
+/// Constraints that may be stored: CKE's commands also accept a control plane of 0, and a maximum below the minimum.
 fn constraints() -> impl Strategy<Value = (u32, u32, u32)> {
     let control_plane = prop_oneof![24 => 1..=5_u32, 1 => Just(0)];
     let room = prop_oneof![8 => Just(0), 12 => 0..=4_i64, 1 => -4..0_i64];
@@ -126,7 +125,7 @@ fn built(kind: &TemplateKind) -> Template {
     Template::new(cluster).unwrap()
 }
 
-/// A data center with its history, and machines that are out of the list for now.
+/// A data center with its history, and machines that are temporarily out of the list.
 struct World {
     site: Site,
     away: Vec<Machine>,
@@ -217,11 +216,11 @@ impl World {
     }
 }
 
-/// Lives a history and calls `check` for every plan that was asked for, before it is carried out.
+/// Runs a history and calls `check` with every plan before its commit.
 pub(super) fn live(history: &History, mut check: impl FnMut(&Site, &Result<Plan, PlanError>)) {
     let mut world = World::new(history);
     let mut rest = |world: &mut World| {
-        // One more for what a leader does first, and one that finds nothing to do.
+        // One more for the first plan of a leader, and one that finds nothing to do.
         let nodes = world.site.current.as_ref().map_or(0, |cluster| cluster.nodes.len());
         let most = most_plans(world.site.machines.len(), nodes) + 2;
         for _ in 0..most {
@@ -231,7 +230,7 @@ pub(super) fn live(history: &History, mut check: impl FnMut(&Site, &Result<Plan,
             world.site.moment = Moment::Running;
             match planned {
                 Ok(plan) if plan.action.is_some() => world.site.commit(&plan),
-                // After what a leader does first come the rules.
+                // The rules follow the first plan of a leader.
                 _ if starting => {}
                 _ => return,
             }

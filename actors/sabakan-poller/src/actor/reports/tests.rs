@@ -20,19 +20,19 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// Time for three polls, and less than for four.
 const THREE_POLLS: Duration = Duration::from_secs(210);
 
-/// A rack that is held, as it is kept.
+/// A stored hold.
 const HELD: &str = r#"{"label":"rack","events":[{"since":"2026-11-21T10:00:00Z","machines":[
     {"changed":"2026-11-21T09:58:00Z","serial":"s1","address":"10.0.0.1"}]}]}"#;
 
 const RELEASED: &str = r#"{"label":"rack","released":[
     {"changed":"2026-11-21T09:58:00Z","serial":"s1","address":"10.0.0.1"}]}"#;
 
-/// A registry that notes what it is asked. Answers come in their order; without one, nobody is reported.
+/// A registry that records its questions. Answers come in order; without one, no machine is reported.
 #[derive(Default)]
 struct Notes {
     asked: Vec<(String, Option<QueryVariables>)>,
     answers: VecDeque<Result<Fetched, RegistryError>>,
-    /// How long each answer takes.
+    /// Delay of each answer.
     takes: Duration,
 }
 
@@ -101,7 +101,7 @@ struct World {
 }
 
 impl World {
-    /// A poller at work. The integration for clusters is switched off, so that only the second question is asked.
+    /// A running poller. The cluster integration is disabled, so that only the second question is asked.
     async fn new() -> Self {
         let (registry, events) = (Arc::new(FakeRegistry::default()), Arc::new(Events::default()));
         let (state, states) = latest::channel();
@@ -122,12 +122,12 @@ impl World {
         Self { registry, events, state, reports, revision: 0 }
     }
 
-    /// The store holds these keys from now on; who has the same value as before is unchanged.
+    /// Sets the store's keys; a key with an unchanged value keeps its revision.
     async fn store(&mut self, values: &[(&str, &str)]) {
         self.revision += 1;
         let off = [(keys::SABAKAN_DISABLED, "true")];
         let entries = off.iter().chain(values).map(|(key, value)| {
-            // A revision of its own for each value, that does not change while the value does not.
+            // A revision that depends on the value alone.
             let revision = value.bytes().fold(1, |sum, byte| (sum * 31 + i64::from(byte)) % 1_000_007);
             let value = value.as_bytes().to_vec().into();
             let entry = Entry { value, create_revision: revision, mod_revision: revision, lease: 0 };
@@ -138,7 +138,7 @@ impl World {
         self.settle().await;
     }
 
-    /// Lets everything happen that is due now.
+    /// Runs all due tasks.
     async fn settle(&self) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -147,7 +147,7 @@ impl World {
         self.registry.0.lock().unwrap().takes = takes;
     }
 
-    /// What was asked since the last look.
+    /// Questions since the last call.
     fn asked(&self) -> Vec<(String, Option<QueryVariables>)> {
         std::mem::take(&mut self.registry.0.lock().unwrap().asked)
     }
@@ -156,7 +156,7 @@ impl World {
         self.registry.0.lock().unwrap().answers.push_back(answer);
     }
 
-    /// Serials of what was reported last, and when.
+    /// Serials and time of the last reports.
     fn reported(&self) -> Option<(Vec<String>, Instant)> {
         let reports = self.reports.newest()?;
         Some((reports.machines.iter().map(|machine| machine.spec.serial.clone()).collect(), reports.seen))
@@ -199,7 +199,7 @@ async fn variables_of_the_user_are_sent_as_soon_as_they_are_stored_and_unusable_
     world.store(&[URL, (keys::AUTO_REPAIR_VARIABLES, OWN)]).await;
     let own: QueryVariables = serde_json::from_str(OWN).unwrap();
     assert_eq!(world.asked(), [(URL.1.to_owned(), Some(own))]);
-    // Those of the other question are not for this one.
+    // Variables of the other question are not used here.
     world.store(&[URL, (keys::AUTO_REPAIR_VARIABLES, "["), (keys::SABAKAN_VARIABLES, OWN)]).await;
     tokio::time::sleep(THREE_POLLS).await;
     assert_eq!(world.asked(), [], "they must not turn into the defaults");
@@ -244,7 +244,7 @@ async fn a_failed_poll_changes_nothing_and_is_told_once() {
     assert_eq!(world.asked().len(), 4);
     assert_eq!(world.reported(), Some(first.clone()), "as old as it is");
     assert_eq!(world.failures().len(), 2, "{:?}", world.failures());
-    // Whoever acts on them sees their age: they are good for three intervals.
+    // Consumers see their age: they are valid for three intervals.
     let reports = world.reports.newest().unwrap();
     let query = Some(reports.query);
     assert!(reports.are_good(query, INTERVAL, first.1 + INTERVAL * 3));
@@ -264,12 +264,12 @@ async fn an_answer_says_which_revision_of_the_store_was_known_when_it_was_asked_
     let mut world = World::new().await;
     world.store(&[URL]).await;
     assert_eq!(world.reports.newest().map(|reports| reports.revision), Some(1));
-    // Something else changes, of which the answer that is there knows nothing.
+    // Another key changes, which the present answer does not include.
     world.store(&[URL, ("x", "y")]).await;
     assert_eq!(world.reports.newest().map(|reports| reports.revision), Some(1));
     tokio::time::sleep(INTERVAL).await;
     assert_eq!(world.reports.newest().map(|reports| reports.revision), Some(2));
-    // A slow one is as old as its question.
+    // A slow answer is as old as its question.
     world.slow(INTERVAL / 2);
     tokio::time::sleep(INTERVAL).await;
     world.store(&[URL, ("x", "z")]).await;
