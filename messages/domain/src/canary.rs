@@ -15,7 +15,6 @@ macro_rules! canaries {
             $(#[doc = $what] $canary,)+
         }
 
-        /// Names and descriptions of the bugs, in debug builds only.
         #[cfg(debug_assertions)]
         impl Canary {
             /// All canaries, in order of declaration.

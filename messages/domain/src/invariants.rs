@@ -79,10 +79,10 @@ impl Id {
     }
 }
 
-/// A broken invariant.
+/// A finding of an invariant's check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// The broken invariant.
+    /// Id of the broken invariant.
     pub invariant: Id,
     /// The finding, and the required state.
     pub what: String,
@@ -99,7 +99,7 @@ impl fmt::Display for Violation {
 pub struct ClusterChange<'a> {
     /// The committed cluster; `None` at initialization.
     pub before: Option<&'a Cluster>,
-    /// The new cluster.
+    /// The cluster to commit.
     pub after: &'a Cluster,
     /// The constraints of the plan.
     pub constraints: &'a Constraints,

@@ -1,10 +1,10 @@
 //! Keys below the prefix. CKE defines its own in `docs/schema.md` and `storage.go`; Madako's are below `madako/`.
 
-/// The cluster configuration.
+/// The committed cluster configuration, as JSON.
 pub const CLUSTER: &str = "cluster";
 /// Mod revision of the template that the cluster was generated from, as a decimal string.
 pub const CLUSTER_REVISION: &str = "cluster-revision";
-/// The constraints.
+/// The operator's constraints, as JSON.
 pub const CONSTRAINTS: &str = "constraints";
 /// `true` disables repairs that the registry requests.
 pub const AUTO_REPAIR_DISABLED: &str = "auto-repair/disabled";
@@ -20,7 +20,7 @@ pub const RECORDS: &str = "records/";
 pub const SABAKAN_DISABLED: &str = "sabakan/disabled";
 /// Variables of the registry query that selects machines for the cluster.
 pub const SABAKAN_VARIABLES: &str = "sabakan/query-variables";
-/// The cluster template.
+/// The operator's cluster template, as JSON.
 pub const SABAKAN_TEMPLATE: &str = "sabakan/template";
 /// URL of the registry's GraphQL API.
 pub const SABAKAN_URL: &str = "sabakan/url";

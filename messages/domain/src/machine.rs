@@ -147,9 +147,9 @@ pub struct MachineStatus {
 /// An entry of the registry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Properties.
+    /// Properties that the registry stores.
     pub spec: MachineSpec,
-    /// Condition.
+    /// Condition that the registry observes.
     pub status: MachineStatus,
 }
 

@@ -167,7 +167,7 @@ impl Outcome {
 /// The reason for a rule's result, or for the choice of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Reason {
-    /// The rule.
+    /// The rule, identified by its action.
     pub rule: Action,
     /// The result of the rule.
     pub outcome: Outcome,
@@ -209,7 +209,7 @@ fn as_sentence<S: Serializer>(why: &Why, serializer: S) -> Result<S::Ok, S::Erro
 /// An address that two or more machines of the registry have as their first one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DuplicateAddress {
-    /// The shared address.
+    /// The address that the machines share.
     pub address: String,
     /// Serials of the machines, sorted.
     pub serials: Vec<String>,

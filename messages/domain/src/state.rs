@@ -25,16 +25,16 @@ use crate::template::Template;
 /// A value with the revision of its last change; revision 0 means "not stored".
 #[derive(Debug, Clone, PartialEq)]
 pub struct Revised<T> {
-    /// The value.
+    /// The decoded value.
     pub value: T,
-    /// Mod revision.
+    /// Mod revision of its key.
     pub revision: i64,
 }
 
 /// A stored value that is unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Relative key.
+    /// Key relative to the prefix.
     pub key: String,
     /// The fault in words.
     pub why: String,
@@ -45,7 +45,7 @@ pub struct Fault {
 pub struct ClusterState {
     /// The store's revision of this view.
     pub revision: i64,
-    /// The committed cluster.
+    /// The committed cluster configuration.
     pub cluster: Option<Revised<Arc<Cluster>>>,
     /// The revision of the template that the cluster was generated from; 0 if unknown, as in CKE.
     pub cluster_revision: i64,
@@ -81,7 +81,7 @@ pub struct ClusterState {
     pub revisions: BTreeMap<String, i64>,
     /// The lease of the key `status`, if it exists.
     pub status_lease: Option<i64>,
-    /// The unusable values.
+    /// All unusable values in this view.
     pub faults: Vec<Fault>,
 }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 /// A stored value with its revisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The value.
+    /// The bytes of the value.
     pub value: Bytes,
     /// Revision of its creation.
     pub create_revision: i64,
@@ -32,7 +32,7 @@ pub struct Snapshot {
 /// A change that a watch delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyChange {
-    /// Relative key.
+    /// Key relative to the prefix.
     pub key: String,
     /// The new entry; `None` if the key was deleted.
     pub entry: Option<Entry>,
@@ -43,23 +43,23 @@ pub struct KeyChange {
 pub enum Condition {
     /// The key was created at this revision and still exists.
     Created {
-        /// Relative key.
+        /// Key relative to the prefix.
         key: String,
-        /// Create revision.
+        /// Create revision of the key.
         revision: i64,
     },
     /// The key's last change was at this revision; 0 means that it does not exist.
     Unchanged {
-        /// Relative key.
+        /// Key relative to the prefix.
         key: String,
-        /// Mod revision.
+        /// Mod revision of the key; 0 means absent.
         revision: i64,
     },
     /// No existing key below the prefix was written after this revision. Deleted keys do not count.
     NoneSince {
-        /// Relative prefix.
+        /// Prefix of the keys, relative to the store's own prefix.
         prefix: String,
-        /// Mod revision.
+        /// The highest allowed mod revision.
         revision: i64,
     },
 }
@@ -80,16 +80,16 @@ impl Condition {
 pub enum Write {
     /// Sets a key.
     Put {
-        /// Relative key.
+        /// Key relative to the prefix.
         key: String,
-        /// Value.
+        /// The new value.
         value: Bytes,
         /// The lease of the key; 0 for none.
         lease: i64,
     },
     /// Deletes a key.
     Delete {
-        /// Relative key.
+        /// Key relative to the prefix.
         key: String,
     },
 }
@@ -176,7 +176,7 @@ impl fmt::Display for Epoch {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {why}")]
 pub struct Unencodable {
-    /// Relative key.
+    /// Key relative to the prefix.
     pub key: String,
     /// The message of the encoder.
     pub why: String,

@@ -115,7 +115,6 @@ impl Template {
     }
 }
 
-/// The nodes of a template by their part.
 #[derive(Default)]
 struct Parts {
     control_plane: Vec<usize>,

@@ -27,12 +27,12 @@ pub enum Action<A, E> {
     Commit {
         /// Number of the commit.
         number: u64,
-        /// The change.
+        /// The change to commit.
         change: A,
     },
     /// The change in flight was answered.
     Answered {
-        /// The answer.
+        /// The result of the commit, as the leader answered it.
         result: Result<Committed, CommitError>,
     },
     /// Request a permit from the leader, and answer with [`EffectEvent::Permitted`](crate::EffectEvent::Permitted).
@@ -48,7 +48,7 @@ pub enum Action<A, E> {
         number: u64,
         /// Number of the attempt at this effect, from 1.
         attempt: u32,
-        /// The effect.
+        /// The effect of the attempt.
         effect: E,
         /// The right to begin the attempt.
         permit: Permit,
@@ -57,14 +57,14 @@ pub enum Action<A, E> {
     Pause {
         /// Number of the pause.
         number: u64,
-        /// The effect.
+        /// The effect that waits.
         effect: E,
     },
     /// Stop all tasks of the effect: attempt, request and pause.
     Abort,
     /// The effect ended: record its [`Workflow::conclusion`](crate::Workflow::conclusion).
     Record {
-        /// The effect.
+        /// The effect that ended.
         effect: E,
         /// Time since its announcement was known to be durable.
         took: Duration,
@@ -73,7 +73,7 @@ pub enum Action<A, E> {
     Decide,
     /// The epoch is over, and this epoch has not recorded the effect: report it, because no later event concerns it.
     Report {
-        /// The effect.
+        /// The effect without a record.
         effect: E,
         /// The state of the effect.
         left: Left,
@@ -98,14 +98,14 @@ pub enum Conclusion<O> {
     Ended(O),
     /// No further attempt follows, for a reason.
     Withdrawn {
-        /// The reason.
+        /// The reason, in words.
         why: String,
         /// The result of the previous attempt; `None` if none began.
         last: Option<O>,
     },
     /// An attempt began and did not answer within the limit.
     Unheard {
-        /// The limit.
+        /// The time that the attempt had.
         limit: Duration,
     },
 }
@@ -117,7 +117,7 @@ pub enum Seen {
     Announced,
     /// The announcement is durable, but a reason against the effect appeared meanwhile.
     AnnouncedInVain {
-        /// The reason.
+        /// The reason, in words.
         why: String,
     },
     /// The announcement can no longer become durable.

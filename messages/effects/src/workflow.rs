@@ -15,7 +15,6 @@ use crate::permits::PERMIT_PAUSE;
 #[derive(Debug)]
 pub struct Workflow<A, E: Effect> {
     changes: Changes,
-    /// The purpose of the change in flight.
     purpose: Option<Purpose<E>>,
     /// An effect whose announcement may be durable.
     unsure: Option<E>,
@@ -37,15 +36,12 @@ enum Purpose<E> {
     Records(Option<E>),
 }
 
-/// An announced effect.
 #[derive(Debug)]
 struct Job<E: Effect> {
     effect: E,
     /// Number of the next or running attempt, from 1.
     attempt: u32,
-    /// The result of the previous attempt.
     last: Option<E::Outcome>,
-    /// The reason against further attempts.
     withdrawn: Option<String>,
     since: Moment,
     stage: Stage,
@@ -322,7 +318,6 @@ impl<A, E: Effect> Workflow<A, E> {
         }
     }
 
-    /// Ends the current effect.
     fn conclude(
         &mut self,
         now: Moment,

@@ -13,7 +13,6 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::proptest;
 
-/// An effect on a thing, with the id of its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Task {
     thing: u8,
@@ -37,7 +36,6 @@ impl Effect for Task {
     }
 }
 
-/// A change with its conditions.
 #[derive(Debug, Clone)]
 enum Change {
     Plain,
@@ -49,7 +47,6 @@ enum Change {
     Disown(u64),
 }
 
-/// The content of the store, now or at a revision.
 #[derive(Debug, Clone, Default)]
 struct Store {
     revision: i64,
@@ -90,7 +87,6 @@ impl Store {
     }
 }
 
-/// A message on its way to the workflow.
 #[derive(Debug, Clone)]
 enum Pending {
     Event(EffectEvent<String>),
@@ -134,9 +130,7 @@ struct World {
     pending: Vec<Pending>,
     /// Unwritten commits that may still be written.
     floating: Vec<Change>,
-    /// Number and task of the running attempt.
     running: Option<(u64, Task)>,
-    /// Begun attempts by record.
     begun: BTreeMap<u64, Vec<u32>>,
     /// Number of the pause before the next attempt.
     pause: Option<u64>,

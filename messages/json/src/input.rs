@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::limits::MAX_PROBLEMS_SHOWN;
 
-/// A wrong field.
+/// A field with a wrong value, or a missing field.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Problem {
     /// Path of the field, such as `nodes[1].labels`; empty for the input as a whole.

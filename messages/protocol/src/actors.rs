@@ -122,7 +122,7 @@ pub enum LeaderMessage {
     Commit {
         /// The epoch in which the caller acts.
         epoch: i64,
-        /// The decision.
+        /// The change to commit.
         mutation: Mutation,
         /// Replies after the commit is durable, or with the error.
         reply: RpcReplyPort<Result<Committed, CommitError>>,
@@ -154,7 +154,7 @@ pub enum LeaderMessage {
     Done {
         /// Number of the transaction.
         id: u64,
-        /// Its result.
+        /// Result of the transaction, or the store's error.
         result: Result<Outcome, StoreError>,
     },
     /// Gives up leadership and pauses the candidacy.
@@ -242,7 +242,7 @@ pub enum RepairMessage {
         index: i64,
         /// Number of the drain; the actor ignores cancelled drains.
         drain: u64,
-        /// The report.
+        /// The drain's progress or end.
         news: DrainNews,
     },
     /// The nodes that carry Madako's cordon, or the error of the read.
@@ -297,14 +297,14 @@ pub enum SchedulerMessage {
     Written {
         /// Number of the transaction in sending order.
         number: usize,
-        /// Its result.
+        /// Result of its commit.
         result: Result<Committed, CommitError>,
     },
     /// Requests an explanation of the decision on an application.
     Explain {
-        /// The application.
+        /// Key of the application.
         application: ObjectKey,
-        /// The hypothetical changes.
+        /// Hypothetical changes of the inputs.
         what_if: WhatIf,
         /// Replies with all candidates, or with the error.
         reply: RpcReplyPort<Result<Box<Explanation>, ExplainError>>,

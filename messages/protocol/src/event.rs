@@ -25,7 +25,7 @@ pub enum Blocked {
     Unusable {
         /// Key of the value.
         key: String,
-        /// The fault.
+        /// The fault, in words.
         why: String,
     },
     /// The store has no URL of the registry.
@@ -60,7 +60,7 @@ impl Blocked {
         }
     }
 
-    /// All names.
+    /// The names of all reasons, as [`Self::name`] returns them.
     pub const NAMES: [&'static str; 9] = [
         "no-state",
         "disabled",
@@ -118,7 +118,7 @@ pub enum Event {
     Lost {
         /// Number of the epoch.
         epoch: i64,
-        /// The reason.
+        /// The reason, in words.
         why: String,
     },
     /// The store does not answer.
@@ -149,7 +149,7 @@ pub enum Event {
     SharedAddresses(BTreeMap<String, BTreeSet<String>>),
     /// A poll of the registry failed.
     PollFailed {
-        /// The error.
+        /// The error, in words.
         why: String,
     },
     /// The registry reported machines to repair.
@@ -159,7 +159,7 @@ pub enum Event {
     },
     /// A poll for machines to repair failed.
     ReportsFailed {
-        /// The error.
+        /// The error, in words.
         why: String,
     },
     /// The changes of refused reports and held racks.
@@ -168,7 +168,7 @@ pub enum Event {
     Held(GuardState),
     /// The removal guard lets observations pass again.
     Released {
-        /// The reason.
+        /// The reason, in words.
         why: String,
     },
     /// The taints of Kubernetes' nodes were read.
@@ -178,12 +178,12 @@ pub enum Event {
     },
     /// The taints of Kubernetes' nodes are unknown or outdated: plans ignore them.
     TaintsUnknown {
-        /// The error.
+        /// The error, in words.
         why: String,
         /// Age of the last valid answer; `None` if there was none.
         age: Option<Duration>,
     },
-    /// Planning is blocked.
+    /// Planning is blocked for this reason.
     Blocked(Blocked),
     /// The cluster needs no change.
     Calm {
@@ -192,7 +192,7 @@ pub enum Event {
     },
     /// The planner made a plan.
     Planned {
-        /// The plan.
+        /// The plan before its commit.
         plan: Arc<Plan>,
         /// Duration of the planning.
         took: Duration,
@@ -214,21 +214,21 @@ pub enum Event {
     CommitFailed {
         /// Name of the change.
         what: &'static str,
-        /// The error.
+        /// The error, in words.
         why: String,
     },
     /// A commit was refused because it violates an invariant.
     Violated(Vec<Violation>),
     /// Another prefix of the same etcd owns placement: this instance decides nothing about it.
     PlacementHeld {
-        /// The owning prefix.
+        /// The prefix that owns placement.
         owner: String,
     },
     /// This instance now decides about placement.
     PlacementOwned,
     /// An effective decision about placement was committed.
     Decided {
-        /// The application.
+        /// Key of the application.
         application: ObjectKey,
         /// The decision with its reasons.
         decision: Box<Decision>,
@@ -266,7 +266,7 @@ pub enum Event {
     ActorFailed {
         /// Name of the actor without the instance.
         actor: String,
-        /// The error.
+        /// The error, in words.
         why: String,
         /// The pause; `None` if its supervisor does not restart it.
         restart_in: Option<Duration>,
@@ -287,6 +287,6 @@ pub enum Event {
 
 /// A receiver of events. Must be quick and never block.
 pub trait EventSink: Send + Sync + 'static {
-    /// Receives an event.
+    /// Takes an event without blocking.
     fn emit(&self, event: Event);
 }

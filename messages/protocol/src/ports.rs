@@ -29,7 +29,7 @@ pub enum HttpMethod {
 /// An HTTP request with limits.
 #[derive(Debug, Clone)]
 pub struct HttpRequest {
-    /// Method.
+    /// GET, POST or PUT.
     pub method: HttpMethod,
     /// Absolute URL, `http` or `https`.
     pub url: String,
@@ -50,7 +50,7 @@ pub struct HttpResponse {
     pub status: u16,
     /// Header names in lower case, and values.
     pub headers: Vec<(String, String)>,
-    /// Body.
+    /// Body of the answer.
     pub body: Bytes,
 }
 
@@ -62,7 +62,7 @@ pub enum HttpError {
     Invalid {
         /// URL without credentials.
         url: String,
-        /// The fault.
+        /// The fault, in words.
         why: String,
     },
     /// The connection failed.
@@ -78,7 +78,7 @@ pub enum HttpError {
     Deadline {
         /// URL without credentials.
         url: String,
-        /// The time-out.
+        /// The time-out of the exchange.
         deadline: Duration,
     },
     /// The answer is longer than allowed.
@@ -135,7 +135,7 @@ pub enum RegistryError {
     /// An HTTP status other than 200.
     #[error("query of the registry failed: status {status}: {body}")]
     Status {
-        /// The status.
+        /// HTTP status code.
         status: u16,
         /// Beginning of the answer's body.
         body: String,
@@ -143,7 +143,7 @@ pub enum RegistryError {
     /// The answer has GraphQL errors.
     #[error("query of the registry failed: {}", messages.join("; "))]
     GraphQl {
-        /// The messages, shortened.
+        /// The messages of the errors, shortened.
         messages: Vec<String>,
     },
     /// The answer does not fit the query.

@@ -20,7 +20,7 @@ pub enum WatchEvent {
     Changed {
         /// The last revision of these changes.
         revision: i64,
-        /// The changes.
+        /// The changes in the order of their revisions.
         changes: Vec<KeyChange>,
     },
     /// The connection broke; the watch reconnects by itself and continues where it was.
@@ -40,9 +40,9 @@ pub enum CampaignEvent {
     /// The instance is no longer leader: its lease ended (by its own clock at the latest), its key vanished, or it
     /// gave up leadership. The campaign continues by itself with a new session.
     Lost {
-        /// The ended epoch.
+        /// The epoch that ended.
         epoch: Epoch,
-        /// The reason.
+        /// The reason, in words.
         why: String,
     },
     /// The campaign cannot reach the store.

@@ -24,7 +24,7 @@ use crate::store::{Condition, Write};
 pub struct BindingEvidence {
     /// The application at the time of the decision.
     pub application: Arc<Stored>,
-    /// The target cluster.
+    /// The target cluster in its evaluated state.
     pub cluster: Arc<Stored>,
     /// The cloud of the cluster, if it exists.
     pub cloud: Option<Arc<Stored>>,

@@ -36,17 +36,17 @@ pub enum SelectorError {
     /// Kubernetes does not have this operator.
     #[error("got the operator {operator:?} for {key}, expected In, NotIn, Exists or DoesNotExist")]
     Operator {
-        /// The label's key.
+        /// Key of the label.
         key: String,
-        /// The unknown operator.
+        /// The operator's text in the selector.
         operator: String,
     },
     /// `In` and `NotIn` require values; the other operators allow none.
     #[error("got {count} values for {key} with the operator {operator}")]
     Values {
-        /// The label's key.
+        /// Key of the label.
         key: String,
-        /// The operator.
+        /// The operator's text in the selector.
         operator: String,
         /// The number of values.
         count: usize,

@@ -101,21 +101,21 @@ pub enum Outcome {
     },
     /// The application stays on its cluster.
     Stays {
-        /// Its cluster.
+        /// The cluster that it is bound to.
         #[serde(with = "key")]
         on: ObjectKey,
-        /// The reason.
+        /// The reason to stay.
         why: Stay,
     },
     /// The application moves to another cluster.
     Moved {
-        /// The previous cluster.
+        /// The cluster that it leaves.
         #[serde(with = "key")]
         from: ObjectKey,
-        /// The new cluster.
+        /// The cluster that it moves to.
         #[serde(with = "key")]
         to: ObjectKey,
-        /// The reason.
+        /// The reason to move.
         why: Move,
     },
     /// The application should move, but a rule holds the move back.
@@ -152,22 +152,22 @@ pub enum Outcome {
     },
     /// A cluster is created for the application.
     Creates {
-        /// The new cluster.
+        /// Key of the new cluster.
         #[serde(with = "key")]
         cluster: ObjectKey,
-        /// Its cloud.
+        /// The cloud that hosts the new cluster.
         #[serde(with = "key")]
         cloud: ObjectKey,
     },
     /// The cluster that was created for the application is not online yet.
     WaitsForCluster {
-        /// The created cluster.
+        /// Key of the created cluster.
         #[serde(with = "key")]
         cluster: ObjectKey,
     },
     /// The scheduler is not responsible for the application.
     LeftAlone {
-        /// The reason.
+        /// The reason to leave it alone.
         why: LeftAlone,
     },
 }
@@ -190,7 +190,7 @@ impl Outcome {
         }
     }
 
-    /// All names.
+    /// The names of all results, as [`Self::name`] returns them.
     pub const NAMES: [&'static str; 10] = [
         "bound",
         "stays",
@@ -273,7 +273,7 @@ impl Move {
 pub enum Hold {
     /// The maximum number of applications moved within `reschedule_after` (`max_moves`).
     MaxMoves {
-        /// The maximum.
+        /// Maximum number of moves within `reschedule_after`.
         limit: u64,
         /// Time at which the next move is allowed.
         #[serde(with = "time::serde::rfc3339::option")]
@@ -329,14 +329,14 @@ pub struct Counts {
     pub custom_resources: usize,
     /// Clusters that fail a metric constraint.
     pub metrics: usize,
-    /// Clusters that fit.
+    /// Clusters that meet all requirements.
     pub fit: usize,
 }
 
 /// The full explanation of the decision on one application.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
-    /// The application.
+    /// The application that the explanation is about.
     #[serde(with = "key")]
     pub application: ObjectKey,
     /// The store's revision of the explanation.
@@ -345,7 +345,7 @@ pub struct Explanation {
     pub decision: Decision,
     /// The last effective decision.
     pub last: Option<Decision>,
-    /// The scheduler's stickiness.
+    /// The weight of the present cluster in the scheduler's settings.
     pub stickiness: f64,
     /// All clusters, sorted by name.
     pub clusters: Vec<Candidate>,
@@ -386,17 +386,17 @@ impl Candidate {
 pub enum Dropped {
     /// Its state, or all constraints that it does not meet.
     Unmet {
-        /// The unmet requirements.
+        /// All unmet requirements, never none.
         unmet: Vec<Unmet>,
     },
     /// A value of one of its metrics was never fetched.
     WaitsForMetric {
-        /// The metric.
+        /// Name of the metric.
         metric: String,
     },
     /// A value of one of its metrics is unavailable.
     FailingMetrics {
-        /// The metric.
+        /// Name of the metric.
         metric: String,
         /// The reason, if known.
         why: Option<Reason>,
@@ -465,7 +465,7 @@ pub enum ExplainError {
     /// The application does not exist.
     #[error("there is no {application}")]
     Unknown {
-        /// The application.
+        /// The application of the request.
         application: ObjectKey,
     },
     /// A metric of the request does not exist, or the request must not name it.
@@ -473,17 +473,17 @@ pub enum ExplainError {
     UnknownMetric {
         /// The name of the metric.
         metric: String,
-        /// The application.
+        /// The application of the request.
         application: ObjectKey,
     },
     /// A value of the request is invalid for its metric.
     #[error("{metric} cannot be {value}: {why}")]
     BadValue {
-        /// The metric.
+        /// Name of the metric.
         metric: String,
-        /// The value.
+        /// The refused value, as text.
         value: String,
-        /// The reason.
+        /// The reason for the refusal.
         why: String,
     },
     /// A cluster of the request does not exist.
@@ -491,7 +491,7 @@ pub enum ExplainError {
     UnknownCluster {
         /// The name of the cluster.
         cluster: String,
-        /// The application.
+        /// The application of the request.
         application: ObjectKey,
     },
     /// The scheduler has not read its input yet.

@@ -46,7 +46,6 @@ pub struct Wants<'a> {
 }
 
 impl<'a> From<&'a Application> for Wants<'a> {
-    /// The requirements of an application on its cluster.
     fn from(application: &'a Application) -> Self {
         let wants = &application.spec.constraints.cluster;
         Self {
@@ -58,7 +57,6 @@ impl<'a> From<&'a Application> for Wants<'a> {
 }
 
 impl<'a> From<&'a Cluster> for Wants<'a> {
-    /// The requirements of a cluster on its cloud.
     fn from(cluster: &'a Cluster) -> Self {
         let wants = &cluster.spec.constraints.cloud;
         Self {
@@ -70,7 +68,6 @@ impl<'a> From<&'a Cluster> for Wants<'a> {
 }
 
 impl<'a> From<&'a MagnumCluster> for Wants<'a> {
-    /// The requirements of a Magnum cluster on its project.
     fn from(cluster: &'a MagnumCluster) -> Self {
         let project = cluster.spec.constraints.as_ref().and_then(|wants| wants.project.as_ref());
         let labels = project.and_then(|project| project.labels.as_deref()).unwrap_or_default();
@@ -219,13 +216,13 @@ pub enum Unmet {
     Deleted,
     /// The cluster is not online.
     NotOnline {
-        /// The cluster's state.
+        /// Present state of the cluster.
         #[serde(deserialize_with = "state")]
         state: ClusterState,
     },
     /// A label constraint is not met.
     Label {
-        /// The constraint.
+        /// Text of the constraint.
         constraint: String,
         /// The label's value; `None` if the label is absent.
         got: Option<String>,
@@ -237,16 +234,16 @@ pub enum Unmet {
     },
     /// A metric constraint is not met.
     Metric {
-        /// The constraint.
+        /// Text of the constraint.
         constraint: String,
-        /// The compared number.
+        /// The number that the constraint compared.
         got: f64,
     },
     /// A metric constraint has no value to compare.
     MetricMissing {
-        /// The constraint.
+        /// Text of the constraint.
         constraint: String,
-        /// The reason.
+        /// The reason why the number is missing.
         lack: Lack,
     },
     /// A stored constraint cannot be parsed.

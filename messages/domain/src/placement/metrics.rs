@@ -38,7 +38,7 @@ impl fmt::Display for MetricKey {
 /// A value that a provider gave within the limits of its metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Value {
-    /// The provider's value.
+    /// The value from the provider, before normalization.
     pub raw: f64,
     /// The value normalized to the range from 0 to 1 by the metric's minimum and maximum.
     pub normalized: f64,

@@ -33,7 +33,7 @@ pub enum Why {
 
     /// All nodes of the cluster have machines.
     AllExist {
-        /// Number of nodes.
+        /// Number of nodes in the cluster.
         nodes: u64,
     },
     /// No machine of the list has the node's address.
@@ -60,7 +60,7 @@ pub enum Why {
     },
     /// No control plane node has a bad state or a bad taint.
     ControlPlaneGood {
-        /// Number of nodes.
+        /// Number of control plane nodes.
         nodes: u64,
     },
     /// A control plane node's machine is in a state that control plane nodes must not have.
@@ -82,7 +82,7 @@ pub enum Why {
         healthy: u64,
         /// All workers.
         total: u64,
-        /// `minimum-workers`.
+        /// The constraint `minimum-workers`.
         minimum: u64,
         /// `maximum-workers`; 0 means no maximum.
         maximum: u64,
@@ -106,7 +106,7 @@ pub enum Why {
 
     /// Every node has the state taint of its machine's state.
     TaintsRight {
-        /// Number of nodes.
+        /// Number of nodes in the cluster.
         nodes: u64,
     },
     /// A node's state taint does not match its machine's state.
@@ -131,9 +131,9 @@ pub enum Why {
     EmptyControlPlane,
     /// `minimum-workers` exceeds `maximum-workers`.
     Contradiction {
-        /// `minimum-workers`.
+        /// The constraint `minimum-workers`.
         minimum: u64,
-        /// `maximum-workers`.
+        /// The constraint `maximum-workers`.
         maximum: u64,
     },
     /// A worker's role is in no worker template.
@@ -143,7 +143,7 @@ pub enum Why {
     },
     /// Several machines have the same address.
     DuplicateAddress {
-        /// Their serials.
+        /// Serials of the machines.
         serials: Box<[String]>,
         /// True if a node of the cluster has the address.
         in_use: bool,
@@ -227,12 +227,12 @@ impl Score {
     }
 }
 
-/// The second-best machine.
+/// The machine with the second-best score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rival {
-    /// Its address.
+    /// Address of the machine.
     pub address: Ipv4Addr,
-    /// Its score.
+    /// Total score of the machine.
     pub score: i64,
 }
 
@@ -252,7 +252,7 @@ pub struct Deselection {
 pub enum Leaving {
     /// The number of workers has reached `maximum-workers`.
     NoRoom {
-        /// `maximum-workers`.
+        /// The constraint `maximum-workers`.
         maximum: u64,
     },
     /// Its role is in no worker template.
@@ -265,7 +265,7 @@ pub enum Leaving {
 /// The shortage of nodes, and the reasons why no machine is eligible. The counts of machines add up to `machines`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
-    /// The missing part.
+    /// The part that lacks nodes.
     pub part: Part,
     /// The required role; `None` allows any.
     pub role: Option<Arc<str>>,
@@ -298,7 +298,7 @@ pub struct Shortage {
 /// The reasons why no worker can become a control plane node. The counts add up to `workers`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unpromotable {
-    /// All workers.
+    /// All workers of the cluster.
     pub workers: u64,
     /// Workers of another role.
     pub other_role: u64,

@@ -34,14 +34,14 @@ pub enum RepairWrite {
     Kept {
         /// Index of the entry.
         index: i64,
-        /// The new state.
+        /// The state to write.
         kept: Option<Kept>,
     },
     /// Writes the hold of a rack; `None` deletes it.
     Hold {
         /// The value of the rack's label.
         rack: String,
-        /// The new hold.
+        /// The hold to write.
         hold: Option<Hold>,
     },
 }

@@ -105,15 +105,15 @@ pub enum Missing {
     /// No procedure covers the machine's type.
     #[error("no repair procedure is for machines of type {machine_type:?}")]
     Procedure {
-        /// The machine's type.
+        /// Type of the machine.
         machine_type: String,
     },
     /// The procedure lacks the operation.
     #[error("the repair procedure for machines of type {machine_type:?} has no operation {operation:?}")]
     Operation {
-        /// The machine's type.
+        /// Type of the machine.
         machine_type: String,
-        /// The missing operation.
+        /// Name of the missing operation.
         operation: String,
     },
 }

@@ -54,7 +54,7 @@ pub struct Ended {
     /// Time of the end.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
-    /// The reason.
+    /// The reason for the result, in words.
     pub why: String,
 }
 

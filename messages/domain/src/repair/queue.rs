@@ -20,11 +20,11 @@ use crate::store::{Condition, Entry};
 /// A value with the revisions of its key.
 #[derive(Debug, PartialEq)]
 pub struct Item<T> {
-    /// The value.
+    /// The decoded value.
     pub value: T,
-    /// Create revision.
+    /// Create revision of the key.
     pub created: i64,
-    /// Mod revision.
+    /// Mod revision of the key.
     pub revision: i64,
 }
 
@@ -59,7 +59,7 @@ pub struct RepairQueue {
 /// Mod revisions of unreadable values, by the number of their entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Unreadable entries.
+    /// Entries that cannot be decoded.
     pub entries: BTreeMap<i64, i64>,
     /// Unreadable states of entries.
     pub kept: BTreeMap<i64, i64>,

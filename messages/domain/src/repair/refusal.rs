@@ -142,7 +142,6 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A time to the second.
 fn moment(time: OffsetDateTime) -> String {
     let time = time.to_offset(time::UtcOffset::UTC);
     time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
@@ -167,7 +166,7 @@ pub enum Stop {
     Disabled,
     /// An input of the limiters is unreadable: an unreadable entry may be for any machine.
     Unreadable {
-        /// The unreadable key.
+        /// Relative key of the unreadable value.
         key: String,
     },
 }
@@ -205,7 +204,7 @@ pub struct ReportNews {
     pub cleared: Vec<String>,
     /// Newly held racks, with the machines that hold them.
     pub held: BTreeMap<String, Vec<String>>,
-    /// Released racks.
+    /// Racks released since the last evaluation.
     pub let_go: Vec<String>,
 }
 

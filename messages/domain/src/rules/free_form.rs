@@ -7,7 +7,6 @@ use madako_json::strict::components;
 use madako_json::strict::tree::{Tree, shown_text};
 use madako_json::strict::walk::{Path, Schema, Unknown, Walk};
 
-/// The rules of a component's configuration.
 pub(super) struct ConfigKind {
     api_version: &'static str,
     pub(super) kind: &'static str,
@@ -15,7 +14,6 @@ pub(super) struct ConfigKind {
     checked: Option<Checked>,
 }
 
-/// A string field to check.
 struct Checked {
     /// The field's name, in any case as in Go.
     name: &'static str,
@@ -23,7 +21,6 @@ struct Checked {
     expected: &'static str,
 }
 
-/// The components with a configuration of their own.
 pub(super) static COMPONENTS: [(&str, &ConfigKind); 3] =
     [("kube-scheduler", &SCHEDULER), ("kube-proxy", &PROXY), ("kubelet", &KUBELET)];
 

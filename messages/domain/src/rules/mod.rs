@@ -26,7 +26,6 @@ use madako_json::strict::walk::{Path, Schema, Unknown, Walk};
 pub(crate) use node::check_taint;
 pub(crate) use warnings::warnings;
 
-/// The purpose of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Nodes have addresses, all different.

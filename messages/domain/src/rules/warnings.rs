@@ -11,7 +11,6 @@ use madako_json::strict::walk::{Path, unknown_names};
 /// The modes of mount propagation in container engines.
 const PROPAGATIONS: [&str; 7] = ["", "shared", "slave", "private", "rshared", "rslave", "rprivate"];
 
-/// All warnings about a valid configuration.
 pub(crate) fn warnings(cluster: &Cluster, form: Form) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if !cluster.dns_servers.is_empty() && !cluster.dns_service.is_empty() {

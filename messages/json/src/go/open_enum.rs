@@ -21,7 +21,7 @@ macro_rules! open_enum {
             /// Every known value, in CKE's order.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The JSON name.
+            /// The name in JSON, also for `Other`.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 match self {

@@ -15,7 +15,7 @@ pub struct Entries<T>(Vec<(String, T)>);
 pub type Labels = Entries<String>;
 
 impl<T> Entries<T> {
-    /// An empty collection.
+    /// A collection without entries.
     #[must_use]
     pub fn new() -> Self {
         Self(Vec::new())

@@ -104,7 +104,7 @@ impl Field for JsonObject {
 pub struct SecretObject(JsonObject);
 
 impl SecretObject {
-    /// Wraps an object.
+    /// Marks an object as secret.
     #[must_use]
     pub fn new(object: JsonObject) -> Self {
         Self(object)

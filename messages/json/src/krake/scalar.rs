@@ -118,7 +118,7 @@ impl<T: Field> Field for Vec<T> {
 pub struct Secret(String);
 
 impl Secret {
-    /// Wraps a text.
+    /// Marks a text as secret.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())

@@ -29,7 +29,7 @@ pub trait Variants: Sized {
 /// A value whose field `type` names its form.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tagged<T> {
-    /// The content.
+    /// The content of the form.
     pub value: T,
     /// Unknown fields, kept as their original text.
     pub rest: Rest,

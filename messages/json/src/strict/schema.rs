@@ -39,7 +39,7 @@ static NODE: Schema = Schema {
     ],
 };
 
-/// A node's taint.
+/// The schema of a node's taint.
 pub static TAINT: Schema = Schema {
     fields: &[("key", Kind::Text), ("value", Kind::Text), ("effect", Kind::Text), ("timeAdded", Kind::Text)],
 };
@@ -60,7 +60,7 @@ pub static REBOOT: Schema = Schema {
     ],
 };
 
-/// Settings of repairs.
+/// The schema of the section `repair`.
 pub static REPAIR: Schema = Schema {
     fields: &[
         ("repair_procedures", Kind::List(&Kind::Object(&REPAIR_PROCEDURE))),
@@ -164,7 +164,7 @@ static MOUNT: Schema = Schema {
     ],
 };
 
-/// The operator's constraints.
+/// The schema of the operator's constraints.
 pub static CONSTRAINTS: Schema = Schema {
     fields: &[
         // A cluster without a control plane is invalid, though CKE stores a 0.

@@ -331,7 +331,6 @@ fn empty(kind: &Kind) -> Tree {
     }
 }
 
-/// A name from the input, shortened for a message.
 fn shortened(name: &str) -> String {
     match name.char_indices().nth(MAX_FIELD_SHOWN) {
         None => name.to_owned(),

@@ -24,7 +24,7 @@ pub enum CommitError {
     /// The mutation violates an invariant; nothing was written.
     #[error("it would break {}", list(violations))]
     Invariant {
-        /// All violations.
+        /// All violations that the gate found.
         violations: Vec<Violation>,
     },
     /// This leader has not listed the store yet; nothing was sent.
@@ -74,7 +74,7 @@ pub enum CommitError {
         operations: &'static str,
         /// Number of these operations in the transaction.
         count: usize,
-        /// etcd's limit.
+        /// etcd's limit for them.
         most: usize,
     },
     /// The change takes the next number of a counter without comparing the counter, so that two changes could take
@@ -102,7 +102,7 @@ pub enum CommitError {
     /// The leader did not answer in time; the write may have happened.
     #[error("the leader did not answer within {deadline:?}")]
     Unanswered {
-        /// The deadline.
+        /// The time that the leader had for its answer.
         deadline: Duration,
     },
     /// The store failed; the write may have happened. The watch shows the resulting state.

@@ -19,9 +19,9 @@ use madako_domain::placement::objects::{Change, Stored};
 pub enum Followed {
     /// All stored resources, which replace all earlier ones.
     Listed {
-        /// The store's revision.
+        /// The store's revision of the list.
         revision: i64,
-        /// The resources.
+        /// All resources of placement.
         objects: Vec<Arc<Stored>>,
         /// The reason for a repeated list.
         after: Option<Gap>,

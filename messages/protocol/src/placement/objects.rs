@@ -30,7 +30,7 @@ pub enum Gap {
     /// The store was replaced or compacted during the watch.
     #[error("the store was listed anew: {why}")]
     Relisted {
-        /// The reason.
+        /// The reason, in words.
         why: String,
     },
 }

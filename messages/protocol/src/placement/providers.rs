@@ -33,7 +33,7 @@ pub enum FetchError {
     /// The provider's definition is unusable.
     #[error("its definition cannot be used: {why}")]
     Definition {
-        /// The fault.
+        /// The fault, in words.
         why: String,
     },
     /// The connection failed.
@@ -97,7 +97,7 @@ pub enum FetchError {
     /// The name is invalid for the provider.
     #[error("no metric can have this name there: {why}")]
     Name {
-        /// The reason.
+        /// The rule that the name breaks.
         why: &'static str,
     },
     /// The static provider does not list the metric.
@@ -106,7 +106,7 @@ pub enum FetchError {
     /// The provider does not have the metric, or has no value of it.
     #[error("it has no value: {expected}")]
     NotFound {
-        /// The missing object.
+        /// The object that the provider's answer lacks.
         expected: &'static str,
     },
     /// The provider's value is not a number.
@@ -118,7 +118,7 @@ pub enum FetchError {
     /// The provider's value is NaN or infinite.
     #[error("its value is not finite: {got}")]
     NotFinite {
-        /// The value.
+        /// The value, as text.
         got: String,
     },
 }

@@ -81,7 +81,6 @@ impl<'a> Cursor<'a> {
         if self.rest().is_empty() { Ok(()) } else { Err(self.error("the end of the constraint")) }
     }
 
-    /// An error about the text at this position.
     pub(super) fn error(&mut self, expected: &'static str) -> ConstraintError {
         let word = self.peek_word();
         let got = match self.rest().chars().next() {

@@ -78,7 +78,7 @@ pub enum LabelVerdict<'a> {
     },
     /// The constraint cannot be parsed; then nothing matches.
     Unreadable {
-        /// The reason.
+        /// The syntax error in the constraint.
         error: &'a ConstraintError,
     },
 }

@@ -93,7 +93,7 @@ pub enum MetricVerdict<'a> {
     },
     /// The constraint cannot be parsed; then nothing matches.
     Unreadable {
-        /// The reason.
+        /// The syntax error in the constraint.
         error: &'a ConstraintError,
     },
 }

@@ -189,7 +189,6 @@ fn manifest() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A valid kubeconfig.
 pub(super) fn kubeconfig() -> Value {
     json!({
         "apiVersion": "v1",

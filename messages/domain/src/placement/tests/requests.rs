@@ -13,7 +13,6 @@ use madako_json::input::InputError;
 use madako_json::krake::document::{RequestError, Requested, from_request};
 use madako_json::krake::json::MAX_JSON_DEPTH;
 
-/// A valid document.
 fn right(kind: Kind) -> Value {
     let mut examples = krake::examples().into_iter();
     let example =
@@ -46,7 +45,6 @@ fn with(kind: Kind, values: &[(&str, Value)]) -> Value {
     document
 }
 
-/// The messages for each document.
 fn said(cases: &[(Kind, &[(&str, Value)])]) -> String {
     let mut all = String::new();
     for (kind, values) in cases {

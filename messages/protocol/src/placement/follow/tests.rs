@@ -89,7 +89,6 @@ impl Addressed for Message {
     const ACTOR: &'static str = "follower";
 }
 
-/// Forwards its messages to the test.
 struct Passes(mpsc::UnboundedSender<Message>);
 
 impl Actor for Passes {
