@@ -18,7 +18,7 @@ pub(crate) const MAX_FIELD_SHOWN: usize = 60;
 
 /// Characters of a text that are shown in a message.
 pub(crate) const MAX_SCALAR_SHOWN: usize = 60;
-/// Levels of nesting; [`Tree::from_json`] reads as many.
+/// Levels of nesting; [`Tree::from_json`](crate::strict::tree::Tree::from_json) reads as many.
 pub(crate) const MAX_TREE_DEPTH: usize = 128;
 
 /// Bytes of a typed text. etcd accepts requests of 1.5 MiB; a cluster that is analysed offline may have 100,000 nodes

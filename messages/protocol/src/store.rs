@@ -89,13 +89,13 @@ pub trait Store: Send + Sync + 'static {
     /// All keys that start with the relative prefix.
     ///
     /// # Errors
-    /// See [`StoreErrorKind`]. The deadline is the store's own time-out.
+    /// See [`StoreErrorKind`](madako_domain::store::StoreErrorKind). The deadline is the store's own time-out.
     async fn list(&self, prefix: &str) -> Result<Snapshot, StoreError>;
 
     /// Runs one transaction. Does not retry.
     ///
     /// # Errors
-    /// See [`StoreErrorKind`]. A refused transaction is not an error.
+    /// See [`StoreErrorKind`](madako_domain::store::StoreErrorKind). A refused transaction is not an error.
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError>;
 
     /// Watches all keys that start with the relative prefix. The receiver gets [`WatchEvent::Listed`] first. The

@@ -26,9 +26,9 @@ pub struct Decision {
     /// The result of the decision.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// The best candidate: the target of the binding, or the best alternative.
+    /// The best candidate: the cluster that the application is or would be bound to.
     pub best: Option<Ranked>,
-    /// The second-best candidate.
+    /// The best of the other candidates.
     pub runner_up: Option<Ranked>,
     /// The gain of a move, for bound applications.
     pub gain: Option<Gain>,

@@ -91,6 +91,6 @@ pub trait Objects: Send + Sync + 'static {
     /// Runs one transaction at the root of etcd, with absolute keys. Does not retry.
     ///
     /// # Errors
-    /// See [`StoreErrorKind`](crate::store::StoreErrorKind). A refused transaction is not an error.
+    /// See [`StoreErrorKind`](madako_domain::store::StoreErrorKind). A refused transaction is not an error.
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError>;
 }
