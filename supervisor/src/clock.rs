@@ -3,7 +3,6 @@
 use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 
-/// The system's wall clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 

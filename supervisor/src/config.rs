@@ -1,18 +1,17 @@
-//! CKE's configuration file (default `/etc/cke/config.yml`), with sections of our own.
+//! CKE's configuration file (default `/etc/cke/config.yml`), with additional sections.
 //!
-//! For: one file that serves `madako`, `cke` and `ckecli`. The keys for etcd are those of
-//! cybozu-go/etcdutil with CKE's prefix; `embedded` is ours. Later sections are one more entry of
-//! `document::SECTIONS` and one more reader beside `embedded`.
+//! One file serves `madako`, `cke` and `ckecli`. The keys for etcd are those of cybozu-go/etcdutil with CKE's prefix;
+//! `embedded` is Madako's own. A new section is an entry of `document::SECTIONS` and a reader beside `embedded`.
 //!
-//! Guarantees: the file is judged whole before anything starts; [`ConfigError`] names every wrong
-//! field at once. Unknown keys are refused, as is a file that others can read though it holds a
-//! password or a private key. Secrets are in neither `Debug` nor error texts.
+//! Guarantees: the file is checked whole before anything starts; [`ConfigError`] names all wrong fields at once.
+//! Unknown keys are rejected, and so is a file that other users can read and that contains a password or a private
+//! key. Secrets appear in neither `Debug` nor error texts.
 //!
-//! Assumes: files that are named in it (certificates) stay readable to this process only while it
-//! starts; their content is taken then.
+//! Assumes: this process can read the files named in it (certificates) at its start; later changes of them have no
+//! effect.
 //!
-//! Does not: dial, bind, or look whether the embedded store's port is free. That happens at the start,
-//! with [`Embedded::explain_taken`] as the explanation.
+//! Does not: connect, bind, or check whether the embedded store's port is free. That happens at the start, with
+//! [`Embedded::explain_taken`] as the explanation.
 
 mod access;
 mod document;
@@ -42,71 +41,59 @@ pub use repair::Repair;
 
 use crate::limits::{MAX_FILE, MAX_PREFIX};
 
-/// Where CKE's programs look for the file.
+/// Path at which CKE's programs expect the file.
 pub const DEFAULT_PATH: &str = "/etc/cke/config.yml";
 /// CKE's key prefix.
 pub const DEFAULT_PREFIX: &str = "/cke/";
 
-/// Where the state is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreChoice {
-    /// In an etcd that runs elsewhere, which [`Config::clients`] reaches.
+    /// An external etcd, with access by [`Config::clients`].
     External,
-    /// In this process.
     Embedded(Embedded),
 }
 
-/// A configuration that was judged whole.
+/// A checked configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where the state is kept.
     pub store: StoreChoice,
-    /// How a client reaches it: `endpoints`, else the embedded store's address; prefix, time-out,
-    /// password and certificates.
+    /// Access of a client: `endpoints`, else the embedded store's address; prefix, time-out, password and
+    /// certificates.
     pub clients: StoreConfig,
     /// Prefix of every key; the same as in `clients`.
     pub prefix: String,
     /// Time-out of connecting and of each request; the same as in `clients`.
     pub timeout: Duration,
-    /// Placement; without it there is neither API nor scheduler.
+    /// `None`: neither API nor scheduler runs.
     pub placement: Option<Placement>,
-    /// How repairs are held back.
     pub repair: Repair,
-    /// How the API server of the cluster is reached; without it no node is drained, and taints of nodes are not known.
+    /// `None`: no node is drained, and taints of nodes are unknown.
     pub kubernetes: Option<Access>,
-    /// What is allowed but unwise: to be logged once by `serve`.
+    /// Permitted but unwise settings: `serve` logs them once.
     pub warnings: Vec<String>,
 }
 
-/// Why there is no configuration. Nothing was started.
+/// Error of loading a configuration. Nothing was started.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
     #[error("cannot read configuration file {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The file is no YAML or JSON document.
     #[error("configuration file {} is not valid YAML: {why}", path.display())]
     NotYaml {
-        /// The file.
         path: PathBuf,
-        /// Line, column and what is wrong there; never the content.
+        /// Line, column and problem; never the content.
         why: String,
     },
-    /// Fields are wrong.
     #[error(transparent)]
     Invalid(#[from] InputError),
 }
 
 impl Config {
-    /// Reads the file that was named, or the default one.
+    /// Reads the named file, or the default one.
     ///
-    /// A file that was named must exist. Without a file at the default place the defaults hold: the
-    /// embedded store on loopback. (CKE fails there; it has no store of its own to fall back on.)
+    /// A named file must exist. Without a file at the default path the defaults apply: the embedded store on
+    /// loopback. (CKE fails there; it has no embedded store.)
     ///
     /// # Errors
     /// The file cannot be read, is no YAML, or has wrong fields; see [`ConfigError`].
@@ -121,13 +108,13 @@ impl Config {
             Err(error) => return Err(read_error(error)),
         };
         let facts = file.metadata().map_err(read_error)?;
-        // Modes say nothing about pipes, which a shell makes for `--config <(...)`.
+        // Modes of pipes mean nothing; a shell makes them for `--config <(...)`.
         let mode = facts.is_file().then(|| facts.permissions().mode());
         let text = bounded(file, MAX_FILE).map_err(read_error)?;
         Self::parse(&text, path, mode)
     }
 
-    /// Judges the text of a file; `mode` is that of the file, if it has one.
+    /// Checks the text of a file; `mode` is the file's, if it has one.
     fn parse(text: &str, path: &Path, mode: Option<u32>) -> Result<Self, ConfigError> {
         let mut root =
             document::read(text).map_err(|why| ConfigError::NotYaml { path: path.to_owned(), why })?;
@@ -170,7 +157,7 @@ impl Config {
         {
             clients.endpoints = vec![embedded.client_endpoint()];
         }
-        // The store has the last word; it stops at the first problem, so it is asked when none is left.
+        // The store checks last: it stops at the first problem, so it runs only without other problems.
         if problems.is_empty()
             && let Err(error) = clients.check()
         {
@@ -189,14 +176,14 @@ impl Config {
         })
     }
 
-    /// What the operator's commands dial: `endpoints`, else the embedded store's address.
+    /// Endpoints for the operator's commands: `endpoints`, else the embedded store's address.
     #[must_use]
     pub fn client_endpoints(&self) -> &[String] {
         &self.clients.endpoints
     }
 }
 
-/// The text of a file that is not longer than that.
+/// Text of a file of at most `most` bytes.
 fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
     bounded(File::open(path)?, most)
 }
@@ -210,7 +197,7 @@ fn bounded(file: File, most: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// Bounds of the time-out: below, no request can succeed; above, nobody waits.
+/// Bounds of the time-out: below, no request can succeed; above, no client waits.
 const TIMEOUTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
 
 fn checked_prefix(prefix: String, problems: &mut Problems) -> String {
@@ -229,7 +216,7 @@ fn checked_timeout(text: &str, problems: &mut Problems) -> Duration {
     madako_store::DEFAULT_TIMEOUT
 }
 
-/// Others are those who are neither the owner nor in the group.
+/// Permission bits for users that are neither the owner nor in the group.
 const OTHERS_READ: u32 = 0o004;
 const OTHERS_WRITE: u32 = 0o002;
 

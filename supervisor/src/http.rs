@@ -1,5 +1,5 @@
-//! The actors that serve HTTP on every instance, leader or not: health, version and metrics, and the API of placement,
-//! on the same port or on one of its own.
+//! HTTP actors of every instance, leader or not: health, version and metrics, and placement's API, on the same or a
+//! separate port.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,32 +17,29 @@ use tokio::sync::watch;
 use crate::instance::InstanceView;
 use crate::tree::ChildSpec;
 
-/// The id in the tree of what serves the pages.
+/// Id in the tree of the server of the pages.
 pub const HTTP: &str = "http";
-/// The id in the tree of what serves the API of placement, where that has a port of its own.
+/// Id in the tree of the server of placement's API on a separate port.
 pub const PLACEMENT_API: &str = "placement-api";
 
-/// A prefix that nothing is stored below: a read of it shows that the store answers.
+/// An empty prefix: reading it shows that the store answers.
 const NOTHING: &str = "madako/health";
 
 /// Renders the metrics of the process.
 pub type MetricsText = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// What is served.
 #[derive(Clone)]
 pub struct HttpSettings {
-    /// The store whose health is told.
+    /// The store of the health check.
     pub store: Arc<dyn Store>,
-    /// A read of the store that takes longer is unhealthy (CKE: the `timeout` of its configuration).
+    /// A slower read of the store counts as unhealthy (CKE: the `timeout` of its configuration).
     pub timeout: Duration,
-    /// Renders the metrics.
     pub metrics: MetricsText,
-    /// The version.
     pub version: &'static str,
 }
 
-/// A listener that is bound before the tree starts, so that an address that is taken is told at once.
-/// A restart binds the same address anew.
+/// A listener that is bound before the tree starts, so that a taken address fails the start. A restart binds the same
+/// address again.
 #[derive(Clone)]
 pub struct Bound {
     address: SocketAddr,
@@ -50,7 +47,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Binds an address; `:PORT` means every address, as Go has it.
+    /// Binds an address; `:PORT` means every address, as in Go.
     ///
     /// # Errors
     /// The address is taken, or is none of this machine's.
@@ -61,7 +58,6 @@ impl Bound {
         Ok(Self { address: bound, first: Arc::new(Mutex::new(Some(listener))) })
     }
 
-    /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -76,20 +72,17 @@ impl Bound {
     }
 }
 
-/// What a child serves, and how.
 #[derive(Clone)]
 pub struct Served {
-    /// Where.
     pub bound: Bound,
-    /// What.
     pub router: Router,
-    /// What clients may use up.
+    /// Limits of clients.
     pub limits: Limits,
-    /// Certificates; `None`: plain HTTP.
+    /// `None`: plain HTTP.
     pub tls: Option<Tls>,
 }
 
-/// The pages of an instance, before the API if that is on the same port.
+/// The pages of an instance, followed by the API if it shares the port.
 pub fn pages(settings: HttpSettings, view: &InstanceView, api: Option<Router>) -> Router {
     let health_deadline = settings.timeout;
     let pages = Arc::new(Pages { settings, view: view.clone() }) as Arc<dyn madako_http::Service>;
@@ -99,20 +92,19 @@ pub fn pages(settings: HttpSettings, view: &InstanceView, api: Option<Router>) -
     }
 }
 
-/// A child that serves until the instance is being stopped.
+/// A child that serves until its instance stops.
 #[must_use]
 pub fn child(instance: &str, id: &'static str, served: Served, view: &InstanceView) -> ChildSpec {
     let closing = view.closing.clone();
     ChildSpec::actor(instance, id, move || (Http, (served.clone(), closing.clone())))
 }
 
-/// The actor.
 struct Http;
 
-/// The server's task, and what ends it in order.
+/// The server's task, and its shutdown signal.
 struct Serving {
     shutdown: watch::Sender<bool>,
-    /// Whether the instance is being stopped: then the server is to end.
+    /// Set when the instance stops: the server shuts down.
     stopped: watch::Receiver<bool>,
     done: Option<tokio::sync::oneshot::Receiver<()>>,
     _task: Task,
@@ -139,7 +131,7 @@ impl Actor for Http {
         let task = Task::start(async move {
             let stop = async move {
                 let closed = async {
-                    // An instance that was dropped and not stopped goes on.
+                    // An instance that was dropped without a stop keeps running.
                     if closing.wait_for(|closing| *closing).await.is_err() {
                         std::future::pending::<()>().await;
                     }
@@ -158,7 +150,7 @@ impl Actor for Http {
                     serve(tls.listener(listener), router, limits, identify, stop).await
                 }
             };
-            // Whoever waits may have given up; and an actor that stops takes no more messages.
+            // The waiter may have given up, and a stopping actor accepts no messages.
             let _ = ended.send(());
             let _ = myself.cast(Ended);
         });
@@ -180,14 +172,13 @@ impl Actor for Http {
     async fn post_stop(&self, _: ActorRef<Ended>, serving: &mut Serving) -> Result<(), ActorProcessingErr> {
         serving.shutdown.send_replace(true);
         if let Some(done) = serving.done.take() {
-            // Bounded by the server's own drain time; an error means that it was ended already.
+            // The server's drain time bounds this; an error means that it has ended already.
             let _ = done.await;
         }
         Ok(())
     }
 }
 
-/// What the pages show.
 struct Pages {
     settings: HttpSettings,
     view: InstanceView,
@@ -220,8 +211,8 @@ impl madako_http::Service for Pages {
     }
 }
 
-/// Gauges of our own that only a leader keeps up to date, by how their names begin: what an instance showed while it led must
-/// not be taken for the present afterwards.
+/// Name prefixes of Madako's gauges that only a leader updates: after the loss of leadership their last values must
+/// not appear as current.
 const OF_A_LEADER: [&str; 15] = [
     "madako_duplicate_addresses",
     "madako_metrics ",
@@ -240,8 +231,8 @@ const OF_A_LEADER: [&str; 15] = [
     "madako_reports",
 ];
 
-/// Without what was measured once and is not kept up to date now. CKE shows all its metrics but `leader` only while it
-/// leads, and those of the integration with sabakan only while that is enabled.
+/// Removes outdated metrics. CKE shows all its metrics except `leader` only while it leads, and those of the sabakan
+/// integration only while that is enabled.
 fn current(text: &str, leads: bool, disabled: bool) -> String {
     let kept = |line: &&str| {
         let name = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE ")).unwrap_or(line);

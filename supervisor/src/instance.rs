@@ -1,4 +1,4 @@
-//! One instance of the service: its tree, wired to the ports that it is given.
+//! One instance of the service: its tree, connected to the given ports.
 //!
 //! ```text
 //! root
@@ -12,10 +12,9 @@
 //!    └─ app-scheduler
 //! ```
 //!
-//! Guarantees: a reign exists only between [`ReignControl::begin`] and `end` of its epoch, and ends when
-//! the leader fails; a reign that fails too often makes the instance give up leadership for a while.
-//! Several instances can live in one process: names carry the instance's id.
-//! Assumes a tokio runtime with time. Does no I/O of its own: ports do.
+//! Guarantees: the reign exists only between [`ReignControl::begin`] and `end` of its epoch, and ends when the leader
+//! fails. A reign that fails too often makes the instance resign leadership for a while. Several instances can run in
+//! one process: names contain the instance's id. Assumes a tokio runtime with time. Does no I/O of its own: ports do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,105 +51,82 @@ use crate::tree::{
     TreeEvent, TreeStatus, actor_name,
 };
 
-/// The leader's id in the tree.
+// Ids of children in the tree.
 pub const LEADER: &str = "leader";
-/// The reign's id in the tree.
 pub const REIGN: &str = "reign";
-/// The poller's id in the tree.
 pub const POLLER: &str = "sabakan-poller";
-/// The planner's id in the tree.
 pub const PLANNER: &str = "cluster-planner";
-/// The repair queue's id in the tree.
 pub const REPAIR: &str = "repair-queue";
-/// The id in the tree of what fetches metrics.
 pub const FETCHER: &str = "metrics-fetcher";
-/// The scheduler's id in the tree.
 pub const SCHEDULER: &str = "app-scheduler";
 
-/// How often a reign that melted down is started anew before the instance gives up leadership.
-/// Three meltdowns take at least a minute with the tree's own backoff.
+/// Restarts of a melted-down reign before the instance resigns leadership. Three meltdowns take at least a minute
+/// with the tree's own back-off.
 const REIGN_BUDGET: Budget = Budget { restarts: 2, window: Duration::from_secs(600) };
 
-/// What an instance is wired to.
 #[derive(Clone)]
 pub struct Ports {
-    /// The store.
     pub store: Arc<dyn Store>,
-    /// The registry.
     pub registry: Arc<dyn Registry>,
-    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Where events go.
     pub events: Arc<dyn EventSink>,
-    /// What deciding about placement needs; `None`: this instance decides nothing about it.
+    /// `None`: this instance does not decide about placement.
     pub placement: Option<PlacementPorts>,
-    /// The API server of the cluster; `None`: it is not configured.
+    /// API server of the cluster; `None`: not configured.
     pub kubernetes: Option<Arc<dyn Kubernetes>>,
-    /// Runs commands on the instance's host; `None`: this instance runs none, and says so where one is due.
+    /// `None`: this instance runs no commands, and reports it where one is due.
     pub host: Option<Arc<dyn Host>>,
 }
 
-/// What deciding about placement needs.
 #[derive(Clone)]
 pub struct PlacementPorts {
-    /// The store at its root.
+    /// The store without this instance's prefix.
     pub root: Arc<dyn Store>,
-    /// What the keys of this instance begin with, such as `/cke/`.
+    /// Key prefix of this instance, such as `/cke/`.
     pub prefix: String,
-    /// Placement's resources.
     pub objects: Arc<dyn Objects>,
-    /// Where values of metrics come from.
     pub providers: Arc<dyn MetricsProviders>,
-    /// How they are fetched.
     pub metrics: Metrics,
-    /// How the scheduler decides.
     pub scheduler: Arc<SchedulerConfig>,
 }
 
-/// How an instance works.
 #[derive(Clone)]
 pub struct InstanceOptions {
-    /// Names its actors within the process.
+    /// Prefix of its actors' names in the process.
     pub id: String,
     /// Value of its leader key.
     pub host: String,
-    /// Time between polls of the registry.
+    /// Interval of registry polls.
     pub interval: Duration,
     /// Time to live of the session lease.
     pub session_ttl: Duration,
-    /// How long a worker must have been retired before it is removed.
+    /// Minimum time in the retired state before a worker is removed.
     pub retire_wait: Duration,
-    /// When failures of a rack are one event that holds its repairs back; `None`: never.
+    /// Settings for holding a rack in which several machines fail together; `None`: no rack is held.
     pub hold: Option<HoldSettings>,
-    /// Seed of the jitter of its restarts.
+    /// Seed of its restarts' jitter.
     pub seed: u64,
 }
 
-/// Why an instance was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum InstanceError {
-    /// The root could not be started.
+    /// The root supervisor could not be started.
     #[error("instance {id} could not be started: {why}")]
-    Root {
-        /// Its id.
-        id: String,
-        /// Why.
-        why: String,
-    },
+    Root { id: String, why: String },
 }
 
-/// What an instance tells about itself.
+/// Published state of an instance.
 #[derive(Clone)]
 pub struct InstanceView {
-    /// The store's state; `None` before it was read.
+    /// `None`: the store was not read yet.
     pub state: Subscriber<Arc<ClusterState>>,
     /// The epoch while this instance leads.
     pub reign: watch::Receiver<Option<Epoch>>,
-    /// Whether its reign failed too often and has not begun again.
+    /// The reign failed too often and has not begun again.
     pub melted: watch::Receiver<bool>,
-    /// Who decides about placement, as far as this instance needs to know.
+    /// Owner of placement, if known to this instance.
     pub placement: watch::Receiver<Ownership>,
-    /// Whether the instance is being stopped.
+    /// The instance is stopping.
     pub closing: watch::Receiver<bool>,
 }
 
@@ -163,7 +139,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Starts the tree. The children that `http` makes are started before the leader.
+    /// Starts the tree. The children from `http` start before the leader.
     ///
     /// # Errors
     /// The id is taken in this process.
@@ -238,38 +214,36 @@ impl Instance {
         Ok(Self { tree, view, closing, director })
     }
 
-    /// What it tells about itself.
     #[must_use]
     pub fn view(&self) -> &InstanceView {
         &self.view
     }
 
-    /// The tree's root, to look at its children.
     #[must_use]
     pub fn root(&self) -> &SupervisorRef {
         self.tree.root()
     }
 
-    /// Waits until the tree ended by itself: its root melted down. Says why.
+    /// Waits until the tree ends by itself, through a meltdown of its root. Returns the reason.
     pub async fn ended(&self) -> Option<String> {
         self.tree.ended().await.map(|meltdown| meltdown.to_string())
     }
 
-    /// Stops the tree in reverse order, and gives leadership back. Its servers take nothing new from the beginning, so that
-    /// the answers under way and the way out of leadership have the same time.
+    /// Stops the tree in reverse order, and releases leadership. Its servers stop accepting connections at once, so
+    /// that open requests and the release of leadership share the same time.
     pub async fn stop(self) -> StopOutcome {
         drop(self.director);
         self.closing.send_replace(true);
         self.tree.stop(INSTANCE_STOP_DEADLINE).await
     }
 
-    /// Ends the tree at once, as a crash would: nothing is given back.
+    /// Ends the tree at once, like a crash: the lease is not released.
     pub async fn kill(self) -> StopOutcome {
         drop(self.director);
         self.tree.kill().await
     }
 
-    /// What its actors do.
+    /// Status of its actors.
     ///
     /// # Errors
     /// The tree has ended.
@@ -278,7 +252,7 @@ impl Instance {
     }
 }
 
-/// The epoch whose reign should exist. Latest wins, so that the leader never waits.
+/// Epoch whose reign should run. The latest value wins, so that the leader never waits.
 struct Wanted(watch::Sender<Option<Epoch>>);
 
 impl ReignControl for Wanted {
@@ -297,7 +271,7 @@ impl ReignControl for Wanted {
     }
 }
 
-/// Turns the tree's events into the instance's, and ends the reign with a leader that failed.
+/// Maps events of the tree to events of the instance, and ends the reign when the leader fails.
 fn sink(events: Arc<dyn EventSink>, clock: Arc<dyn Clock>, wanted: Arc<Wanted>) -> crate::tree::EventSink {
     Arc::new(move |event| match event {
         TreeEvent::ChildFailed { child, reason, restart_in, .. } => {
@@ -323,7 +297,7 @@ fn sink(events: Arc<dyn EventSink>, clock: Arc<dyn Clock>, wanted: Arc<Wanted>) 
     })
 }
 
-/// Makes the reign that exists be the one that is wanted.
+/// Starts and ends the reign to match the wanted epoch.
 struct Director {
     root: SupervisorRef,
     options: InstanceOptions,
@@ -343,12 +317,12 @@ impl Director {
             let wanted = self.wanted.borrow_and_update().clone();
             if running != wanted {
                 if running.take().is_some() {
-                    // Losing leadership stops the reign at once: handlers are cancelled in mid-await.
+                    // Loss of leadership stops the reign at once: handlers are cancelled in mid-await.
                     if let Err(error) = self.root.stop_child(REIGN, Mode::Now).await {
                         tracing::debug!(%error, "the reign had ended already");
                     }
                 }
-                // What was wanted may have changed while the old reign ended.
+                // The wanted epoch may have changed while the old reign ended.
                 if wanted == *self.wanted.borrow() {
                     if let Some(epoch) = &wanted {
                         self.melted.send_replace(false);
@@ -377,7 +351,7 @@ impl Director {
         }
     }
 
-    /// The reign failed too often: unhealthy until the next one begins, and others may lead.
+    /// The reign failed too often: reports unhealthy until the next one begins, and lets other instances lead.
     fn give_up(&self) {
         self.melted.send_replace(true);
         self.ports.events.emit(Event::Meltdown { pause: PAUSE_AFTER_MELTDOWN });
@@ -421,7 +395,7 @@ impl Director {
         (fetcher, scheduler)
     }
 
-    /// An actor of the reign, measured.
+    /// A measured actor of the reign.
     fn child<A: Actor>(&self, name: &'static str, actor: fn() -> A, given: A::Arguments) -> ChildSpec
     where
         A::Arguments: Clone + Sync,
@@ -448,7 +422,7 @@ impl Director {
             observations,
             reports,
         };
-        // Each epoch draws its own jitter.
+        // Each epoch has its own jitter.
         let seed = self.options.seed ^ epoch.number.unsigned_abs().rotate_left(32);
         let repair = RepairArguments {
             epoch: epoch.number,
@@ -494,7 +468,7 @@ impl Director {
             REIGN_BUDGET,
             Exceeded::Report(Arc::new(move |exceeded| {
                 tracing::error!(%exceeded, "the reign is given up");
-                // Full: it is told already.
+                // Full: a notification is pending already.
                 let _ = given_up.try_send(());
             })),
         )

@@ -1,6 +1,6 @@
-//! The journal: every event of an instance goes to the log, if it is wanted there, and to whoever listens.
+//! The journal sends every event of an instance to the log, if enabled, and to all listeners.
 //!
-//! A listener that is too slow misses the oldest events and is told how many; nobody is held up.
+//! A slow listener loses the oldest events and receives their number; it delays nothing.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 
 use crate::limits::{JOURNAL_BEHIND, MOST_NAMED};
 
-/// Takes the events of one instance.
+/// Event sink of one instance.
 #[derive(Debug, Clone)]
 pub struct Journal {
     instance: Arc<str>,
@@ -19,19 +19,18 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// A journal of the instance that is named so in the log.
+    /// `instance` is the name in log lines.
     #[must_use]
     pub fn new(instance: &str) -> Self {
         Self { instance: instance.into(), logs: true, listeners: broadcast::Sender::new(JOURNAL_BEHIND) }
     }
 
-    /// A journal whose listeners alone tell what happens.
+    /// A journal that does not log.
     #[must_use]
     pub fn unlogged(instance: &str) -> Self {
         Self { logs: false, ..Self::new(instance) }
     }
 
-    /// Every event from now on.
     #[must_use]
     pub fn listen(&self) -> broadcast::Receiver<Arc<Event>> {
         self.listeners.subscribe()
@@ -43,7 +42,7 @@ impl EventSink for Journal {
         if self.logs {
             log(&self.instance, &event);
         }
-        // An error means that nobody listens.
+        // An error means that there are no listeners.
         let _ = self.listeners.send(Arc::new(event));
     }
 }
@@ -71,7 +70,7 @@ fn log(instance: &str, event: &Event) {
             warn!(instance, owner, "another prefix owns placement: nothing is decided about it here");
         }
         Event::PlacementOwned => info!(instance, "decides about placement"),
-        // The scheduler logs it, with its fields.
+        // The scheduler logs it with its fields.
         Event::Decided { .. } => {}
         Event::Observed { machines, left_out } => {
             debug!(instance, machines, left_out, "the registry answered");
@@ -109,7 +108,7 @@ fn log(instance: &str, event: &Event) {
             seconds = age.map(|age| age.as_secs()),
             "the taints of Kubernetes' nodes are not known: plans do without them"
         ),
-        // So every reign begins; a store or registry that does not answer is told by itself.
+        // Every epoch begins in this state; an unavailable store or registry has its own events.
         Event::Blocked(why @ (Blocked::NoState | Blocked::NoObservation)) => {
             info!(instance, reason = why.name(), %why, "nothing is planned yet");
         }
@@ -175,7 +174,7 @@ fn log(instance: &str, event: &Event) {
     }
 }
 
-/// Logs what became of reports for repair: a line for each reason and rack, however many machines there are.
+/// Logs news of reports: one line for each reason and rack, independent of the number of machines.
 fn report_news(instance: &str, news: &ReportNews) {
     use tracing::{info, warn};
 

@@ -13,7 +13,6 @@ pub mod service;
 pub mod store_failure;
 pub mod tree;
 
-/// Registers the help texts of every metric of the service.
 pub fn describe_metrics() {
     madako_app_scheduler::describe_metrics();
     madako_cluster_planner::describe_metrics();

@@ -1,7 +1,7 @@
-//! Actors whose work is measured: how many messages they handled, how long that took, and since when one is being handled.
+//! Measures actors: number and duration of handled messages, and the start of the present one.
 //!
-//! Guarantees: nothing changes for the actor; a handler that fails, panics or is cancelled is measured as well.
-//! Does not know why a handler takes long: spans and the mailbox's depth tell.
+//! Guarantees: the actor's behaviour is unchanged; a handler that fails, panics or is cancelled is measured as well.
+//! Does not know why a handler is slow: see spans and the mailbox's depth.
 
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use metrics::{gauge, histogram};
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::time::Instant;
 
-/// Registers the help texts of these metrics.
 pub(crate) fn describe_metrics() {
     describe_counter!("madako_actor_messages_total", "Messages that actors of this name began to handle.");
     describe_histogram!("madako_actor_handling_seconds", "Time that handling a message took.");
@@ -25,14 +24,14 @@ pub(crate) fn describe_metrics() {
     );
 }
 
-/// The gauge of an actor's last failure. Known with 0 from the first call.
+/// Gauge of an actor's last failure; the first call registers it with 0.
 fn failure(actor: &str) -> Gauge {
     let gauge = gauge!("madako_actor_failure_timestamp_seconds", "actor" => actor.to_owned());
     gauge.increment(0.0);
     gauge
 }
 
-/// An actor failed now.
+/// Records a failure at the present time.
 pub(crate) fn failed(actor: &str, clock: &dyn Clock) {
     failure(actor).set(unix(clock));
 }
@@ -41,7 +40,6 @@ fn unix(clock: &dyn Clock) -> f64 {
     clock.now().unix_timestamp() as f64
 }
 
-/// An actor, and what counts its work.
 pub struct Measured<A> {
     actor: A,
     clock: Arc<dyn Clock>,
@@ -51,11 +49,11 @@ pub struct Measured<A> {
 }
 
 impl<A: Actor> Measured<A> {
-    /// Measures an actor under its name in the tree.
+    /// `name` is the actor's name in the tree.
     pub fn new(actor: A, name: &'static str, clock: &Arc<dyn Clock>) -> Self {
         let _known = failure(name);
         let since = gauge!("madako_actor_handling_since_timestamp_seconds", "actor" => name);
-        // A predecessor that was killed in the middle of a message handles it no more.
+        // A predecessor that was killed in mid-message no longer handles it.
         since.set(0.0);
         Self {
             actor,
@@ -73,7 +71,7 @@ impl<A: Actor> Measured<A> {
     }
 }
 
-/// A message that is being handled, until this is dropped.
+/// A message in handling, until this guard is dropped.
 struct Handling<'a> {
     seconds: &'a Histogram,
     since: &'a Gauge,
@@ -153,7 +151,7 @@ mod tests {
         }
     }
 
-    /// Takes 2 s for a message, and fails at the second one.
+    /// Handles a message in 2 s, and fails at the second one.
     struct Slow;
 
     impl Actor for Slow {
@@ -216,7 +214,7 @@ mod tests {
                 has("handling_since_timestamp_seconds", "0");
                 failed("slow", &*clock);
                 has("failure_timestamp_seconds", "1800000000");
-                // What is started in its place keeps the time.
+                // A successor keeps the time of the failure.
                 drop(Measured::new(Slow, "slow", &clock));
                 has("failure_timestamp_seconds", "1800000000");
             });

@@ -1,4 +1,4 @@
-//! Placement's half of the service: its API and what its actors need, on the real adapters.
+//! Placement's part of the service: its API and the ports of its actors, on the real adapters.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -35,31 +35,28 @@ use crate::instance::{PlacementPorts, SCHEDULER};
 use crate::limits::{EXPLAIN_DEADLINE, LOOK_AGAIN};
 use crate::tree::actor_name;
 
-/// Why placement was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum PlacementError {
-    /// The listener of its own.
+    /// Its own listener could not be bound.
     #[error("the placement API cannot be served")]
     Bind(#[source] BindError),
-    /// Its certificates.
     #[error("the placement API cannot be served with TLS")]
     Tls(#[source] TlsError),
-    /// Others could use it without a login.
+    /// Clients of other machines could use it without a login.
     #[error("{0}")]
     Exposed(String),
 }
 
-/// The API, ready to be served.
 pub(crate) struct ReadyApi {
-    /// What is served on the service's port.
+    /// Router for the service's port.
     pub(crate) shared: Option<Router>,
-    /// Certificates of the service's port, if the API is there and has some.
+    /// Certificates of the service's port, if the API is served there with TLS.
     pub(crate) shared_tls: Option<Tls>,
-    /// What is served on a port of its own.
+    /// Server for its own port.
     pub(crate) own: Option<Served>,
 }
 
-/// What deciding about placement needs.
+/// Ports for decisions about placement.
 pub(crate) fn ports(
     placement: &Placement,
     store: &EtcdStore,
@@ -76,7 +73,7 @@ pub(crate) fn ports(
     }
 }
 
-/// Says with which key secrets are encrypted, if they are.
+/// Logs the id of the active encryption key, if there is one.
 pub(crate) fn say_how_secrets_are_kept(sealing: &Sealing) {
     let mut ids = sealing.ids();
     if let Some(key) = ids.next() {
@@ -85,8 +82,8 @@ pub(crate) fn say_how_secrets_are_kept(sealing: &Sealing) {
     }
 }
 
-/// Says once if the store's user may not do what placement needs: everything else would fail with it later, and
-/// somewhere else.
+/// Reports once if the store denies its user a permission that placement needs; otherwise each use would fail later
+/// and elsewhere.
 pub(crate) fn say_what_is_denied(objects: Arc<dyn Objects>) -> Task {
     Task::start(async move {
         loop {
@@ -99,14 +96,14 @@ pub(crate) fn say_what_is_denied(objects: Arc<dyn Objects>) -> Task {
                     );
                     return;
                 }
-                // Whoever needs the store tells that it does not answer.
+                // The users of the store report that it does not answer.
                 Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
             }
         }
     })
 }
 
-/// Builds the API; `service` is where the service listens.
+/// Builds the API; `service` is the service's listen address.
 pub(crate) async fn api(
     placement: &Placement,
     ports: ApiPorts,
@@ -140,7 +137,6 @@ pub(crate) async fn api(
     Ok(ReadyApi { shared: None, shared_tls: None, own: Some(own) })
 }
 
-/// What the API needs from outside.
 pub(crate) struct ApiPorts {
     pub(crate) objects: Arc<dyn Objects>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -148,32 +144,32 @@ pub(crate) struct ApiPorts {
     pub(crate) explainer: Option<Arc<dyn Explainer>>,
 }
 
-/// Asks the scheduler of an instance of this process, while it has one; of others it knows what they kept.
+/// Asks the local instance's scheduler while it runs; for other instances it reads their kept decisions.
 pub(crate) struct AskScheduler {
     /// Registered name of the scheduler.
     name: String,
-    /// The store at its root.
+    /// The store without a prefix.
     root: Arc<dyn Store>,
     prefix: String,
 }
 
 impl AskScheduler {
-    /// The scheduler of an instance, whose prefix in the store it is.
+    /// `prefix` is the instance's key prefix.
     pub(crate) fn of(instance: &str, root: Arc<dyn Store>, prefix: &str) -> Self {
         Self { name: actor_name(instance, SCHEDULER), root, prefix: prefix.to_owned() }
     }
 
-    /// Who decides, and what was kept of the last decision.
+    /// The deciding instance, and its kept last decision.
     async fn elsewhere(&self, application: &ObjectKey) -> Result<NoExplanation, StoreError> {
         let owner = self.root.list(ownership::KEY).await?;
         let owner = owner.entries.get(ownership::KEY).map(|entry| String::from_utf8_lossy(&entry.value));
         let prefix = owner.as_deref().unwrap_or(&self.prefix);
         let leaders = match &owner {
             Some(_) => self.root.list(&format!("{prefix}{}", keys::LEADER)).await?.entries,
-            // Who leads has not claimed placement: it decides nothing.
+            // The present leader has not claimed placement: it decides nothing.
             None => BTreeMap::new(),
         };
-        // The candidate that came first leads.
+        // The candidate with the lowest create revision leads.
         let leader = leaders.values().min_by_key(|entry| entry.create_revision);
         let leader = leader.map(|entry| String::from_utf8_lossy(&entry.value).into_owned());
         let last = match &application.namespace {
@@ -187,7 +183,7 @@ impl AskScheduler {
     }
 }
 
-/// A decision as it was kept.
+/// Parses a kept decision.
 fn last(key: &str, value: &[u8]) -> Option<Box<Decision>> {
     let read = serde_json::from_slice(value);
     read.map_err(|error| tracing::warn!(key, %error, "what was kept of placement cannot be read")).ok()
@@ -218,7 +214,7 @@ fn refuse_exposed(api: &Api, address: SocketAddr) -> Result<(), PlacementError> 
     api.refused_on(address).map_or(Ok(()), |why| Err(PlacementError::Exposed(why)))
 }
 
-/// As in Krake: the strategy that counts, then certificates.
+/// As in Krake: the effective strategy, then certificates.
 fn authenticators(api: &Api, tls: bool, transport: &Arc<dyn HttpTransport>) -> Vec<Arc<dyn Authenticator>> {
     let mut all: Vec<Arc<dyn Authenticator>> = Vec::new();
     match api.authentication.strategy() {
@@ -239,7 +235,7 @@ fn authenticators(api: &Api, tls: bool, transport: &Arc<dyn HttpTransport>) -> V
     all
 }
 
-/// A generator of its own, so that identities do not depend on what else is drawn.
+/// A separate generator, so that identities do not depend on other draws.
 fn seed_of_uids(seed: u64) -> [u8; 32] {
     const PURPOSE: &[u8; 24] = b"identities of resources.";
     let mut bytes = [0; 32];
@@ -248,7 +244,7 @@ fn seed_of_uids(seed: u64) -> [u8; 32] {
     bytes
 }
 
-/// What the leader keeps of its settings in the store.
+/// The settings that the leader keeps in the store.
 pub(crate) fn kept(metrics: &Metrics, scheduler: &SchedulerConfig) -> PlacementSettings {
     PlacementSettings {
         metrics_interval: metrics.interval,
@@ -264,7 +260,7 @@ pub(crate) fn kept(metrics: &Metrics, scheduler: &SchedulerConfig) -> PlacementS
     }
 }
 
-/// The settings that a leader keeps in the store, in place of those of a configuration file. What it does not keep stays.
+/// Settings that a leader kept in the store, with those of a configuration file for the rest.
 #[must_use]
 pub fn as_kept(kept: &PlacementSettings, file: SchedulerConfig) -> (Metrics, SchedulerConfig) {
     let metrics = Metrics { interval: kept.metrics_interval, max_age: kept.metric_max_age };

@@ -1,13 +1,14 @@
-//! The session lease that a killed process of this service left in the embedded store, and its end.
+//! Ends the session lease that a killed process of this service left in the embedded store.
 //!
-//! A process that is killed cannot give its lease back. Its leader key would keep the next process from leading for the
-//! lease's whole time to live. This ends such a lease earlier, and no other one.
+//! A killed process cannot release its lease. Its leader key would prevent the next process from leading for the
+//! lease's whole time to live. This module ends such a lease early, and no other lease.
 //!
-//! Guarantees: a lease is ended only if the embedded store noted it as one of its owner's own client ([`Left`]), if the owner ran
-//! on this boot of this kernel, and if nothing of the owner runs any more. Why that is known is in
-//! `docs/decisions/own-lease.md`. In every other case the lease ends by itself, as it would without this.
+//! Guarantees: a lease is ended only if the embedded store recorded it as a lease of its owner's own client
+//! ([`Left`]), if the owner ran on this boot of this kernel, and if no part of the owner runs any more.
+//! `docs/decisions/own-lease.md` explains how this is known. In all other cases the lease expires.
 //!
-//! Does not: end leases of other clients of the store, of a process on another boot, or of one whose watchers were killed too.
+//! Does not: end leases of other clients of the store, of a process on another boot, or of a process whose watchers
+//! were killed too.
 
 use std::path::{Path, PathBuf};
 
@@ -18,18 +19,18 @@ use tokio::time::{Instant, sleep};
 use crate::limits::{PREDECESSOR_GLANCE, PREDECESSOR_SAID_EVERY};
 use crate::service::ServiceError;
 
-/// Directory of the notes of commands, within that of the store's file.
+/// Directory of command notes, within the store's data directory.
 const NOTES: &str = "commands";
-/// Tells boots apart, and so kernels: 36 characters that the kernel draws when it starts.
+/// Identifies a boot: 36 characters that the kernel draws at its start.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The mark of this process in the embedded store; `None` where the kernel does not tell: then nothing is noted.
+/// Mark of this process in the embedded store; `None`: the kernel gives no boot id, and nothing is noted.
 pub(crate) fn own_mark() -> Option<String> {
     let boot = std::fs::read_to_string(BOOT_ID).ok()?;
     Some(boot.trim().to_owned()).filter(|boot| !boot.is_empty())
 }
 
-/// What earlier processes left.
+/// Leases and commands of earlier processes.
 pub(crate) struct Predecessor {
     left: Left,
     leases: Vec<LeftLease>,
@@ -38,7 +39,7 @@ pub(crate) struct Predecessor {
 }
 
 impl Predecessor {
-    /// Looks for what is left. Must be called while this process holds the lock of the store, and before it runs commands.
+    /// Reads the remains. The caller holds the lock of the store and has not run commands yet.
     pub(crate) fn find(left: Left, mark: Option<&str>, data_dir: &Path) -> Result<Self, ServiceError> {
         let notes = data_dir.join(NOTES);
         let commands = LeftCommands::find(&notes)
@@ -51,12 +52,12 @@ impl Predecessor {
         Ok(Self { left, leases, commands, notes })
     }
 
-    /// Where this process keeps notes of its own commands.
+    /// Directory of this process's own command notes.
     pub(crate) fn notes(&self) -> &Path {
         &self.notes
     }
 
-    /// Ends the leases, once nothing of their processes runs.
+    /// Ends the leases once no part of their processes runs.
     pub(crate) async fn end(mut self) {
         let mut said: Option<Instant> = None;
         loop {
@@ -85,7 +86,7 @@ impl Predecessor {
         }
     }
 
-    /// Returns why a lease that is still there could not be ended.
+    /// Returns the reason if a remaining lease could not be ended.
     async fn end_leases(&self) -> String {
         let mut why = String::new();
         for lease in &self.leases {

@@ -1,7 +1,7 @@
 //! The service as a process runs it: an instance on the real adapters.
 //!
-//! The store is an etcd elsewhere, or the embedded one, which this then also serves to others. The
-//! embedded store outlives the instance, so that leadership can be given back when the service stops.
+//! The store is an external etcd or the embedded one, which this module also serves to other clients. The embedded
+//! store outlives the instance, so that leadership can be released when the service stops.
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,77 +34,64 @@ use crate::placement::{self, ApiPorts, AskScheduler, PlacementError};
 use crate::predecessor::{self, Predecessor};
 use crate::store_failure::{self, StoreFailures};
 
-/// How the service works, beside its configuration file.
+/// Settings beside the configuration file.
 #[derive(Clone)]
 pub struct ServiceOptions {
-    /// How the instance works.
     pub instance: InstanceOptions,
-    /// Where health, version and metrics are served.
+    /// Listen address of health, version and metrics.
     pub http: String,
-    /// Renders the metrics of the process.
     pub metrics: MetricsText,
-    /// What `/version` tells.
+    /// Answer of `/version`.
     pub version: &'static str,
-    /// Takes the instance's events. Whoever listens to it before the start misses none.
+    /// Receives the instance's events. A listener that subscribes before the start misses none.
     pub journal: Journal,
-    /// Placement; without it there is neither API nor scheduler.
+    /// `None`: neither API nor scheduler runs.
     pub placement: Option<Placement>,
-    /// The API server of the cluster; without it no node is drained, and taints of nodes are not known.
+    /// `None`: no node is drained, and taints of nodes are unknown.
     pub kubernetes: Option<Access>,
-    /// Runs commands on the instance's host; `None`: it runs none.
+    /// `None`: the instance runs no commands.
     pub host: Option<CommandsOnHost>,
 }
 
-/// Why the service did not start. Nothing of it runs.
+/// Error of starting the service. No part of it runs.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// The embedded store's file.
     #[error("the embedded store cannot be opened")]
     Open(#[source] OpenError),
-    /// The embedded store's address is taken.
     #[error("{0}")]
     Taken(String),
-    /// The embedded store's listener.
     #[error("the embedded store cannot be served")]
     Serve(#[source] ServeError),
     /// The embedded store gave no client.
     #[error("the embedded store gave no client")]
     Client(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The notes of commands beside the embedded store's file.
+    /// The notes of commands beside the embedded store's file cannot be read.
     #[error("the notes of commands in {directory} cannot be read")]
-    Notes {
-        /// Their directory.
-        directory: String,
-        /// What the operating system said.
-        source: io::Error,
-    },
-    /// How to reach the store.
+    Notes { directory: String, source: io::Error },
+    /// The settings for access to the store.
     #[error("the store cannot be reached so")]
     Store(#[source] ConfigError),
-    /// The way to the registry.
+    /// The transport to the registry.
     #[error("the registry cannot be asked")]
     Transport(#[source] TransportError),
     /// The client of the cluster's API server.
     #[error(transparent)]
     Kubernetes(ConnectError),
-    /// The address of HTTP.
+    /// The listen address of HTTP.
     #[error("health, version and metrics cannot be served")]
     Http(#[source] BindError),
-    /// Placement.
     #[error(transparent)]
     Placement(PlacementError),
-    /// The tree.
     #[error(transparent)]
     Instance(InstanceError),
 }
 
-/// An embedded store that is open and served.
 pub struct ServedStore {
     etcd: EmbeddedEtcd,
     server: Option<ServerHandle>,
-    /// Of a store on a file.
+    /// `None`: the store is in memory.
     predecessor: Option<Predecessor>,
-    /// Of a store on a file.
+    /// `None`: the store is in memory.
     failures: Option<StoreFailures>,
 }
 
@@ -113,7 +100,7 @@ pub struct ServedStore {
 /// # Errors
 /// See [`ServiceError`].
 pub async fn open_embedded(embedded: &Embedded, seed: u64) -> Result<ServedStore, ServiceError> {
-    // The address first: whoever holds it may be the etcd that was meant, and no file is to be made then.
+    // Bind first: the owner of a taken address may be the intended etcd, and then no file must be created.
     let listener = tokio::net::TcpListener::bind(embedded.listen).await.map_err(|source| {
         if source.kind() == io::ErrorKind::AddrInUse {
             ServiceError::Taken(embedded.explain_taken())
@@ -141,19 +128,19 @@ pub async fn open_embedded(embedded: &Embedded, seed: u64) -> Result<ServedStore
 }
 
 impl ServedStore {
-    /// A store that is not served to others.
+    /// A store without a listener.
     #[must_use]
     pub fn unserved(etcd: EmbeddedEtcd) -> Self {
         Self { etcd, server: None, predecessor: None, failures: None }
     }
 
-    /// Where it is served.
+    /// Its listen address.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.server.as_ref().map(ServerHandle::address)
     }
 
-    /// The store behind a direct client.
+    /// A direct client of the store.
     ///
     /// # Errors
     /// See [`ServiceError`].
@@ -162,17 +149,17 @@ impl ServedStore {
         EtcdStore::from_client(client, clients, seed).map_err(ServiceError::Store)
     }
 
-    /// Ends streams and closes the file. A failure of the store is noted.
+    /// Ends streams and closes the file. Notes a failure of the store.
     pub async fn shutdown(self) {
         let Self { etcd, server, failures, .. } = self;
         let failure = etcd.failure();
-        // Watches of others end with the store, and the listener waits for them.
+        // Watches of other clients end with the store, and the listener waits for them.
         tokio::join!(etcd.shutdown(), async {
             if let Some(server) = server {
                 server.shutdown().await;
             }
         });
-        // The last act: a disk that failed the store may never answer, and all else has ended.
+        // The last act: a disk that failed the store may never answer, and everything else has ended.
         if let (Some(failures), Some(reason)) = (failures, failure)
             && let Err(error) = failures.note(SystemClock.now(), &reason)
         {
@@ -181,7 +168,6 @@ impl ServedStore {
     }
 }
 
-/// A running service.
 pub struct Service {
     instance: Instance,
     embedded: Option<ServedStore>,
@@ -211,7 +197,7 @@ impl Service {
         }
     }
 
-    /// Starts the service on an embedded store that is open.
+    /// Starts the service on an open embedded store.
     ///
     /// # Errors
     /// See [`ServiceError`].
@@ -303,31 +289,30 @@ impl Service {
         Ok(Self { instance, embedded, store, http, placement_http, _denied: denied, _predecessor })
     }
 
-    /// The instance.
     #[must_use]
     pub fn instance(&self) -> &Instance {
         &self.instance
     }
 
-    /// Its store.
     #[must_use]
     pub fn store(&self) -> &Arc<EtcdStore> {
         &self.store
     }
 
-    /// Where HTTP is served.
+    /// Listen address of HTTP.
     #[must_use]
     pub fn http(&self) -> SocketAddr {
         self.http
     }
 
-    /// Where the API of placement is served, if it is.
+    /// Listen address of placement's API, if it is served.
     #[must_use]
     pub fn placement_http(&self) -> Option<SocketAddr> {
         self.placement_http
     }
 
-    /// Waits until the service ends by itself: its tree melted down, or its embedded store failed for good. Says why.
+    /// Waits until the service ends by itself: its tree melted down, or its embedded store failed for good. Returns
+    /// the reason.
     pub async fn ended(&self) -> Option<String> {
         let store = async {
             match &self.embedded {
@@ -348,7 +333,7 @@ impl Service {
         }
     }
 
-    /// Stops the instance, which gives leadership back, and then the embedded store.
+    /// Stops the instance, which releases leadership, and then the embedded store.
     pub async fn stop(self) {
         let Self { instance, embedded, store, .. } = self;
         instance.stop().await;

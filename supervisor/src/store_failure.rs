@@ -1,9 +1,10 @@
 //! The last failure of the embedded store, for Prometheus.
 //!
-//! A store that fails for good ends the process within two seconds, most often between two scrapes. So the process notes the failure
-//! in a file beside the store's as its last act, and the next process shows that note as a metric, and logs it.
+//! A permanently failing store ends the process within two seconds, usually between two scrapes. So the process's
+//! last act writes a note in a file beside the store's; the next process exports the note as a metric, and logs it.
 //!
-//! Does not: reach Prometheus while no process starts, as on a damaged file. Then the target does not answer at all.
+//! Does not: reach Prometheus while no process starts, for example with a damaged file. Then the scrape target does
+//! not answer at all.
 
 use std::fs;
 use std::io;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use metrics::{Unit, describe_gauge, gauge};
 use time::OffsetDateTime;
 
-/// The note in the data directory: Unix seconds, and the reason on the next line.
+/// Name of the note in the data directory: Unix seconds, and the reason on the next line.
 const NAME: &str = "last-failure";
 const METRIC: &str = "madako_store_failure_timestamp_seconds";
 
@@ -24,18 +25,17 @@ pub(crate) fn describe_metrics() {
     );
 }
 
-/// The note on failures of one data directory.
+/// The failure note of one data directory.
 #[derive(Debug, Clone)]
 pub struct StoreFailures(PathBuf);
 
 impl StoreFailures {
-    /// Of a store whose file is in this directory.
     #[must_use]
     pub fn of(data_dir: &Path) -> Self {
         Self(data_dir.join(NAME))
     }
 
-    /// Shows the noted failure, if there is one. A process calls it once, at its start.
+    /// Exports the noted failure, if there is one. A process calls it once, at its start.
     pub fn show_noted(&self) {
         let noted = match fs::read_to_string(&self.0) {
             Ok(noted) => noted,
@@ -46,7 +46,7 @@ impl StoreFailures {
             }
         };
         let (seconds, reason) = noted.split_once('\n').unwrap_or_default();
-        // A note that was cut short shows no time.
+        // A truncated note exports no time.
         let seconds = seconds.parse().unwrap_or(0);
         if seconds > 0 {
             tracing::warn!(
@@ -58,16 +58,16 @@ impl StoreFailures {
         show(seconds);
     }
 
-    /// Notes a failure.
+    /// Writes a note.
     ///
     /// # Errors
-    /// The file cannot be written; the disk that failed the store may take nothing more.
+    /// The file cannot be written; the disk that failed the store may reject it.
     pub fn note(&self, at: OffsetDateTime, reason: &str) -> io::Result<()> {
         fs::write(&self.0, format!("{}\n{reason}\n", at.unix_timestamp()))
     }
 }
 
-/// Shows a failure of this process, for as long as the process is still scraped.
+/// Exports a failure of this process, while the process can still be scraped.
 pub(crate) fn show_now(at: OffsetDateTime) {
     show(at.unix_timestamp());
 }

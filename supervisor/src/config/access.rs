@@ -1,8 +1,8 @@
-//! How clients reach etcd: endpoints, password, certificates (the keys of cybozu-go/etcdutil).
+//! Access to etcd: endpoints, password, certificates (the keys of cybozu-go/etcdutil).
 //!
-//! Where etcdutil leaves something out in silence that cannot have been meant, we say so: a certificate
-//! without its key is refused, since the connection would be another one; a user without a password, or a
-//! password without a user, is left out as CKE's programs do, with a warning.
+//! etcdutil silently ignores some mistakes; this module reports them. A certificate without its key is an error,
+//! since the connection would differ. A user without a password, or a password without a user, is ignored as in CKE's
+//! programs, with a warning.
 
 use madako_json::input::Problems;
 use madako_store::{ConfigError, Secret, StoreConfig};
@@ -10,25 +10,25 @@ use madako_store::{ConfigError, Secret, StoreConfig};
 use super::document::{Fields, shorten};
 use super::pem;
 
-/// What the file says about access. Endpoints are empty when it names none.
+/// Settings of clients. Without `endpoints` in the file the endpoints are empty.
 pub(super) struct Access {
     pub(super) clients: StoreConfig,
-    /// A field of the file itself whose value is secret.
+    /// Name of a field with a secret value in the file itself.
     pub(super) secret: Option<String>,
 }
 
-/// A certificate or key, and where it came from.
+/// A certificate or key, and its origin.
 pub(super) struct Pem {
     pub(super) field: &'static str,
     pub(super) text: String,
-    /// In the configuration itself, not in a file of its own.
+    /// The configuration itself contains it, not a separate file.
     pub(super) inline: bool,
 }
 
-/// Takes the fields that concern clients; prefix and time-out keep their defaults.
+/// Reads the client fields; prefix and time-out keep their defaults.
 pub(super) fn read(root: &mut Fields, problems: &mut Problems, warnings: &mut Vec<String>) -> Access {
     let endpoints = endpoints(root, problems);
-    // Whatever becomes of them below: a text that was meant as a secret is one.
+    // A text in a secret field counts as secret, even if it is rejected below.
     let secret = secret_among(root, &["password", PRIVATE_KEY]);
     let username = root.filled("username", problems);
     let password = root.secret("password", problems);
@@ -61,15 +61,15 @@ pub(super) fn read(root: &mut Fields, problems: &mut Problems, warnings: &mut Ve
     Access { clients, secret }
 }
 
-/// The key of a private key as PEM text.
+/// Name of the field with a private key as PEM text.
 pub(super) const PRIVATE_KEY: &str = "tls-key";
 
-/// The first of these fields that holds something, as messages name it.
+/// Path of the first of these fields with a value.
 pub(super) fn secret_among(fields: &Fields, names: &[&str]) -> Option<String> {
     names.iter().find(|name| fields.gives(name)).map(|name| fields.path(name))
 }
 
-/// The endpoints, each judged by the store itself.
+/// The endpoints, each checked by the store itself.
 fn endpoints(root: &mut Fields, problems: &mut Problems) -> Vec<String> {
     let Some(endpoints) = root.texts("endpoints", problems) else { return Vec::new() };
     if endpoints.is_empty() {
@@ -94,7 +94,7 @@ fn endpoints(root: &mut Fields, problems: &mut Problems) -> Vec<String> {
     endpoints
 }
 
-/// A field with a path, or one with the text; the path wins, as in etcdutil. With the mode of the file.
+/// Text from a file or from the field itself; the file wins, as in etcdutil. Includes the file's mode.
 fn either(
     fields: &mut Fields,
     names: [&'static str; 2],
@@ -113,7 +113,6 @@ fn either(
     }
 }
 
-/// Certificates in PEM.
 pub(super) fn certificate(
     fields: &mut Fields,
     names: [&'static str; 2],
@@ -127,7 +126,6 @@ pub(super) fn certificate(
     Some(pem)
 }
 
-/// A private key in PEM.
 pub(super) fn private_key(
     fields: &mut Fields,
     names: [&'static str; 2],
@@ -145,7 +143,7 @@ pub(super) fn private_key(
     Some(pem)
 }
 
-/// A certificate and its key come together and in the same form: etcdutil uses no other pair.
+/// A certificate and its key must come together and in the same form: etcdutil uses no other pair.
 fn check_pair(root: &mut Fields, cert: Option<&Pem>, key: Option<&Pem>, problems: &mut Problems) {
     match (cert, key) {
         (Some(cert), Some(key)) if cert.inline != key.inline => root.report(
@@ -165,7 +163,7 @@ fn check_pair(root: &mut Fields, cert: Option<&Pem>, key: Option<&Pem>, problems
     }
 }
 
-/// The key belongs to the certificate.
+/// Checks that the key belongs to the certificate.
 pub(super) fn check_match(fields: &mut Fields, cert: &Pem, key: &Pem, problems: &mut Problems) {
     if !pem::may_match(&cert.text, &key.text) {
         let expected = format!("the private key of `{}`", fields.path(cert.field));

@@ -1,4 +1,4 @@
-//! A YAML mapping whose fields are taken one by one; what is left over at the end is unknown.
+//! Reads the fields of a YAML mapping one by one and reports unread fields as unknown.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,20 @@ use serde_json::Value;
 
 use crate::limits::{MAX_SETTINGS_DEPTH, MAX_SETTINGS_EVENTS, MAX_SHOWN, MAX_VALUE_DEPTH};
 
-/// A mapping of the file: the whole of it, or a section.
+/// The whole file, or a section of it.
 pub(super) struct Fields {
-    /// Name of the section with a dot, empty for the whole file.
+    /// Name of the section with a dot; empty for the whole file.
     path: String,
     fields: BTreeMap<String, Value>,
-    /// Names that were asked for, for hints.
+    /// Names of fields read so far, for hints.
     known: Vec<&'static str>,
-    /// Names among them that were reported.
+    /// Fields with a reported problem.
     wrong: Vec<&'static str>,
 }
 
-/// Reads the document. An empty one is an empty mapping. Scalars are told apart as YAML 1.1 does, as CKE
-/// does, too.
+/// Reads the document. An empty document is an empty mapping. Scalar types follow YAML 1.1, as in CKE.
 ///
-/// The error says where and what, never what stood there: it may be a secret.
+/// The error names the position and the problem, never the content: it may be a secret.
 pub(super) fn read(text: &str) -> Result<Fields, String> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_depth: MAX_SETTINGS_DEPTH, max_events: MAX_SETTINGS_EVENTS },
@@ -41,10 +40,10 @@ fn parse(text: &str, options: serde_saphyr::Options) -> Result<Value, String> {
     serde_saphyr::from_str_with_options(text, options).map_err(|error| place_and_reason(&error))
 }
 
-/// Reads another document, as large as its reader allows.
+/// Reads another document; the caller bounds its size.
 ///
 /// # Errors
-/// Where and what, never what stood there.
+/// Position and problem, never the content.
 pub(super) fn value(text: &str) -> Result<Value, String> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_depth: MAX_VALUE_DEPTH },
@@ -55,10 +54,10 @@ pub(super) fn value(text: &str) -> Result<Value, String> {
     parse(text, options)
 }
 
-/// The parser's messages are fixed phrases and names of keys; without snippets they quote no values.
+/// The parser's messages are fixed phrases and key names; without snippets they quote no values.
 fn place_and_reason(error: &serde_saphyr::Error) -> String {
     let error = error.without_snippet();
-    // The parser advises how to call it otherwise, which is of no use to who wrote the file.
+    // The parser's hints concern its caller, not the author of the file.
     if let serde_saphyr::Error::DuplicateMappingKey { key, location } = error {
         let key = key.as_deref().map_or_else(|| "a key".to_owned(), |key| format!("`{}`", shorten(key)));
         return format!(
@@ -72,7 +71,7 @@ fn place_and_reason(error: &serde_saphyr::Error) -> String {
 }
 
 impl Fields {
-    /// Path of a field, as it stands in messages.
+    /// Path of a field, for messages.
     pub(super) fn path(&self, name: &str) -> String {
         format!("{}{name}", self.path)
     }
@@ -82,7 +81,6 @@ impl Fields {
         self.fields.remove(name)
     }
 
-    /// Reports a field.
     pub(super) fn report(
         &mut self,
         name: &'static str,
@@ -94,8 +92,7 @@ impl Fields {
         problems.add(self.path(name), got, expected);
     }
 
-    /// Reports that a field is missing, unless it (in either form, with or without `-file`) is there and
-    /// was reported for something else.
+    /// Reports a missing field, unless the field (with or without `-file`) is present and has a reported problem.
     pub(super) fn report_missing(
         &mut self,
         name: &'static str,
@@ -108,7 +105,7 @@ impl Fields {
         }
     }
 
-    /// A text. CKE reads a bare number as the text it is, so that is taken too. `null` means not given.
+    /// A text. As in CKE, a bare number counts as text. `null` means not given.
     pub(super) fn text(&mut self, name: &'static str, problems: &mut Problems) -> Option<String> {
         match self.take(name)? {
             Value::Null => None,
@@ -121,7 +118,7 @@ impl Fields {
         }
     }
 
-    /// `true` or `false`; `None` when not given.
+    /// `None`: not given.
     pub(super) fn flag(&mut self, name: &'static str, problems: &mut Problems) -> Option<bool> {
         match self.take(name)? {
             Value::Null => None,
@@ -133,7 +130,7 @@ impl Fields {
         }
     }
 
-    /// A whole number within bounds; `None` when not given.
+    /// A whole number within bounds; `None`: not given.
     pub(super) fn number(
         &mut self,
         name: &'static str,
@@ -149,7 +146,7 @@ impl Fields {
         number
     }
 
-    /// A finite number within bounds; `None` when not given.
+    /// A finite number within bounds; `None`: not given.
     pub(super) fn decimal(
         &mut self,
         name: &'static str,
@@ -166,17 +163,17 @@ impl Fields {
         number
     }
 
-    /// Takes what has no effect here, and notes what was there.
+    /// Reads fields without effect, and collects the names of those present.
     pub(super) fn ignore(&mut self, names: &[&'static str], ignored: &mut Vec<String>) {
         for name in names {
-            // No hint names what has no effect.
+            // Hints do not offer fields without effect.
             if self.fields.remove(*name).is_some() {
                 ignored.push(format!("`{}`", self.path(name)));
             }
         }
     }
 
-    /// A text that must not be shown. Empty means not given, as etcdutil has it.
+    /// A secret text. Empty means not given, as in etcdutil.
     pub(super) fn secret(&mut self, name: &'static str, problems: &mut Problems) -> Option<String> {
         match self.take(name)? {
             Value::Null => None,
@@ -195,7 +192,7 @@ impl Fields {
         }
     }
 
-    /// Whether something is given under a name, be it right or wrong.
+    /// Whether a field has a value, valid or not.
     pub(super) fn gives(&self, name: &str) -> bool {
         match self.fields.get(name) {
             None | Some(Value::Null) => false,
@@ -204,12 +201,12 @@ impl Fields {
         }
     }
 
-    /// A text where empty means not given.
+    /// A text; empty means not given.
     pub(super) fn filled(&mut self, name: &'static str, problems: &mut Problems) -> Option<String> {
         self.text(name, problems).filter(|text| !text.is_empty())
     }
 
-    /// A list of texts; `None` when not given.
+    /// `None`: not given.
     pub(super) fn texts(&mut self, name: &'static str, problems: &mut Problems) -> Option<Vec<String>> {
         let value = self.take(name)?;
         let Value::Array(items) = value else {
@@ -226,7 +223,7 @@ impl Fields {
         Some(texts)
     }
 
-    /// A section; one without content is there, too.
+    /// A section; an empty section counts as present.
     pub(super) fn section(&mut self, name: &'static str, problems: &mut Problems) -> Option<Fields> {
         let path = format!("{}.", self.path(name));
         match self.take(name)? {
@@ -246,7 +243,7 @@ impl Fields {
         }
     }
 
-    /// Everything that was not asked for is unknown.
+    /// Reports all unread fields as unknown.
     pub(super) fn finish(self, problems: &mut Problems) {
         for name in self.fields.keys() {
             let meant = self.known.iter().find(|known| plain(known) == plain(name));
@@ -254,18 +251,18 @@ impl Fields {
                 Some(meant) => format!("`{}`, if that was meant", self.path(meant)),
                 None => format!("one of {}", self.known.join(", ")),
             };
-            // The name is cut like a value: a line that lost its colon may have become one.
+            // Shorten the name like a value: a line without its colon may have become a name.
             problems.add(shorten(&self.path(name)), "an unknown key", expected);
         }
     }
 }
 
-/// A name without what people get wrong: case, dashes, underscores.
+/// A name without differences in case, dashes and underscores, which are common mistakes.
 fn plain(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// What kind of value it is, with its article.
+/// Kind of a value, with its article.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "nothing",
@@ -277,7 +274,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// A value that is no secret, shortened.
+/// A shortened value; it must not be secret.
 fn show(value: &Value) -> String {
     match value {
         Value::Bool(_) | Value::Number(_) | Value::String(_) => shorten(&value.to_string()),

@@ -1,7 +1,7 @@
-//! The `embedded` section: the store in this process.
+//! The section `embedded`: the store in this process.
 //!
-//! The embedded store has no passwords. On loopback the machine's own users are trusted; on any other
-//! address clients must show a certificate, or everybody who reaches the port could rule the clusters.
+//! The embedded store has no passwords. On loopback it trusts the users of the machine. On any other address clients
+//! must present a certificate; otherwise every client that reaches the port could control the clusters.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -13,52 +13,46 @@ use madako_store::Secret;
 use super::access::{PRIVATE_KEY, certificate, check_match, private_key, secret_among};
 use super::document::Fields;
 
-/// Where the embedded store keeps its file.
 const DEFAULT_DATA_DIR: &str = "/var/lib/madako";
-/// Where it listens: etcd's own client port, on loopback.
+/// etcd's own client port, on loopback.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2379);
 
-/// Fewest and most bytes of pages in memory: a few pages, and far more than a store of a cluster has.
+/// Bounds of the page cache in bytes: a few pages, and far more than the store of a cluster.
 const CACHE_BYTES: [u64; 2] = [64 * 1024, 1024 * 1024 * 1024];
 
-/// The store in this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Embedded {
-    /// Directory of its file.
     pub data_dir: PathBuf,
-    /// Address that it serves.
     pub listen: SocketAddr,
-    /// Bytes of the file's pages that are kept in memory.
+    /// Bytes of the file's pages kept in memory.
     pub cache_bytes: usize,
-    /// Certificates; `None` means plain connections, which only loopback may have.
+    /// `None`: plain connections, which only loopback allows.
     pub tls: Option<ServerTls>,
-    /// Who chose it.
     pub origin: EmbeddedOrigin,
 }
 
-/// Who chose the embedded store.
+/// Reason for the choice of the embedded store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmbeddedOrigin {
     /// An `embedded` section.
     Section,
-    /// Nobody: there are neither endpoints nor such a section. An etcd that already runs on the port
-    /// may well be the one that was meant.
+    /// The default: there are neither endpoints nor such a section. An etcd that already runs on the port may be the
+    /// intended store.
     Nothing,
 }
 
-/// Certificates of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTls {
-    /// What the server shows: the chain as PEM, its own certificate first.
+    /// Chain as PEM, the server's own certificate first.
     pub certificate: String,
-    /// Its private key, as PEM.
+    /// As PEM.
     pub key: Secret,
-    /// Authorities whose clients are let in, as PEM; `None` lets everybody in, which only loopback may.
+    /// Authorities of accepted clients, as PEM; `None`: all clients are accepted, which only loopback allows.
     pub client_ca: Option<String>,
 }
 
 impl Embedded {
-    /// The store that runs when nothing is configured.
+    /// The store without any configuration.
     #[must_use]
     pub fn by_default() -> Self {
         Self {
@@ -70,7 +64,7 @@ impl Embedded {
         }
     }
 
-    /// The URL that a client on this machine dials.
+    /// URL for clients on this machine.
     #[must_use]
     pub fn client_endpoint(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
@@ -82,7 +76,7 @@ impl Embedded {
         format!("{scheme}://{}", SocketAddr::new(ip, self.listen.port()))
     }
 
-    /// What to tell an operator when the address is taken at the start.
+    /// Advice for an operator if the address is taken at the start.
     #[must_use]
     pub fn explain_taken(&self) -> String {
         let Self { listen, .. } = self;
@@ -101,7 +95,7 @@ impl Embedded {
     }
 }
 
-/// Takes the whole section; with it the name of a field of it whose value is secret.
+/// Reads the section; also returns the name of its field with a secret value, if any.
 pub(super) fn read(
     mut section: Fields,
     problems: &mut Problems,
@@ -165,6 +159,6 @@ fn checked_listen(text: &str) -> Result<SocketAddr, &'static str> {
         None => text.to_owned(),
     };
     let address: SocketAddr = numeric.parse().map_err(|_| expected)?;
-    // Clients could not know a port that the system chooses.
+    // Clients cannot know a port that the system chooses.
     if address.port() == 0 { Err(expected) } else { Ok(address) }
 }

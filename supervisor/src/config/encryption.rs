@@ -1,6 +1,6 @@
-//! The section `placement.encryption`: the keys that secrets are encrypted with where they are stored.
+//! The section `placement.encryption`: keys for the encryption of secrets at rest.
 //!
-//! Without the section nothing is encrypted, as Krake could not read it. Nothing of a key is in a message.
+//! Without the section nothing is encrypted, as Krake could not read it. No message contains a part of a key.
 
 use madako_json::input::Problems;
 use madako_store::{KeysError, Sealing};
@@ -8,7 +8,6 @@ use madako_store::{KeysError, Sealing};
 use super::document::Fields;
 use super::{OTHERS_READ, OTHERS_WRITE, pem};
 
-/// Takes the whole section.
 pub(super) fn read(mut section: Fields, problems: &mut Problems) -> Sealing {
     let file = section.filled("key_file", problems);
     let variable = section.filled("key_env", problems);
@@ -44,7 +43,7 @@ fn from_file(section: &mut Fields, path: &str, problems: &mut Problems) -> Optio
 }
 
 fn from_environment(section: &mut Fields, name: &str, problems: &mut Problems) -> Option<Sealing> {
-    // A name with one of these is none, and the system would not be asked politely.
+    // Such a name is invalid, and the standard library may panic on it.
     let valid = !name.contains(['=', '\0']);
     match std::env::var(name).ok().filter(|_| valid) {
         Some(text) => judged(section, "key_env", &format!("{name:?}"), &text, problems),
@@ -119,7 +118,7 @@ mod tests {
 
     #[test]
     fn keys_come_from_the_environment() {
-        // Every process has this one, and it is no key.
+        // Every process has this variable, and it is no key.
         let message = refusal("{key_env: PATH}");
         assert!(
             message.contains("placement.encryption.key_env: got \"PATH\", expected 32 bytes"),

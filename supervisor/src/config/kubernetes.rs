@@ -1,4 +1,4 @@
-//! The `kubernetes` section: how the service reaches the API server of the cluster.
+//! The section `kubernetes`: access to the cluster's API server.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use madako_kubernetes::Access;
 
 use super::document::Fields;
 
-/// Takes the whole section, and reads the kubeconfig that it names.
+/// Reads the section and the kubeconfig that it names.
 pub(super) fn read(mut section: Fields, problems: &mut Problems) -> Option<Access> {
     let path = section.filled("kubeconfig", problems);
     let field = section.path("kubeconfig");

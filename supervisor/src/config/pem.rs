@@ -1,4 +1,4 @@
-//! PEM texts: read from files with a bound, and looked at far enough that a mistake shows at the start.
+//! PEM texts: bounded reading of files, and checks that find mistakes at the start.
 
 use std::fs::File;
 use std::io::Read;
@@ -25,18 +25,18 @@ pub(super) fn read_file(path: &str) -> Result<(String, Option<u32>), String> {
     Ok((text, facts.is_file().then(|| facts.permissions().mode())))
 }
 
-/// At least one certificate, and nothing broken among them.
+/// Whether there is at least one certificate, and all are valid.
 pub(super) fn has_certificates(pem: &str) -> bool {
     let mut certificates = CertificateDer::pem_slice_iter(pem.as_bytes()).peekable();
     certificates.peek().is_some() && certificates.all(|certificate| certificate.is_ok())
 }
 
-/// A private key of a kind that TLS can use.
+/// Whether the text is a private key of a kind that TLS supports.
 pub(super) fn is_key(pem: &str) -> bool {
     PrivateKeyDer::from_pem_slice(pem.as_bytes()).is_ok_and(|key| any_supported_type(&key).is_ok())
 }
 
-/// False if the key is not that of the first certificate. What cannot be compared is left to the handshake.
+/// False if the key does not match the first certificate. Keys that cannot be compared are left to the handshake.
 pub(super) fn may_match(certificate: &str, key: &str) -> bool {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect();
     let (Ok(chain), Ok(key)) = (chain, PrivateKeyDer::from_pem_slice(key.as_bytes())) else { return true };

@@ -1,8 +1,7 @@
-//! The `placement` section: the API and the scheduler of placement, with the keys of Krake's `api.yaml` and
-//! `scheduler.yaml`.
+//! The section `placement`: API and scheduler of placement, with the keys of Krake's `api.yaml` and `scheduler.yaml`.
 //!
-//! Without the section there is neither. Keys of Krake that mean nothing here are taken and named in one warning, so
-//! that its files can be used as they are.
+//! Without the section both are off. Krake keys without effect here are accepted and named in one warning, so that
+//! Krake's files work unchanged.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -26,59 +25,53 @@ use crate::limits::{
     MAX_BODY, MAX_METRIC_AGE, MAX_METRICS_INTERVAL, MAX_RETRIES, MAX_SECONDS, MAX_TOSCA, METRICS_INTERVAL,
 };
 
-/// Where Krake's API listens when a listener of its own is asked for (issue 4, section 1).
+/// Default address of a separate listener: Krake's (issue 4, section 1).
 const DEFAULT_HOST: &str = "0.0.0.0";
 const DEFAULT_PORT: u16 = 8080;
 
-/// Placement as configured.
 #[derive(Debug, Clone)]
 pub struct Placement {
-    /// Whether this instance decides and collects garbage while it leads.
+    /// This instance decides about placement and collects garbage while it leads.
     pub controllers: bool,
-    /// The API.
     pub api: Api,
-    /// The scheduler.
     pub scheduler: SchedulerConfig,
-    /// The metrics.
     pub metrics: Metrics,
-    /// How secrets are kept in the store.
+    /// Encryption of secrets in the store.
     pub encryption: Sealing,
 }
 
-/// The API as configured.
 #[derive(Debug, Clone)]
 pub struct Api {
-    /// A listener of its own as `host:port`; `None`: it is served on the service's port.
+    /// Separate listener as `host:port`; `None`: the API is served on the service's port.
     pub listen: Option<String>,
-    /// Certificates of the listener that carries it.
+    /// Certificates of the API's listener.
     pub tls: Option<ServerTls>,
-    /// How it behaves; the version is the program's to set.
+    /// Behaviour; the program sets the version.
     pub settings: Settings,
-    /// Who finds out who asks.
     pub authentication: Authentication,
-    /// Whether access without a login is meant on an address that others reach.
+    /// Anonymous access is intended even on an address that other machines reach.
     pub insecure: bool,
 }
 
-/// The strategies that are on; client certificates are whenever the listener asks for them.
+/// The enabled strategies; client certificates are enabled whenever the listener requests them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Authentication {
     /// Keystone's endpoint.
     pub keystone: Option<String>,
     /// Keycloak's endpoint and realm.
     pub keycloak: Option<(String, String)>,
-    /// The one user that everybody is.
+    /// The one user for all requests.
     pub fixed: Option<String>,
 }
 
-/// How users are known, beside their certificates.
+/// Authentication beside client certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy<'a> {
-    /// Everybody is this one.
+    /// All requests come from this user.
     Static(&'a str),
-    /// By tokens of the Keystone at this endpoint.
+    /// Tokens of the Keystone at this endpoint.
     Keystone(&'a str),
-    /// By tokens of the Keycloak at this endpoint, of this realm.
+    /// Tokens of the Keycloak at this endpoint, of this realm.
     Keycloak(&'a str, &'a str),
 }
 
@@ -93,20 +86,20 @@ impl Strategy<'_> {
 }
 
 impl Authentication {
-    /// Those that are on, in Krake's order.
+    /// The enabled strategies, in Krake's order.
     fn on(&self) -> impl Iterator<Item = Strategy<'_>> {
         let keycloak = self.keycloak.as_ref().map(|(endpoint, realm)| Strategy::Keycloak(endpoint, realm));
         let keystone = self.keystone.as_deref().map(Strategy::Keystone);
         self.fixed.as_deref().map(Strategy::Static).into_iter().chain(keystone).chain(keycloak)
     }
 
-    /// The one that counts: as in Krake, the first.
+    /// The effective strategy: the first one, as in Krake.
     #[must_use]
     pub fn strategy(&self) -> Option<Strategy<'_>> {
         self.on().next()
     }
 
-    /// Says which are on without effect.
+    /// Names enabled strategies without effect, for a warning.
     fn without_effect(&self) -> Option<String> {
         let counts = self.strategy()?.name();
         let off: Vec<&str> = self.on().skip(1).map(Strategy::name).collect();
@@ -120,17 +113,16 @@ impl Authentication {
     }
 }
 
-/// How metrics are fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metrics {
-    /// Time between rounds.
+    /// Interval of fetch rounds.
     pub interval: Duration,
-    /// How old the last good value may get before it counts no longer.
+    /// Maximum age of a kept value.
     pub max_age: Duration,
 }
 
 impl Metrics {
-    /// With this time between rounds, and nothing else said.
+    /// Settings with this interval and defaults otherwise.
     #[must_use]
     pub fn every(interval: Duration) -> Self {
         Self { interval, max_age: interval * MAX_AGE_INTERVALS }
@@ -138,7 +130,7 @@ impl Metrics {
 }
 
 impl Default for Placement {
-    /// What an empty section means.
+    /// The meaning of an empty section.
     fn default() -> Self {
         Self {
             controllers: true,
@@ -151,7 +143,7 @@ impl Default for Placement {
 }
 
 impl Api {
-    /// Whether everybody who reaches it may do something without showing who they are.
+    /// The setting that permits anonymous requests, if one does.
     #[must_use]
     pub fn open(&self) -> Option<&'static str> {
         match self.settings.authorization {
@@ -163,7 +155,7 @@ impl Api {
         }
     }
 
-    /// Why the API must not be served on an address, if it must not: only loopback may let everybody in.
+    /// Reason not to serve the API on an address: only loopback allows anonymous requests without `insecure`.
     #[must_use]
     pub fn refused_on(&self, address: SocketAddr) -> Option<String> {
         let setting = self.open().filter(|_| !self.insecure && !address.ip().to_canonical().is_loopback())?;
@@ -174,7 +166,7 @@ impl Api {
     }
 }
 
-/// Takes the whole section; with it the name of a field of it whose value is secret.
+/// Reads the section; also returns the name of its field with a secret value, if any.
 pub(super) fn read(
     mut section: Fields,
     problems: &mut Problems,
@@ -204,7 +196,7 @@ fn read_metrics(section: &mut Fields, problems: &mut Problems) -> Metrics {
     let within = Duration::from_secs(1)..=MAX_METRICS_INTERVAL;
     let interval = read_span(section, "metrics_interval", within, "between 1s and 1h", problems);
     let metrics = Metrics::every(interval.unwrap_or(METRICS_INTERVAL));
-    // A value that is too old before the next round comes would come and go.
+    // A value that expires before the next round would appear and disappear.
     let within = metrics.interval..=MAX_METRIC_AGE;
     let expected = "between `metrics_interval` and 24h";
     let max_age = read_span(section, "metric_max_age", within, expected, problems);
@@ -293,7 +285,7 @@ fn read_api(
     (read, secret)
 }
 
-/// Krake names files here; the forms with the text itself are those of our other sections.
+/// Krake's fields name files; the inline forms are those of this project's other sections.
 fn read_tls(
     tls: &mut Fields,
     problems: &mut Problems,
@@ -301,7 +293,7 @@ fn read_tls(
 ) -> (Option<ServerTls>, Option<String>) {
     let enabled = tls.flag("enabled", problems).unwrap_or(false);
     if !enabled {
-        // What a file for a server without TLS names need not be there.
+        // Files named for a disabled TLS need not exist.
         tls.ignore(&["cert", "key", "client_ca", access::PRIVATE_KEY, "tls-cert", "tls-ca"], &mut Vec::new());
         return (None, None);
     }
@@ -370,7 +362,7 @@ fn read_authentication(
     authentication.finish(problems);
 }
 
-/// A strategy, and whether it is on. Of one that is off nothing else is looked at.
+/// A strategy, and whether it is enabled. The other fields of a disabled strategy are not read.
 fn enabled(strategy: &mut Fields, name: &'static str, problems: &mut Problems) -> Option<(bool, Fields)> {
     let mut fields = strategy.section(name, problems)?;
     let on = fields.flag("enabled", problems).unwrap_or(false);
@@ -443,8 +435,8 @@ fn read_scheduler(
     config
 }
 
-/// The template at a path, which is YAML. Krake's own example names a file that may not be there, and it needs none until
-/// an application asks for a cluster.
+/// The YAML template at a path. Krake's own example names a file that may be missing, and none is needed until an
+/// application requests a cluster.
 fn read_tosca(
     fields: &mut Fields,
     path: &str,
@@ -465,7 +457,7 @@ fn read_tosca(
         Ok(template) => match cluster_template(&template).finish("the template") {
             Ok(()) => Some(template),
             Err(error) => {
-                // Otherwise clusters would be stored that no client of Krake's can read.
+                // Otherwise the store would contain clusters that Krake's clients cannot read.
                 for Problem { field, got, expected } in error.problems {
                     let got = if got.is_empty() { "nothing".to_owned() } else { got };
                     fields.report("tosca_file", format!("{path:?}: `{field}` is {got}"), expected, problems);

@@ -1,4 +1,4 @@
-//! The section `repair`: what holds repairs back beyond CKE's constraints.
+//! The section `repair`: holds beyond CKE's constraints.
 
 use std::time::Duration;
 
@@ -9,19 +9,18 @@ use madako_json::input::Problems;
 use super::document::Fields;
 use crate::limits::MAX_LABEL;
 
-/// Bounds of `repair.hold.count`: one machine is no event, and no site has more machines than a million.
+/// Bounds of `repair.hold.count`: one machine is no event, and no site has more than a million machines.
 const COUNTS: std::ops::RangeInclusive<u64> = 2..=1_000_000;
 
-/// Bounds of `repair.hold.within`: sabakan notices an outage machine by machine over some seconds, and what is a day
-/// apart has not one cause.
+/// Bounds of `repair.hold.within`: sabakan detects an outage machine by machine within seconds, and failures a day
+/// apart have different causes.
 const WITHIN: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 
-/// How repairs are held back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repair {
-    /// When failures of a rack are one event; `None`: racks are not held.
+    /// `None`: no rack is held.
     pub hold: Option<HoldSettings>,
-    /// The same, also while it is switched off.
+    /// The settings, also while holds are disabled.
     pub settings: HoldSettings,
 }
 
@@ -31,7 +30,6 @@ impl Default for Repair {
     }
 }
 
-/// Takes the whole section.
 pub(super) fn read(mut section: Fields, problems: &mut Problems) -> Repair {
     let hold = section.section("hold", problems).map(|section| read_hold(section, problems));
     section.finish(problems);

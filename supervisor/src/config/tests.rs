@@ -1,4 +1,4 @@
-//! The file as text: what it means, and what is wrong with it.
+//! Configuration texts: their meaning and their errors.
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -16,7 +16,7 @@ fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse(text, Path::new("c.yml"), Some(0o100_600))
 }
 
-/// The message of a refused text, cause included.
+/// The whole error message of an invalid text, including its cause.
 fn refusal(text: &str) -> String {
     parse(text).map(|config| panic!("{text:?} gave {config:?}")).unwrap_err().to_string()
 }
@@ -69,7 +69,7 @@ fn a_file_of_cke_means_an_external_store() {
 
 #[test]
 fn values_are_read_as_cke_reads_them() {
-    // A number where a text is wanted is that text; octal as YAML 1.1 has it; null and "" mean not given.
+    // A number in place of a text is that text; octal as in YAML 1.1; null and "" mean not given.
     let config = parse("username: 42\npassword: 0123\ntls-ca:\ntls-cert-file: ''\nprefix: null\n").unwrap();
     assert_eq!((config.clients.username.as_str(), config.clients.password.reveal()), ("42", "83"));
     assert_eq!(config.prefix, "/cke/");
@@ -170,7 +170,7 @@ fn outside_loopback_the_embedded_store_needs_certificates_of_both_sides() {
         assert!(message.contains(&format!("embedded.{field}: expected")), "{message}");
     }
     assert!(message.contains("0.0.0.0:2379 is not loopback"), "{message}");
-    // On loopback they are a choice, but a whole one.
+    // On loopback certificates are optional, but must be complete.
     let message = refusal("embedded: {listen: '127.0.0.1:1', tls-cert: x}");
     assert!(message.contains("embedded.tls-cert: got something else"), "{message}");
     assert!(!message.contains("tls-key"), "nothing else is asked for yet: {message}");
@@ -256,7 +256,7 @@ fn a_file_with_a_secret_must_not_be_open_to_others() {
             parse_with(&text, mode).unwrap();
         }
     }
-    // A secret is one even where it is wrong, or where something else counts instead of it.
+    // A secret counts as secret even if it is invalid or has no effect.
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(key.as_bytes()).unwrap();
     let beside = format!("tls-key-file: {}\n{}", file.path().display(), block("tls-key", &key));
@@ -365,7 +365,7 @@ fn the_api_server_is_reached_by_a_kubeconfig() {
     assert_eq!(config.kubernetes.as_ref().unwrap().server(), "https://10.0.0.1:6443");
     assert!(!format!("{config:?}").contains("hunter2"));
 
-    // Everything at once, with the fields of both files.
+    // All problems at once, with the fields of both files.
     std::fs::write(&path, kubeconfig("{exec: {command: hunter2}, tokenFile: gone}")).unwrap();
     let both = refusal(&format!("{section}timeout: soon\n"));
     for found in ["timeout", "kubernetes.kubeconfig", "users[c].user.exec", "users[c].user.tokenFile"] {

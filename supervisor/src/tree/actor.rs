@@ -1,4 +1,4 @@
-//! The shell: the supervisor's mailbox, and ractor's events turned into calls of the state.
+//! The shell: the supervisor's mailbox, and the translation of ractor's events into calls of the state.
 
 use std::sync::Arc;
 
@@ -10,20 +10,19 @@ use super::roster::{Control, Live};
 use super::spec::{ChildId, ChildSpec, StartError, SupervisorSpec};
 use super::state::State;
 
-/// What ractor says in place of a reason when an actor was killed or its task cancelled.
+/// ractor's text in place of a reason when an actor was killed or its task cancelled.
 const KILLED: [&str; 2] = ["killed", "actor_task_cancelled"];
 
 /// The supervisor actor. [`Tree`](super::Tree) and [`ChildSpec::supervisor`] start it.
 #[derive(Debug)]
 pub struct Supervisor;
 
-/// What a supervisor begins with.
 pub struct Arguments {
     pub(super) spec: SupervisorSpec,
     pub(super) control: Arc<Control>,
 }
 
-/// A message to a supervisor; [`SupervisorRef`](super::SupervisorRef) sends them.
+/// A message to a supervisor; [`SupervisorRef`](super::SupervisorRef) sends it.
 pub struct Message(Inner);
 
 enum Inner {
@@ -31,7 +30,7 @@ enum Inner {
     Note(Note),
 }
 
-/// What others ask.
+/// Requests from outside.
 pub(super) enum Command {
     Add(Box<ChildSpec>, Reply<Result<FirstStart, AddError>>),
     Stop(ChildId, Mode, Option<Reply<Result<StopOutcome, StopError>>>),
@@ -40,28 +39,28 @@ pub(super) enum Command {
     Status(Reply<Children>),
 }
 
-/// The answer to [`Command::Status`]: the cell is that of a supervisor below, to be asked in turn.
+/// Answer to [`Command::Status`]; the cells are those of nested supervisors, which the caller asks in turn.
 pub(super) struct Children {
     pub(super) supervisor: ChildId,
     pub(super) children: Vec<(ChildStatus, Option<ActorCell>)>,
 }
 
-/// What the supervisor's own tasks report of a child. One whose generation has passed is void.
+/// Report of a supervisor's own task about a child. A report with an old generation is void.
 pub(super) struct Note {
     pub(super) order: u64,
     pub(super) generation: u64,
     pub(super) what: What,
 }
 
-/// See [`Note`].
+/// Content of a [`Note`].
 pub(super) enum What {
-    /// Its start came to an end.
+    /// The start ended.
     Started(Result<Live, StartError>),
-    /// Its backoff is over and its predecessor gone.
+    /// The back-off is over and the predecessor is gone.
     Due,
-    /// It was stopped, and is gone.
+    /// The child was stopped and is gone.
     Stopped(StopOutcome),
-    /// It ended for good by itself, and is gone.
+    /// The child ended for good by itself and is gone.
     Gone,
 }
 
@@ -110,7 +109,7 @@ impl Actor for Supervisor {
             Inner::Command(Command::Add(spec, reply)) => state.add(*spec, reply),
             Inner::Command(Command::Stop(id, mode, reply)) => state.stop(&id, mode, reply),
             Inner::Command(Command::Ready(reply)) => state.when_ready(reply),
-            // A caller that has gone needs no answer.
+            // The caller may be gone.
             Inner::Command(Command::Child(id, reply)) => drop(reply.send(state.child(&id))),
             Inner::Command(Command::Status(reply)) => drop(reply.send(state.status())),
         }
@@ -143,7 +142,7 @@ impl Actor for Supervisor {
         Ok(())
     }
 
-    /// Every end in order comes here, a meltdown too: ractor runs no `post_stop` after an error.
+    /// Every orderly end arrives here, a meltdown too: ractor runs no `post_stop` after an error.
     async fn post_stop(
         &self,
         _myself: ActorRef<Message>,

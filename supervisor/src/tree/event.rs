@@ -1,4 +1,4 @@
-//! What happens in a tree, as data: events, ends of children, the errors of a supervisor.
+//! Events, ends of children and errors of a supervisor, as data.
 
 use std::error::Error;
 use std::fmt;
@@ -8,84 +8,51 @@ use std::time::Duration;
 use super::spec::ChildId;
 use crate::limits::REASON_MAX_BYTES;
 
-/// Takes the events of a tree in order. It runs in the supervisor's task: it must not block;
-/// it adds the time if it needs one.
+/// Receives the events of a tree in order. It runs in the supervisor's task and must not block. It adds a timestamp
+/// if needed.
 pub type EventSink = Arc<dyn Fn(&TreeEvent) + Send + Sync>;
 
-/// Something happened to a child or a supervisor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TreeEvent {
     /// A child's first start succeeded.
-    ChildStarted {
-        /// Its supervisor.
-        supervisor: ChildId,
-        /// The child.
-        child: ChildId,
-    },
-    /// A child failed, or could not be started.
+    ChildStarted { supervisor: ChildId, child: ChildId },
+    /// A child failed, or its start did.
     ChildFailed {
-        /// Its supervisor.
         supervisor: ChildId,
-        /// The child.
         child: ChildId,
-        /// How it ended.
         reason: ChildExit,
-        /// The wait before its restart; `None` if the budget is exceeded.
+        /// Back-off before the restart; `None`: the budget is exceeded.
         restart_in: Option<Duration>,
     },
-    /// A child that had failed runs again.
+    /// A failed child runs again.
     ChildRestarted {
-        /// Its supervisor.
         supervisor: ChildId,
-        /// The child.
         child: ChildId,
-        /// Restarts since it was added, those that failed included.
+        /// Restarts since the child was added, including failed ones.
         restarts: u64,
     },
-    /// A [`Restart::Transient`](super::Restart::Transient) child came to its normal end and was removed.
-    ChildEnded {
-        /// Its supervisor.
-        supervisor: ChildId,
-        /// The child.
-        child: ChildId,
-        /// The reason that it gave.
-        reason: Option<String>,
-    },
-    /// A child was removed as asked for, or with its supervisor.
-    ChildStopped {
-        /// Its supervisor.
-        supervisor: ChildId,
-        /// The child.
-        child: ChildId,
-        /// How it went.
-        outcome: StopOutcome,
-    },
-    /// A child exceeded a budget of its own and was removed, because its specification says so.
-    ChildGivenUp {
-        /// Its supervisor.
-        supervisor: ChildId,
-        /// The child and its budget.
-        exceeded: BudgetExceeded,
-    },
+    /// A [`Restart::Transient`](super::Restart::Transient) child ended normally and was removed.
+    ChildEnded { supervisor: ChildId, child: ChildId, reason: Option<String> },
+    /// A child was removed on request or with its supervisor.
+    ChildStopped { supervisor: ChildId, child: ChildId, outcome: StopOutcome },
+    /// A child exceeded its own budget and was removed, as its specification demands.
+    ChildGivenUp { supervisor: ChildId, exceeded: BudgetExceeded },
     /// A supervisor's budget is exceeded: it stops its children and fails.
     Meltdown(Meltdown),
-    /// A supervisor has ended in order; none of its children is left.
-    Stopped {
-        /// The supervisor.
-        supervisor: ChildId,
-    },
+    /// A supervisor ended in order; none of its children is left.
+    Stopped { supervisor: ChildId },
 }
 
-/// How a child ended without being asked to.
+/// End of a child without a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChildExit {
-    /// It panicked or returned an error (ractor does not tell them apart).
+    /// It panicked or returned an error; ractor does not distinguish them.
     Failed(String),
     /// It was killed, or its task was cancelled.
     Killed,
-    /// It stopped by itself or was stopped or drained by another.
+    /// It stopped by itself, or another actor stopped or drained it.
     Ended(Option<String>),
-    /// Its start failed, panicked, or took too long.
+    /// Its start failed, panicked, or exceeded its deadline.
     StartFailed(String),
     /// It is a supervisor and melted down.
     Meltdown(Box<Meltdown>),
@@ -104,45 +71,43 @@ impl fmt::Display for ChildExit {
     }
 }
 
-/// How the stop of a child went.
+/// Result of stopping a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopOutcome {
-    /// It ended by itself (or had ended before), its `post_stop` included.
+    /// It ended by itself, now or earlier, including its `post_stop`.
     Stopped,
-    /// It was killed: asked for, or not ended within its deadline.
+    /// It was killed, on request or because it exceeded its deadline.
     Killed,
-    /// It did not end after it was killed: it blocks its thread. Nothing more can be done; its name stays taken.
+    /// It did not end after a kill, because it blocks its thread. No further action is possible; its name stays
+    /// taken.
     Stuck,
 }
 
 impl StopOutcome {
-    /// What it means for an actor that may have ended before: that cannot be killed.
+    /// Corrects the outcome for an actor that ended before the kill.
     pub(super) fn of(self, ended: bool) -> Self {
         if ended && self == Self::Killed { Self::Stopped } else { self }
     }
 }
 
-/// A child's own budget is exceeded.
+/// A child exceeded its own budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{child} needed more than {restarts} restarts within {window:?}; the last time it {reason}")]
 pub struct BudgetExceeded {
-    /// The child.
     pub child: ChildId,
-    /// Restarts that its budget allows.
+    /// Restarts that the budget allows.
     pub restarts: u32,
-    /// The budget's window.
     pub window: Duration,
-    /// How it ended the last time.
+    /// The last end.
     pub reason: ChildExit,
 }
 
-/// The error that a supervisor ends with when failures exceed its budget.
+/// Error of a supervisor whose budget is exceeded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{supervisor} melted down: {exceeded}")]
 pub struct Meltdown {
-    /// The supervisor.
     pub supervisor: ChildId,
-    /// The child whose failure was one too many, and the budget that it was charged to.
+    /// The child with the last failure, and the charged budget.
     pub exceeded: BudgetExceeded,
 }
 

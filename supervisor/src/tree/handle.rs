@@ -1,4 +1,4 @@
-//! The face of a supervisor: what others ask of it, and what it answers.
+//! The public interface of a supervisor: requests and answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use super::roster::{Control, Live};
 use super::spec::{ChildId, ChildSpec, SupervisorSpec, actor_name};
 use crate::limits::CALL_DEADLINE;
 
-/// How a child is stopped.
+/// Mode of stopping a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Stop, wait up to the child's deadline, then kill. A supervisor stops its children so, in reverse order.
     Graceful,
-    /// Kill, everything below it too: handlers are cancelled in mid-await, no `post_stop` runs.
+    /// Kill, including everything below: handlers are cancelled in mid-await, no `post_stop` runs.
     Now,
 }
 
@@ -26,24 +26,21 @@ pub enum Mode {
 #[error("the supervisor has ended")]
 pub struct Ended;
 
-/// Why a child was not added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddError {
-    /// A child has that id: it runs, waits for a restart, or has not ended yet.
+    /// A child with that id runs, waits for a restart, or has not ended yet.
     #[error("there is a child {0} already")]
     Duplicate(ChildId),
-    /// It was removed before its first start came to an end.
+    /// The child was removed before its first start ended.
     #[error("child {0} was removed while it started")]
     Removed(ChildId),
-    /// The supervisor takes no more children.
+    /// The supervisor accepts no more children.
     #[error("child was not added")]
     Ended(#[source] Ended),
 }
 
-/// Why a child was not stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StopError {
-    /// No child has that id.
     #[error("there is no child {0}")]
     Unknown(ChildId),
     /// The supervisor ended, with its children, before it answered.
@@ -51,91 +48,80 @@ pub enum StopError {
     Ended(#[source] Ended),
 }
 
-/// How the first start of an added child went.
+/// Result of the first start of an added child.
 #[derive(Debug, Clone)]
 pub enum FirstStart {
-    /// It runs.
     Running(ActorCell),
-    /// It failed; the child stays, and is tried again by its policy.
+    /// It failed; the child stays, and is restarted by its policy.
     Failed(String),
 }
 
-/// A supervisor's children in the order of their starts.
+/// Children in the order of their starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeStatus {
-    /// The supervisor.
     pub supervisor: ChildId,
-    /// Its children.
     pub children: Vec<ChildStatus>,
 }
 
-/// One child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChildStatus {
-    /// Its id.
     pub id: ChildId,
-    /// What it does.
     pub state: ChildState,
-    /// Restarts since it was added, those that failed included.
+    /// Restarts since the child was added, including failed ones.
     pub restarts: u64,
-    /// How it ended the last time that it failed.
+    /// End of the last failure.
     pub last_error: Option<String>,
-    /// The children of a child that is a supervisor and answers.
+    /// Children of a nested supervisor that answers.
     pub below: Option<TreeStatus>,
 }
 
-/// What a child does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChildState {
     /// Its turn to start has not come.
     Waiting,
-    /// It is being started.
     Starting,
-    /// It runs.
     Running,
-    /// It failed and is started again after this time.
+    /// It failed; remaining time until its restart.
     Backoff(Duration),
-    /// It is being removed.
     Stopping,
 }
 
 pub(super) type Reply<T> = oneshot::Sender<T>;
 
-/// Refers to a supervisor that runs, or ran.
+/// A reference to a running or ended supervisor.
 #[derive(Debug, Clone)]
 pub struct SupervisorRef(ActorRef<Message>);
 
 impl SupervisorRef {
-    /// The supervisor that is registered as `<instance>/<id>`.
+    /// Finds the supervisor registered as `<instance>/<id>`.
     #[must_use]
     pub fn find(instance: &str, id: &str) -> Option<Self> {
         registry::where_is(actor_name(instance, id)).and_then(Self::from_cell)
     }
 
-    /// The supervisor behind a cell, if it is one.
+    /// `None`: the cell is no supervisor's.
     #[must_use]
     pub fn from_cell(cell: ActorCell) -> Option<Self> {
         (cell.is_message_type_of::<Message>() == Some(true)).then(|| Self(cell.into()))
     }
 
-    /// Its cell, for `spawn_linked`, names, states.
     #[must_use]
     pub fn cell(&self) -> ActorCell {
         self.0.get_cell()
     }
 
-    /// Adds a child at the end and starts it. Answers after its first start, which its start deadline bounds.
+    /// Adds a child at the end and starts it. Answers after its first start, within its start deadline.
     ///
     /// # Errors
-    /// See [`AddError`]; a start that failed is no error, it is tried again.
+    /// See [`AddError`]; a failed start is no error, as it is retried.
     pub async fn add_child(&self, child: ChildSpec) -> Result<FirstStart, AddError> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Add(Box::new(child), reply)).map_err(AddError::Ended)?;
         answer.await.map_err(|_| AddError::Ended(Ended))?
     }
 
-    /// Removes a child. Answers when it and everything below it is gone, which its stop deadline and the
-    /// supervisor's kill grace bound. [`Mode::Now`] also hurries a graceful stop that is under way.
+    /// Removes a child. Answers when it and everything below it is gone, within its stop deadline plus the
+    /// supervisor's kill grace. [`Mode::Now`] also hurries a graceful stop in progress.
     ///
     /// # Errors
     /// See [`StopError`].
@@ -145,7 +131,7 @@ impl SupervisorRef {
         answer.await.map_err(|_| StopError::Ended(Ended))?
     }
 
-    /// Asks for the removal of a child and does not wait; one that does not exist is no error.
+    /// Requests the removal of a child without waiting; a missing child is no error.
     ///
     /// # Errors
     /// [`Ended`]; then its children end as well.
@@ -153,7 +139,7 @@ impl SupervisorRef {
         self.send(Command::Stop(id.into(), mode, None))
     }
 
-    /// Answers when every child that the supervisor began with has been started, or has failed to start.
+    /// Answers when the first start of every initial child has succeeded or failed.
     ///
     /// # Errors
     /// [`Ended`].
@@ -163,7 +149,7 @@ impl SupervisorRef {
         answer.await.map_err(|_| Ended)
     }
 
-    /// The child that runs under this id.
+    /// The running child with this id.
     ///
     /// # Errors
     /// [`Ended`].
@@ -173,10 +159,10 @@ impl SupervisorRef {
         within_deadline(answer).await
     }
 
-    /// What its children do, those of supervisors below included.
+    /// Status of all children, including those of nested supervisors.
     ///
     /// # Errors
-    /// [`Ended`] for this supervisor; one below that does not answer shows no children.
+    /// [`Ended`] for this supervisor; a nested supervisor that does not answer shows no children.
     pub async fn status(&self) -> Result<TreeStatus, Ended> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Status(reply))?;
@@ -203,7 +189,7 @@ async fn within_deadline<T>(answer: oneshot::Receiver<T>) -> Result<T, Ended> {
     }
 }
 
-/// A supervisor without a supervisor: the whole tree below it.
+/// A supervisor without a parent, and the whole tree below it.
 #[derive(Debug)]
 pub struct Tree {
     root: SupervisorRef,
@@ -213,10 +199,10 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Starts a root. Its children are started in the background; see [`SupervisorRef::ready`].
+    /// Starts a root. Its children start in the background; see [`SupervisorRef::ready`].
     ///
     /// # Errors
-    /// A name that is taken, or two children with one id.
+    /// A name is taken, or two children have one id.
     pub async fn start(spec: SupervisorSpec) -> Result<Self, SpawnErr> {
         let control = Arc::new(Control::default());
         let kill_grace = spec.kill_grace;
@@ -227,13 +213,12 @@ impl Tree {
         Ok(Self { root: SupervisorRef(root), live, control, kill_grace })
     }
 
-    /// The root.
     #[must_use]
     pub fn root(&self) -> &SupervisorRef {
         &self.root
     }
 
-    /// Stops the tree in reverse order; after `deadline` what is left is killed.
+    /// Stops the tree in reverse order; kills the rest after `deadline`.
     pub async fn stop(&self, deadline: Duration) -> StopOutcome {
         let mut hurry = self.control.hurried();
         self.live.stop(deadline, &mut hurry, self.kill_grace).await
@@ -245,7 +230,7 @@ impl Tree {
         self.stop(Duration::ZERO).await
     }
 
-    /// Waits until nothing of the tree is left: it was stopped (`None`), or melted down.
+    /// Waits until nothing of the tree is left. `None`: it was stopped.
     pub async fn ended(&self) -> Option<Meltdown> {
         self.live.gone().await;
         self.control.meltdown()

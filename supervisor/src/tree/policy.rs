@@ -1,4 +1,4 @@
-//! When to restart: backoff and budget, as pure functions of the time they are given.
+//! Restart policy: back-off and budget, as pure functions of the given time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use tokio::time::Instant;
 
 use crate::limits::LONGEST_WAIT;
 
-/// How long to wait before a restart.
+/// Waits before restarts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Backoff {
-    /// Wait before the first restart; it doubles with each failure that follows.
+    /// Wait before the first restart; doubles with each further failure.
     pub first: Duration,
-    /// Longest wait.
+    /// Maximum wait.
     pub max: Duration,
-    /// Part of the wait that chance may take off, 0.0 to 1.0: 0.5 waits between half and all of it.
+    /// Random part of the wait, 0.0 to 1.0: with 0.5 the wait is between half and all of it.
     pub jitter: f64,
-    /// A child that ran this long before it failed starts again at `first`.
+    /// A child that ran for this long before its failure starts again at `first`.
     pub quiet: Duration,
 }
 
 impl Backoff {
-    /// For a child that is cheap to start: back at once, but never in a busy loop.
+    /// For a child that is cheap to start: immediate restarts without a busy loop.
     pub const DEFAULT: Self = Self {
         first: Duration::from_millis(100),
         max: Duration::from_secs(10),
@@ -32,7 +32,7 @@ impl Backoff {
         quiet: Duration::from_secs(60),
     };
 
-    /// Wait before restart number `attempt` (from 1) in a row; `chance` is in 0.0..1.0.
+    /// Wait before consecutive restart number `attempt` (from 1); `chance` is in 0.0..1.0.
     fn delay(&self, attempt: u32, chance: f64) -> Duration {
         let doublings = attempt.saturating_sub(1).min(31);
         let full = self.first.saturating_mul(1 << doublings).min(self.max).min(LONGEST_WAIT);
@@ -40,21 +40,21 @@ impl Backoff {
     }
 }
 
-/// How many restarts are borne.
+/// Maximum rate of restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
-    /// Restarts within the window; one failure more exceeds the budget. 0: the first failure does.
+    /// Restarts within the window; one more failure exceeds the budget. 0: the first failure does.
     pub restarts: u32,
     /// Length of the sliding window.
     pub window: Duration,
 }
 
 impl Budget {
-    /// Eight in a minute. With [`Backoff::DEFAULT`] a child that fails at once has used it after 23 s.
+    /// Eight a minute. With [`Backoff::DEFAULT`] a child that fails at once exhausts it after 23 s.
     pub const DEFAULT: Self = Self { restarts: 8, window: Duration::from_secs(60) };
 }
 
-/// The restarts that a budget was charged with.
+/// Restarts charged to a budget.
 #[derive(Debug)]
 pub(super) struct Account {
     budget: Budget,
@@ -70,12 +70,12 @@ impl Account {
         self.budget
     }
 
-    /// Charges one restart; false when the budget is used up.
+    /// Charges one restart; false: the budget is exhausted.
     pub(super) fn charge(&mut self, now: Instant) -> bool {
         while self.charged.front().is_some_and(|t| now.duration_since(*t) >= self.budget.window) {
             self.charged.pop_front();
         }
-        // Never longer than the budget: what exceeds it is not stored.
+        // Not longer than the budget: an excess restart is not stored.
         if self.charged.len() >= usize::try_from(self.budget.restarts).unwrap_or(usize::MAX) {
             return false;
         }
@@ -84,8 +84,8 @@ impl Account {
     }
 }
 
-/// One child's waits. Each child draws from a stream of its own, so that adding a child
-/// does not change what the others draw.
+/// Waits of one child. Each child has its own random stream, so that adding a child does not change the waits of
+/// others.
 #[derive(Debug)]
 pub(super) struct Waits {
     backoff: Backoff,
@@ -110,7 +110,7 @@ impl Waits {
     }
 }
 
-/// FNV-1a: the same number for a name in every process.
+/// FNV-1a: gives a name the same number in every process.
 fn stream(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

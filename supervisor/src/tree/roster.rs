@@ -1,8 +1,8 @@
-//! What is alive below a supervisor, seen from outside of it.
+//! The live actors below a supervisor, visible from outside of it.
 //!
-//! When a ractor supervisor ends, its children are sent a kill but nobody waits for them. So each supervisor
-//! shares a [`Control`] with its parent: the parent can tell it to hurry, and can wait until everything below
-//! is gone even if the supervisor itself was killed in the middle of something.
+//! When a ractor supervisor ends, its children receive a kill but nothing waits for them. So each supervisor shares a
+//! [`Control`] with its parent: through it the parent can hurry the supervisor, and can wait until everything below
+//! is gone even if the supervisor was killed in mid-operation.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,7 +37,7 @@ impl<M> From<(ActorRef<M>, JoinHandle<()>)> for Started {
 #[derive(Clone)]
 pub(super) struct Live {
     pub(super) cell: ActorCell,
-    /// Ends after the actor's state is dropped; its status says `Stopped` a moment before.
+    /// Ends after the drop of the actor's state; the actor's status becomes `Stopped` slightly earlier.
     task: Shared<BoxFuture<'static, ()>>,
     control: Option<Arc<Control>>,
 }
@@ -48,15 +48,14 @@ impl fmt::Debug for Live {
     }
 }
 
-/// An entry of a supervisor's roster.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
-    /// Place in the order of starts.
+    /// Position in the order of starts.
     pub(super) order: u64,
     pub(super) live: Live,
 }
 
-/// Shared by a supervisor and whoever stops it.
+/// Shared between a supervisor and its parent.
 #[derive(Debug, Default)]
 pub(super) struct Control {
     hurry: watch::Sender<bool>,
@@ -66,11 +65,11 @@ pub(super) struct Control {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that can panic runs under these locks; the data is whole in any case.
+    // No code under these locks panics; the data is consistent in any case.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts a start in flight for as long as it lives.
+/// Counts a start in flight while it lives.
 pub(super) struct Starting(Arc<Control>);
 
 impl Drop for Starting {
@@ -98,7 +97,7 @@ impl Control {
         lock(&self.roster).remove(&id);
     }
 
-    /// Everything alive or not yet known to be gone, in the order of starts.
+    /// Everything that is not known to be gone, in the order of starts.
     pub(super) fn roster(&self) -> Vec<Entry> {
         let mut entries: Vec<Entry> = lock(&self.roster).values().cloned().collect();
         entries.sort_by_key(|e| e.order);
@@ -109,7 +108,7 @@ impl Control {
         self.hurry.subscribe()
     }
 
-    /// Ends everything below at once; the supervisor must have been told to stop before.
+    /// Ends everything below at once; the caller stops the supervisor first.
     fn hurry(&self) {
         self.hurry.send_replace(true);
         for entry in self.roster() {
@@ -141,20 +140,20 @@ impl Live {
         self.control.is_some()
     }
 
-    /// Ends it, and everything below it, at once: handlers are cancelled at their next await.
-    /// A supervisor is stopped, not killed, so that it can wait for its children.
+    /// Ends the actor and everything below it at once: handlers are cancelled at their next await. A supervisor is
+    /// stopped, not killed, so that it can wait for its children.
     pub(super) fn halt(&self) {
         match &self.control {
             None => self.cell.kill(),
             Some(control) => {
-                // First: what the children's ends make of it must find it stopping.
+                // Stop first: the supervisor must already be stopping when its children end.
                 self.cell.stop(None);
                 control.hurry();
             }
         }
     }
 
-    /// Waits until it and everything below it has ended.
+    /// Waits until the actor and everything below it has ended.
     pub(super) fn gone(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let Self { task, control, .. } = self.clone();
         Box::pin(async move {
@@ -168,7 +167,7 @@ impl Live {
         })
     }
 
-    /// Stops it; kills it after `deadline` or as soon as `hurry` says so; gives up `grace` after that.
+    /// Stops the actor; kills it after `deadline` or at `hurry`; gives up `grace` later.
     pub(super) async fn stop(
         &self,
         deadline: Duration,
@@ -202,12 +201,12 @@ impl Live {
     }
 }
 
-/// Halts an actor if it is dropped before that has ended: nothing else would, once it is unlinked.
+/// Halts an unlinked actor when dropped: without a supervisor nothing else ends it.
 pub(super) struct HaltOnDrop(pub(super) Live);
 
 impl Drop for HaltOnDrop {
     fn drop(&mut self) {
-        // This does nothing to one that has ended.
+        // No effect on an ended actor.
         self.0.halt();
     }
 }

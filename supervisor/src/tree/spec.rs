@@ -1,4 +1,4 @@
-//! What a supervisor and its children are: ids, how to start, when to restart, deadlines.
+//! Specification of supervisors and children: ids, starts, restart policy, deadlines.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,45 +16,44 @@ use crate::limits::{ACTOR_STOP_DEADLINE, KILL_GRACE, START_DEADLINE, SUPERVISOR_
 /// Name of a child, unique within its supervisor.
 pub type ChildId = Arc<str>;
 
-/// The name that an actor of an instance is registered under: the registry is one per process,
-/// and several instances may run in it.
+/// Registered name of an instance's actor: ractor's registry is global to the process, and several instances may run
+/// in it.
 #[must_use]
 pub fn actor_name(instance: &str, id: &str) -> String {
     format!("{instance}/{id}")
 }
 
-/// Which ends of a child are failures.
+/// Which ends of a child count as failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Restart {
-    /// Every end that the supervisor did not ask for.
+    /// Every end that the supervisor did not request.
     Permanent,
     /// A panic, an error and a kill. A normal end removes the child.
     Transient,
 }
 
-/// What happens when a child's own budget is exceeded.
+/// Action when a child's own budget is exceeded.
 #[derive(Clone)]
 pub enum Exceeded {
     /// The supervisor melts down.
     Escalate,
-    /// The child is removed and the function called, once it is gone; the supervisor goes on.
-    /// The function runs in the supervisor's task: it must not block, and may send messages.
+    /// Removes the child and calls the function once the child is gone; the supervisor continues. The function runs
+    /// in the supervisor's task: it must not block, and may send messages.
     Report(Arc<dyn Fn(BudgetExceeded) + Send + Sync>),
 }
 
-/// Why a child was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Another actor of this process holds its name.
+    /// Another actor of this process has its name.
     #[error("the name {0} is taken")]
     NameTaken(String),
-    /// Its `pre_start` failed or panicked, or the function that starts it did.
+    /// Its `pre_start` or its start function failed or panicked.
     #[error("start failed")]
     Failed(#[source] ActorProcessingErr),
-    /// Its start took too long and was cancelled.
+    /// Its start exceeded this time and was cancelled.
     #[error("not started within {0:?}")]
     Deadline(Duration),
-    /// It was removed, or its supervisor ended, while it started.
+    /// It was removed, or its supervisor ended, during its start.
     #[error("start was cancelled")]
     Cancelled,
 }
@@ -72,7 +71,6 @@ impl From<SpawnErr> for StartError {
 pub(super) type StartFuture = Pin<Box<dyn Future<Output = Result<Live, StartError>> + Send>>;
 type StartFn = Arc<dyn Fn(ActorCell) -> StartFuture + Send + Sync>;
 
-/// A child: how it is started, restarted and stopped.
 #[derive(Clone)]
 pub struct ChildSpec {
     pub(super) id: ChildId,
@@ -86,9 +84,8 @@ pub struct ChildSpec {
 }
 
 impl ChildSpec {
-    /// A permanent child that `start` starts as a child of the supervisor it is given
-    /// (`Ok(spawn_linked(..).await?.into())`; an actor that is not linked will be).
-    /// `start` is called again for each restart.
+    /// A permanent child. `start` starts it as a child of the given supervisor (`Ok(spawn_linked(..).await?.into())`;
+    /// an unlinked actor is linked). Each restart calls `start` again.
     pub fn new<F, Fut>(id: impl Into<ChildId>, start: F) -> Self
     where
         F: Fn(ActorCell) -> Fut + Send + Sync + 'static,
@@ -104,7 +101,7 @@ impl ChildSpec {
         )
     }
 
-    /// A permanent child that runs the actor that `make` makes, under the name `<instance>/<id>`.
+    /// A permanent child that runs an actor from `make` under the name `<instance>/<id>`.
     pub fn actor<A: Actor>(
         instance: &str,
         id: impl Into<ChildId>,
@@ -119,8 +116,8 @@ impl ChildSpec {
         })
     }
 
-    /// A supervisor as a child, under its own id. A restart begins with the children of `spec`;
-    /// those added at run time are not added again.
+    /// A nested supervisor, under its own id. A restart begins with the children of `spec`; children that were added
+    /// at run time are not added again.
     #[must_use]
     pub fn supervisor(spec: SupervisorSpec) -> Self {
         let id = spec.id.clone();
@@ -154,48 +151,46 @@ impl ChildSpec {
         }
     }
 
-    /// Its id.
     #[must_use]
     pub fn id(&self) -> &ChildId {
         &self.id
     }
 
-    /// The `actor` label in metrics, by default the id. Children of which there are many share one.
+    /// The `actor` label in metrics; default: the id. Numerous children of one kind share a label.
     #[must_use]
     pub fn label(mut self, label: impl Into<ChildId>) -> Self {
         self.label = label.into();
         self
     }
 
-    /// Which ends are failures.
     #[must_use]
     pub fn restart(mut self, restart: Restart) -> Self {
         self.restart = restart;
         self
     }
 
-    /// Its waits before restarts, instead of the supervisor's.
+    /// Replaces the supervisor's back-off.
     #[must_use]
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = Some(backoff);
         self
     }
 
-    /// A budget of its own: its failures are not charged to the supervisor's.
+    /// Gives the child its own budget: its failures do not count for the supervisor's.
     #[must_use]
     pub fn own_budget(mut self, budget: Budget, exceeded: Exceeded) -> Self {
         self.own = Some((budget, exceeded));
         self
     }
 
-    /// Time for its start; then it counts as failed.
+    /// A longer start counts as failed.
     #[must_use]
     pub fn start_deadline(mut self, deadline: Duration) -> Self {
         self.start_deadline = deadline;
         self
     }
 
-    /// Time for its graceful end; then it is killed.
+    /// Time for a graceful end; then the child is killed.
     #[must_use]
     pub fn stop_deadline(mut self, deadline: Duration) -> Self {
         self.stop_deadline = deadline;
@@ -203,7 +198,6 @@ impl ChildSpec {
     }
 }
 
-/// A supervisor: its place, its policy and the children it begins with.
 #[derive(Clone)]
 pub struct SupervisorSpec {
     pub(super) instance: Arc<str>,
@@ -217,7 +211,7 @@ pub struct SupervisorSpec {
 }
 
 impl SupervisorSpec {
-    /// A supervisor `id` of the instance, registered as `<instance>/<id>`. Jitter is drawn from `seed`.
+    /// Supervisor `id` of the instance, registered as `<instance>/<id>`. `seed` determines its jitter.
     #[must_use]
     pub fn new(instance: impl Into<Arc<str>>, id: impl Into<ChildId>, seed: u64, sink: EventSink) -> Self {
         Self {
@@ -232,28 +226,28 @@ impl SupervisorSpec {
         }
     }
 
-    /// Adds a child, started after those before it.
+    /// Adds a child; children start in this order.
     #[must_use]
     pub fn child(mut self, child: ChildSpec) -> Self {
         self.children.push(child);
         self
     }
 
-    /// Waits of the children that have none of their own.
+    /// Back-off of children without their own.
     #[must_use]
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self
     }
 
-    /// The budget that the failures of all children without an own one are charged to.
+    /// Budget for the failures of all children without their own.
     #[must_use]
     pub fn budget(mut self, budget: Budget) -> Self {
         self.budget = budget;
         self
     }
 
-    /// Time that a killed child has to end before it is given up as stuck.
+    /// Time for a killed child to end before it counts as stuck.
     #[must_use]
     pub fn kill_grace(mut self, grace: Duration) -> Self {
         self.kill_grace = grace;

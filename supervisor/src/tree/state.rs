@@ -1,4 +1,4 @@
-//! A supervisor's children and what becomes of them. Nothing here waits, but [`State::close`].
+//! Children of a supervisor and their transitions. Only [`State::close`] waits.
 
 mod end;
 mod slot;
@@ -30,7 +30,6 @@ pub fn describe_metrics() {
     metrics::describe_counter!(MELTDOWNS, "Supervisors that ended because failures exceeded their budget.");
 }
 
-/// See the module.
 pub struct State {
     myself: ActorRef<Message>,
     spec: SupervisorSpec,
@@ -38,10 +37,10 @@ pub struct State {
     slots: BTreeMap<u64, Slot>,
     by_id: BTreeMap<ChildId, u64>,
     by_actor: BTreeMap<ActorId, u64>,
-    /// Ends of actors whose start has not been reported yet.
+    /// Ends that arrived before the report of the actor's start.
     early: BTreeMap<ActorId, ChildExit>,
     account: Account,
-    /// First starts still to be made, in order; the one that is being made.
+    /// First starts still to be made, in order; `first_now` is the one in progress.
     first: VecDeque<u64>,
     first_now: Option<u64>,
     ready: Vec<Reply<()>>,
@@ -57,7 +56,7 @@ impl State {
         control: Arc<Control>,
     ) -> Result<Self, AddError> {
         let children = std::mem::take(&mut spec.children);
-        // Here already: it is to be seen with 0 before the first one.
+        // Registers the counter, so that it shows 0 before the first meltdown.
         metrics::counter!(MELTDOWNS, "supervisor" => spec.id.to_string()).increment(0);
         let mut state = Self {
             myself,
@@ -102,7 +101,7 @@ impl State {
                 }
                 self.start(order);
             }
-            // A caller that has gone needs no answer, here and below.
+            // The caller may be gone, here and below.
             Err(error) => drop(reply.send(Err(error))),
         }
     }
@@ -120,11 +119,11 @@ impl State {
         }
     }
 
-    /// Begins the next first start, if none is under way.
+    /// Begins the next first start, if none is in progress.
     pub(super) fn start_next(&mut self) {
         while self.first_now.is_none() {
             let Some(order) = self.first.pop_front() else { break };
-            // One that was removed meanwhile has no slot.
+            // A child that was removed in the meantime has no slot.
             if self.slots.contains_key(&order) {
                 self.first_now = Some(order);
                 self.start(order);
@@ -140,7 +139,7 @@ impl State {
         }
     }
 
-    /// Gives the slot a new generation and phase, and ends its former task.
+    /// Gives the slot a new generation and phase, and ends its previous task.
     fn turn(&mut self, order: u64, phase: Phase) -> Option<(&mut Slot, u64)> {
         self.next_generation += 1;
         let generation = self.next_generation;
@@ -163,7 +162,7 @@ impl State {
             if let Ok(live) = &result {
                 control.insert(order, live.clone());
                 if live.cell.get_status() >= ActorStatus::Stopping {
-                    // So that its end is in the mailbox before its start is. Without a time limit this cannot fail.
+                    // Ensures that the end is in the mailbox before the start. Without a time limit this cannot fail.
                     let _ = live.cell.wait(None).await;
                 }
             }
@@ -240,12 +239,12 @@ impl State {
         }
     }
 
-    /// An actor linked to this one has ended.
+    /// Handles the end of a linked actor.
     pub(super) fn exited(&mut self, cell: &ActorCell, exit: ChildExit) {
         let actor = cell.get_id();
         match self.by_actor.get(&actor) {
             Some(order) => self.ended(*order, actor, exit),
-            // Its start has not been reported yet.
+            // The report of its start has not arrived yet.
             None if self.any_starting() => drop(self.early.insert(actor, exit)),
             None => {}
         }
@@ -325,7 +324,7 @@ impl State {
         self.control.set_meltdown(meltdown.clone());
         self.emit(TreeEvent::Meltdown(meltdown.clone()));
         self.meltdown = Some(meltdown);
-        // A stop goes before every event and message: the next thing that runs is `close`.
+        // A stop precedes all events and messages: `close` runs next.
         self.myself.stop(None);
     }
 
@@ -358,7 +357,7 @@ async fn gone(live: Option<Live>) {
     }
 }
 
-/// A supervisor that has ended needs no reports.
+/// An ended supervisor needs no reports.
 fn tell(supervisor: &ActorRef<Message>, order: u64, generation: u64, what: What) {
     let _ = supervisor.send_message(Message::from(Note { order, generation, what }));
 }

@@ -1,4 +1,4 @@
-//! The section as text: what it means, and what is wrong with it.
+//! Texts of the section: their meaning and their errors.
 
 use std::path::Path;
 

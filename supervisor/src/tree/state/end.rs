@@ -1,4 +1,4 @@
-//! How children end: on demand, for good by themselves, and all of them with their supervisor.
+//! Ends of children: on request, for good by themselves, and together with their supervisor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl State {
         }
     }
 
-    /// The slot's actor and everything below it is gone.
+    /// Forgets the slot's actor: it and everything below it is gone.
     pub(super) fn forget_live(&mut self, order: u64) {
         if let Some(live) = self.slots.get_mut(&order).and_then(|s| s.live.take()) {
             self.by_actor.remove(&live.cell.get_id());
@@ -111,27 +111,27 @@ impl State {
         })));
     }
 
-    /// True if the slot's last actor came to its end before it was asked to.
+    /// Whether the slot's last actor ended before the request to stop.
     pub(super) fn has_ended(&self, order: u64) -> bool {
         self.slots.get(&order).is_some_and(|s| matches!(s.phase, Phase::Backoff(_) | Phase::Ending(_)))
     }
 
-    /// Stops every child in reverse order and waits; returns the meltdown if that is why.
+    /// Stops every child in reverse order and waits. Returns the meltdown that caused the end, if any.
     pub(in crate::tree) async fn close(&mut self) -> Option<Meltdown> {
         let grace = self.spec.kill_grace;
         let mut hurry = self.control.hurried();
         for slot in self.slots.values_mut() {
-            // Its tasks end; what they stopped or started is stopped from here.
+            // Its tasks end; this function stops what they stopped or started.
             slot.task = None;
         }
-        // A start that blocks its thread must not keep the others from being stopped.
+        // A start that blocks its thread must not prevent the stop of the other children.
         let _ = timeout(grace, self.control.no_start_in_flight()).await;
-        // The roster, not the slots: it has what was started but not yet reported.
+        // The roster, not the slots: it includes actors whose start was not yet reported.
         for entry in self.control.roster().into_iter().rev() {
             let deadline = self.slots.get(&entry.order).map_or(Duration::ZERO, |s| s.spec.stop_deadline);
             let ended = self.has_ended(entry.order);
-            // Its end carries its state; here no mailbox is read any more, so that would be kept until the
-            // supervisor itself is dropped. Unlinked, its state is dropped when it ends.
+            // The end event of a linked child carries the child's state. The mailbox is no longer read, so the state
+            // would live until the drop of the supervisor. An unlinked child drops its state at its end.
             let guard = HaltOnDrop(entry.live.clone());
             entry.live.cell.unlink(self.myself.get_cell());
             let outcome = entry.live.stop(deadline, &mut hurry, grace).await.of(ended);

@@ -1,4 +1,4 @@
-//! One child of a supervisor: what is known of it, and what waits for it.
+//! The state of one child, and the callers that wait for it.
 
 use std::sync::Arc;
 
@@ -15,13 +15,12 @@ use crate::tree::spec::{ChildId, ChildSpec};
 pub(super) const RESTARTS: &str = "madako_actor_restarts_total";
 pub(super) const UP: &str = "madako_actor_up";
 
-/// Where a child is in its life.
 pub(super) enum Phase {
     /// Its turn in the first start has not come.
     Waiting,
     /// Its start task runs.
     Starting,
-    /// Its start task was told to give up.
+    /// Its start task was cancelled.
     Cancelling,
     Running,
     /// A task waits for the end of its predecessor and for this time.
@@ -32,20 +31,19 @@ pub(super) enum Phase {
     Ending(End),
 }
 
-/// An end for good that nobody asked for.
+/// An unrequested final end.
 pub(super) enum End {
     Normal(Option<String>),
     GivenUp(BudgetExceeded),
 }
 
-/// One child.
 pub(super) struct Slot {
     pub(super) spec: ChildSpec,
     pub(super) phase: Phase,
-    /// What the slot's task reports under; a report with another one is void.
+    /// Generation of the slot's task; reports of other generations are void.
     pub(super) generation: u64,
     pub(super) task: Option<Task>,
-    /// The actor that runs, or the last one until it is known to be gone.
+    /// The running actor, or the last one until it is known to be gone.
     pub(super) live: Option<Live>,
     pub(super) up: Option<Up>,
     pub(super) started_at: Option<Instant>,
@@ -62,7 +60,7 @@ pub(super) struct Slot {
     pub(super) stopped: Vec<Reply<Result<StopOutcome, StopError>>>,
 }
 
-/// A task that ends with its slot.
+/// Aborts its task when dropped.
 pub(super) struct Task(pub(super) JoinHandle<()>);
 
 impl Drop for Task {
@@ -71,7 +69,7 @@ impl Drop for Task {
     }
 }
 
-/// Counts a running actor in the metrics for as long as it lives.
+/// Counts a running actor in the metrics while it lives.
 pub(super) struct Up(metrics::Gauge);
 
 impl Up {
@@ -89,7 +87,7 @@ impl Drop for Up {
 }
 
 impl Slot {
-    /// A child whose turn in the first start has not come; `backoff` where it has none of its own.
+    /// A child before its first start; `backoff` applies if `spec` has none.
     pub(super) fn new(spec: ChildSpec, backoff: Backoff, seed: u64) -> Self {
         let backoff = spec.backoff.unwrap_or(backoff);
         Self {
@@ -102,7 +100,7 @@ impl Slot {
             waits: Waits::new(backoff, seed, &spec.id),
             account: spec.own.as_ref().map(|(budget, _)| Account::new(*budget)),
             restarts: 0,
-            // Here already: it is to be seen with 0 before the first restart.
+            // Registers the counter, so that it shows 0 before the first restart.
             restarts_total: metrics::counter!(RESTARTS, "actor" => spec.label.to_string()),
             last_error: None,
             cancel: watch::Sender::new(false),
@@ -113,7 +111,7 @@ impl Slot {
         }
     }
 
-    /// What operators see of it; what is below it is not known here.
+    /// Status of the child without nested children.
     pub(super) fn status(&self, now: Instant) -> ChildStatus {
         let state = match &self.phase {
             Phase::Waiting => ChildState::Waiting,

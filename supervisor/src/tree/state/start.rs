@@ -1,4 +1,4 @@
-//! The start of a child: bounded in time, and whatever it does it becomes an answer.
+//! The start of a child: bounded in time, and every outcome becomes an answer.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use tokio::time::timeout;
 use crate::tree::roster::{Live, until};
 use crate::tree::spec::{ChildSpec, StartError};
 
-/// Starts a child and links it, within its deadline, unless it is cancelled.
+/// Starts and links a child within its deadline, unless it is cancelled.
 pub(super) async fn start_child(
     spec: &ChildSpec,
     supervisor: ActorCell,
     mut cancelled: watch::Receiver<bool>,
     mut hurried: watch::Receiver<bool>,
 ) -> Result<Live, StartError> {
-    // The function is called within the future, so that a panic of its own is caught as well.
+    // The function is called inside the future, so that its own panic is caught as well.
     let start = Arc::clone(&spec.start);
     let cell = supervisor.clone();
     let starting = AssertUnwindSafe(async move { start(cell).await }).catch_unwind();

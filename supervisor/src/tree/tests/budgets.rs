@@ -1,10 +1,10 @@
-//! Budgets: what they count, when they are exceeded, what happens then.
+//! Budgets: their counts, their limits, and the consequences.
 
 use super::*;
 
 const TWO: Budget = Budget { restarts: 2, window: Duration::from_secs(10) };
 
-/// Fails a worker as often as it runs.
+/// Fails a worker each time it runs, until the last event.
 async fn fail_until(stage: &Stage, id: &'static str, last: &str) {
     let mut restarts = 0;
     loop {

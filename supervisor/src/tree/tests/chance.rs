@@ -1,4 +1,4 @@
-//! Random histories: whatever happens in whatever order, no name is taken twice and nothing is left over.
+//! Random histories: no name is taken twice, and no actor is left over.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +11,7 @@ use super::*;
 const IDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const STEPS: usize = 60;
 
-/// Counts itself for as long as it lives.
+/// Counts itself while it lives.
 struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
@@ -27,7 +27,7 @@ impl Drop for Counted {
     }
 }
 
-/// An actor that counts among the living from the beginning of its start to the drop of its state.
+/// An actor that counts as living from the beginning of its start to the drop of its state.
 struct Busy(Arc<AtomicUsize>);
 
 impl Actor for Busy {
@@ -63,7 +63,7 @@ impl Actor for Busy {
     }
 }
 
-/// What can be wrong after a history.
+/// Checks during and after a history.
 #[derive(Default)]
 struct Watch {
     /// Living actors of each id: never more than one.
@@ -103,7 +103,7 @@ impl Watch {
             assert_eq!(ractor::registry::where_is(actor_name(instance, id)), None);
         }
         for event in &*self.events.lock().unwrap() {
-            // A failed assertion of the sink is a panic of the supervisor, which its supervisor reports.
+            // A failed assertion in the sink is a panic of the supervisor, which its supervisor reports.
             if let TreeEvent::ChildFailed {
                 reason: ChildExit::Failed(why) | ChildExit::StartFailed(why),
                 ..
@@ -115,7 +115,7 @@ impl Watch {
     }
 }
 
-/// Root with a reign of random children; random failures, additions, removals and kills, the reign's included.
+/// A root with a reign of random children; random failures, additions, removals and kills, including the reign's.
 async fn history(instance: &'static str, seed: u64) -> usize {
     let watch = Watch::default();
     let mut chance = ChaCha8Rng::seed_from_u64(seed);
@@ -143,7 +143,7 @@ async fn history(instance: &'static str, seed: u64) -> usize {
             (2..6, Some(cell), _) => {
                 let say = [Say::Panic, Say::Fail, Say::End, Say::Freeze];
                 let say = say.into_iter().nth(chance.random_range(0..4)).unwrap();
-                // It may have ended meanwhile, here and below.
+                // The actor may have ended in the meantime, here and below.
                 let _ = cell.send_message(say);
             }
             (6, _, Some(inner)) => drop(inner.request_stop(IDS[n], mode)),
@@ -178,7 +178,7 @@ fn random_histories_leave_nothing_behind() {
     assert!(events > 10_000, "only {events} events: the histories are too quiet");
 }
 
-/// On threads, in real time: what one thread cannot show.
+/// On threads, in real time: for races that one thread cannot show.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn random_histories_on_threads_leave_nothing_behind() {
     for seed in 1000..1020 {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Starts one worker, makes it end, and returns the log up to its restart.
+/// Starts one worker, ends it, and returns the log up to its restart.
 async fn restarted_after(instance: &'static str, end: impl FnOnce(&Stage)) -> Vec<String> {
     let stage = Stage::new(instance);
     let tree = start(stage.supervisor("root").child(stage.worker("a")).child(stage.worker("b"))).await;
@@ -64,7 +64,7 @@ async fn a_kill_by_another_in_mid_await() {
     let stage = Stage::new("end-kill-await");
     let tree = start(stage.supervisor("root").child(stage.worker("a"))).await;
     stage.say("a", Say::Freeze);
-    // It takes the message and hangs; nothing notices until it is killed.
+    // The worker takes the message and hangs; nothing happens until it is killed.
     tokio::time::sleep(QUIET).await;
     stage.cell("a").kill();
     stage.until_told("restarted a #1").await;
@@ -108,7 +108,7 @@ async fn an_error_while_it_stops() {
     tree.stop(PATIENCE).await;
 }
 
-/// Starts a worker whose first two starts go wrong, and another; returns the log up to the third.
+/// Starts a worker with two failing starts, and another worker; returns the log up to the third start.
 async fn started_in_the_end(instance: &'static str, how: Start) -> Vec<String> {
     let stage = Stage::new(instance);
     let bad = stage.starting("a", move |n| if n < 2 { how } else { Start::Good });

@@ -18,17 +18,17 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// Far beyond what any test waits for; paused time makes it free.
+/// Far longer than any wait of a test; on paused time it costs nothing.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// The same for tests in real time, which must fail in the end.
+/// The same for tests in real time, which must fail eventually.
 const REAL_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits without chance, so that traces can be written down.
+/// Waits without randomness, so that traces are fixed.
 const EXACT: Backoff =
     Backoff { first: Duration::from_millis(100), max: Duration::from_secs(10), jitter: 0.0, quiet: QUIET };
 const QUIET: Duration = Duration::from_secs(60);
 
-/// What a worker is told to do.
+/// An order to a worker.
 #[derive(Debug)]
 enum Say {
     Panic,
@@ -40,7 +40,7 @@ enum Say {
     Block(std::sync::mpsc::Receiver<()>),
 }
 
-/// How a worker's `pre_start` goes.
+/// Outcome of a worker's `pre_start`.
 #[derive(Debug, Clone, Copy)]
 enum Start {
     Good,
@@ -48,11 +48,11 @@ enum Start {
     Panics,
     Freezes,
     Takes(Duration),
-    /// Good, but `post_start` fails.
+    /// Succeeds, but `post_start` fails.
     FailsAfter,
-    /// Good, and its `post_stop` takes this long.
+    /// Succeeds, and its `post_stop` takes this long.
     StopTakes(Duration),
-    /// Good, but its `post_stop` fails.
+    /// Succeeds, but its `post_stop` fails.
     StopFails,
 }
 
@@ -64,7 +64,7 @@ fn unreachable() -> ActorProcessingErr {
     Box::new(Unreachable(std::io::Error::other("refused")))
 }
 
-/// Names what happens to it in the stage's log.
+/// Writes its events to the stage's log.
 struct Worker {
     stage: Stage,
     id: &'static str,
@@ -126,7 +126,7 @@ impl Actor for Worker {
             Say::End => myself.stop(Some("done".into())),
             Say::Freeze => std::future::pending().await,
             Say::Block(until) => {
-                // In a poll of its own: what it woke before in the same one would be stuck behind it, as the
+                // Blocks in a separate poll: a task that was woken in the same poll would be stuck behind it, as the
                 // runtime lets no other thread take a worker's latest task.
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 self.stage.write(format!("{} blocks", self.id));
@@ -148,7 +148,7 @@ impl Actor for Worker {
     }
 }
 
-/// One test's world: an instance name and a log with times.
+/// The world of one test: an instance name, and a log with times.
 #[derive(Clone)]
 struct Stage {
     instance: &'static str,
@@ -190,12 +190,12 @@ impl Stage {
         SupervisorSpec::new(self.instance, id, 7, self.sink()).backoff(EXACT)
     }
 
-    /// A worker whose start goes well every time.
+    /// A worker whose starts always succeed.
     fn worker(&self, id: &'static str) -> ChildSpec {
         self.starting(id, |_| Start::Good)
     }
 
-    /// A worker whose `n`th start, from 0, goes as `how` says.
+    /// A worker whose `n`th start, from 0, has the outcome `how(n)`.
     fn starting(&self, id: &'static str, how: impl Fn(u32) -> Start + Send + Sync + 'static) -> ChildSpec {
         let stage = self.clone();
         let starts = Mutex::new(0);
@@ -227,7 +227,7 @@ impl Stage {
         self.until(|events| events.iter().any(|e| tell(e) == line)).await;
     }
 
-    /// Waits until the worker blocks its thread; polls, as it tells nobody.
+    /// Waits until the worker blocks its thread; polls, as there is no event for it.
     async fn until_blocked(&self, id: &str) {
         let line = format!("{id} blocks");
         let blocked = async {
@@ -243,7 +243,7 @@ impl Stage {
         self.log.lock().unwrap().clone()
     }
 
-    /// The log so far, emptied.
+    /// Returns and clears the log.
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.log.lock().unwrap())
     }

@@ -169,7 +169,7 @@ async fn an_inner_supervisor_that_is_killed_is_restarted_after_its_children_are_
     tree.stop(PATIENCE).await;
 }
 
-/// On threads, in real time. The name of the blocked child stays taken: a restart before it is gone would fail.
+/// On threads, in real time. The name of the blocked child stays taken: an early restart would fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_waits_for_a_child_of_the_former_supervisor_that_still_runs() {
     let stage = Stage::new("nest-wait").in_real_time();
@@ -180,7 +180,7 @@ async fn a_restart_waits_for_a_child_of_the_former_supervisor_that_still_runs() 
     stage.until_blocked("planner").await;
     stage.cell("reign").kill();
     stage.until_told("reign killed; again in 100").await;
-    // Longer than the backoff: only the child that still runs keeps it from being started.
+    // Longer than the back-off: only the running child delays its restart.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(SupervisorRef::find("nest-wait", "reign").is_none());
     drop(unblock);
@@ -199,9 +199,9 @@ async fn a_restart_waits_for_a_start_of_the_former_supervisor_that_still_runs() 
     let blocks = ChildSpec::new("blocks", move |_| {
         let (until, stage) = (until.lock().unwrap().take(), starting.clone());
         async move {
-            // The second start finds nothing to wait for.
+            // The second start does not block.
             if let Some(until) = until {
-                // In a poll of its own, as a worker.
+                // In a separate poll, as in the worker.
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 stage.write("blocks blocks".into());
                 let _ = until.recv();
@@ -215,7 +215,7 @@ async fn a_restart_waits_for_a_start_of_the_former_supervisor_that_still_runs() 
     stage.until_blocked("blocks").await;
     stage.cell("reign").kill();
     stage.until_told("reign killed; again in 100").await;
-    // Longer than the backoff: only the start that still runs keeps it from being started.
+    // Longer than the back-off: only the running start delays the restart.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(SupervisorRef::find("nest-start", "reign").is_none());
     drop(unblock);

@@ -129,7 +129,7 @@ async fn a_child_that_blocks_its_thread_is_given_up_and_told() {
     let (unblock, until) = mpsc::channel();
     stage.say("a", Say::Block(until));
     let again = stage.cell("a");
-    // Until it has taken the message, a stop would find it idle.
+    // Before the worker has taken the message, a stop would find it idle.
     stage.until_blocked("a").await;
     assert_eq!(tree.root().stop_child("a", Mode::Graceful).await, Ok(StopOutcome::Stuck));
     let status = tree.root().status().await.unwrap();

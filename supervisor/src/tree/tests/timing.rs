@@ -1,8 +1,8 @@
-//! The same seed gives the same history; a restart is as soon as its backoff.
+//! Equal seeds give equal histories; a restart follows its back-off without delay.
 
 use super::*;
 
-/// A run with failures of every kind, drawn waits, removals and a meltdown, as its log.
+/// The log of a run with failures of every kind, random waits, removals and a meltdown.
 fn history(instance: &'static str, seed: u64) -> Vec<String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
@@ -18,7 +18,7 @@ fn history(instance: &'static str, seed: u64) -> Vec<String> {
         for round in 0..6 {
             tokio::time::sleep(Duration::from_secs(1)).await;
             for (id, say) in [("a", Say::Panic), ("b", Say::Fail), ("c", Say::End), ("flaky", Say::Fail)] {
-                // One that is in its backoff is not there.
+                // A child in its back-off has no actor.
                 if let Some(cell) = ractor::registry::where_is(actor_name(instance, id)) {
                     let _ = cell.send_message(say);
                 }
@@ -58,14 +58,14 @@ async fn a_restart_is_exactly_as_late_as_told() {
             TreeEvent::ChildFailed { restart_in, .. } => *restart_in,
             _ => None,
         });
-        // Tokio's timers are as fine as a millisecond, and never early.
+        // Tokio's timers have a granularity of a millisecond, and are never early.
         let late = failed.elapsed().checked_sub(told.unwrap()).expect("not early");
         assert!(late <= Duration::from_millis(1), "{late:?}");
     }
     tree.stop(PATIENCE).await;
 }
 
-/// In real time: the requirement is 50 ms beyond the backoff.
+/// In real time: the requirement is 50 ms beyond the back-off.
 #[tokio::test]
 async fn an_actor_that_panics_is_back_within_50_ms_of_its_backoff() {
     const ROUNDS: u32 = 20;
