@@ -53,7 +53,6 @@ pub enum StoreChoice {
     Embedded(Embedded),
 }
 
-/// A checked configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub store: StoreChoice,

@@ -30,7 +30,6 @@ pub type MetricsText = Arc<dyn Fn() -> String + Send + Sync>;
 
 #[derive(Clone)]
 pub struct HttpSettings {
-    /// The store of the health check.
     pub store: Arc<dyn Store>,
     /// A slower read of the store counts as unhealthy (CKE: the `timeout` of its configuration).
     pub timeout: Duration,
@@ -76,7 +75,6 @@ impl Bound {
 pub struct Served {
     pub bound: Bound,
     pub router: Router,
-    /// Limits of clients.
     pub limits: Limits,
     /// `None`: plain HTTP.
     pub tls: Option<Tls>,
@@ -110,7 +108,6 @@ struct Serving {
     _task: Task,
 }
 
-/// The server ended by itself.
 #[derive(Debug)]
 struct Ended;
 

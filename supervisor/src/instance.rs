@@ -96,7 +96,6 @@ pub struct InstanceOptions {
     pub id: String,
     /// Value of its leader key.
     pub host: String,
-    /// Interval of registry polls.
     pub interval: Duration,
     /// Time to live of the session lease.
     pub session_ttl: Duration,
@@ -115,7 +114,6 @@ pub enum InstanceError {
     Root { id: String, why: String },
 }
 
-/// Published state of an instance.
 #[derive(Clone)]
 pub struct InstanceView {
     /// `None`: the store was not read yet.
@@ -126,7 +124,6 @@ pub struct InstanceView {
     pub melted: watch::Receiver<bool>,
     /// Owner of placement, if known to this instance.
     pub placement: watch::Receiver<Ownership>,
-    /// The instance is stopping.
     pub closing: watch::Receiver<bool>,
 }
 

@@ -52,7 +52,6 @@ pub(crate) struct ReadyApi {
     pub(crate) shared: Option<Router>,
     /// Certificates of the service's port, if the API is served there with TLS.
     pub(crate) shared_tls: Option<Tls>,
-    /// Server for its own port.
     pub(crate) own: Option<Served>,
 }
 
@@ -146,7 +145,6 @@ pub(crate) struct ApiPorts {
 
 /// Asks the local instance's scheduler while it runs; for other instances it reads their kept decisions.
 pub(crate) struct AskScheduler {
-    /// Registered name of the scheduler.
     name: String,
     /// The store without a prefix.
     root: Arc<dyn Store>,
@@ -183,7 +181,6 @@ impl AskScheduler {
     }
 }
 
-/// Parses a kept decision.
 fn last(key: &str, value: &[u8]) -> Option<Box<Decision>> {
     let read = serde_json::from_slice(value);
     read.map_err(|error| tracing::warn!(key, %error, "what was kept of placement cannot be read")).ok()

@@ -41,7 +41,6 @@ pub struct ServiceOptions {
     /// Listen address of health, version and metrics.
     pub http: String,
     pub metrics: MetricsText,
-    /// Answer of `/version`.
     pub version: &'static str,
     /// Receives the instance's events. A listener that subscribes before the start misses none.
     pub journal: Journal,
@@ -77,7 +76,6 @@ pub enum ServiceError {
     /// The client of the cluster's API server.
     #[error(transparent)]
     Kubernetes(ConnectError),
-    /// The listen address of HTTP.
     #[error("health, version and metrics cannot be served")]
     Http(#[source] BindError),
     #[error(transparent)]
@@ -96,9 +94,6 @@ pub struct ServedStore {
 }
 
 /// Opens the embedded store and serves it on its address.
-///
-/// # Errors
-/// See [`ServiceError`].
 pub async fn open_embedded(embedded: &Embedded, seed: u64) -> Result<ServedStore, ServiceError> {
     // Bind first: the owner of a taken address may be the intended etcd, and then no file must be created.
     let listener = tokio::net::TcpListener::bind(embedded.listen).await.map_err(|source| {
@@ -134,16 +129,12 @@ impl ServedStore {
         Self { etcd, server: None, predecessor: None, failures: None }
     }
 
-    /// Its listen address.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.server.as_ref().map(ServerHandle::address)
     }
 
     /// A direct client of the store.
-    ///
-    /// # Errors
-    /// See [`ServiceError`].
     pub async fn client(&self, clients: &StoreConfig, seed: u64) -> Result<EtcdStore, ServiceError> {
         let client = self.etcd.client().await.map_err(|error| ServiceError::Client(error.into()))?;
         EtcdStore::from_client(client, clients, seed).map_err(ServiceError::Store)
@@ -180,9 +171,6 @@ pub struct Service {
 
 impl Service {
     /// Starts the service: the store first, then the instance.
-    ///
-    /// # Errors
-    /// See [`ServiceError`].
     pub async fn start(config: &Config, options: ServiceOptions) -> Result<Self, ServiceError> {
         let seed = options.instance.seed;
         match &config.store {
@@ -198,9 +186,6 @@ impl Service {
     }
 
     /// Starts the service on an open embedded store.
-    ///
-    /// # Errors
-    /// See [`ServiceError`].
     pub async fn on_embedded(
         served: ServedStore,
         clients: &StoreConfig,
@@ -299,7 +284,6 @@ impl Service {
         &self.store
     }
 
-    /// Listen address of HTTP.
     #[must_use]
     pub fn http(&self) -> SocketAddr {
         self.http

@@ -69,7 +69,6 @@ fn metadata(name: &str, namespace: Option<&str>, labels: &Json) -> Json {
         "created": "2026-01-01T00:00:00Z", "modified": "2026-01-01T00:00:00Z"})
 }
 
-/// Pseudo-random numbers.
 fn scrambled(number: usize) -> usize {
     number.wrapping_mul(2_654_435_761) >> 7
 }

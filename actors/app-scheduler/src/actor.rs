@@ -77,7 +77,6 @@ pub struct SchedulerState {
     round: Option<Span>,
     /// `None` until the kept data is read: decisions need it.
     memory: Option<Memory>,
-    /// The last effective decision on each application.
     last: BTreeMap<ObjectKey, Decision>,
     /// Revision of the last commit of resources: older snapshots allow no decision.
     written: i64,
@@ -104,11 +103,9 @@ pub struct SchedulerState {
 struct Writing {
     now: OffsetDateTime,
     metrics: Option<Arc<MetricsObserved>>,
-    /// The transaction in flight.
     batch: Batch,
     number: usize,
     rest: VecDeque<Batch>,
-    /// A transaction failed.
     failed: bool,
     _task: Task,
 }

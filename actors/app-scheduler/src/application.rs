@@ -24,7 +24,6 @@ use crate::scope::Scope;
 use crate::snapshot::{Seen, Snapshot};
 use crate::target::Target;
 
-/// A decision and its action.
 pub(crate) struct Verdict<'a> {
     pub(crate) decision: Decision,
     pub(crate) act: Act<'a>,
@@ -43,7 +42,6 @@ pub(crate) enum Act<'a> {
     },
     Bind {
         to: Rc<Target<'a>>,
-        /// Reason of a move.
         moves: Option<Move>,
     },
     Fail(Attempt),

@@ -72,7 +72,6 @@ impl Batch {
     }
 }
 
-/// Bytes in a transaction.
 fn size(kept: &Kept, value: Option<&Bytes>) -> usize {
     kept.key().len() + value.map_or(0, Bytes::len)
 }

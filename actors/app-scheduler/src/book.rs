@@ -51,7 +51,6 @@ impl Definition {
 pub(crate) struct Book<'a> {
     states: &'a BTreeMap<MetricKey, MetricState>,
     definitions: BTreeMap<MetricKey, Definition>,
-    /// Revision of the snapshot.
     revision: i64,
     config: &'a SchedulerConfig,
     now: OffsetDateTime,
@@ -87,7 +86,6 @@ impl<'a> Book<'a> {
         }
     }
 
-    /// Input for offers.
     pub(crate) fn states(&self) -> &'a BTreeMap<MetricKey, MetricState> {
         self.states
     }

@@ -28,7 +28,6 @@ pub struct SchedulerConfig {
 /// Limit of moves within `reschedule_after`: the greater of both numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaxMoves {
-    /// Percent of all applications.
     pub percent: u64,
     pub at_least: u64,
 }

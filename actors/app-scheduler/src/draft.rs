@@ -59,7 +59,6 @@ pub enum Deletion {
     Done,
 }
 
-/// Purpose of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
     /// An application is bound, fails, waits, or may be deployed.

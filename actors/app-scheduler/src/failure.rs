@@ -13,7 +13,6 @@ use time::OffsetDateTime;
 
 use crate::config::later_by_seconds;
 
-/// A failed attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Attempt {
     pub(crate) outcome: Outcome,

@@ -52,7 +52,6 @@ impl ClusterMemory {
     }
 }
 
-/// Moves at one instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moves {
     #[serde(with = "time::serde::rfc3339")]

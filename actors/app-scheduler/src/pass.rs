@@ -42,13 +42,12 @@ pub struct PassInput<'a> {
     pub seed: u64,
 }
 
-/// Result of a pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pass {
     pub decisions: BTreeMap<ObjectKey, Decision>,
     /// Results for unbound clusters and Magnum clusters.
     pub placed: BTreeMap<ObjectKey, Placed>,
-    /// Writes, in order.
+    /// In the order of writing.
     pub units: Vec<Unit>,
     /// Memory for the next pass, without moves: they count when they are committed.
     pub memory: Memory,
@@ -60,7 +59,6 @@ pub struct Pass {
     pub circular: BTreeSet<ObjectKey>,
 }
 
-/// All places.
 pub(crate) struct Scopes<'a> {
     clusters: BTreeMap<Option<&'a str>, Scope<'a>>,
     clouds: BTreeMap<Option<&'a str>, Scope<'a>>,
@@ -293,7 +291,6 @@ fn kept(
     changed.chain(gone.map(|key| Kept { cluster: key.clone(), memory: None })).collect()
 }
 
-/// Drafts the decisions of garbage collection.
 fn collect(garbage: &gc::Garbage<'_>, snapshot: &Snapshot, now: OffsetDateTime, draft: &mut Draft) {
     for (key, owner) in &garbage.mark {
         let Some(stored) = snapshot.get(key) else { continue };
@@ -317,7 +314,6 @@ fn collect(garbage: &gc::Garbage<'_>, snapshot: &Snapshot, now: OffsetDateTime, 
     }
 }
 
-/// Drafts verdicts.
 struct Writer<'p, 'i> {
     input: &'p PassInput<'i>,
     draft: Draft,

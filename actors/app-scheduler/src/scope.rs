@@ -36,7 +36,6 @@ type Signature<'a> = (Vec<&'a str>, Vec<&'a str>, Vec<&'a str>);
 
 /// Result of a set of constraints.
 pub(crate) struct Class {
-    /// Fitting places.
     pub(crate) fit: Bits,
     /// Places that meet the known part of the constraints and whose metrics were never fetched.
     pub(crate) waits: Bits,
@@ -104,7 +103,6 @@ impl<'a> Scope<'a> {
         &self.targets
     }
 
-    /// Position of a resource.
     pub(crate) fn place(&self, key: &ObjectKey) -> Option<usize> {
         self.places.get(key).copied()
     }

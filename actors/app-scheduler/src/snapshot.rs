@@ -60,7 +60,6 @@ impl Snapshot {
         snapshot
     }
 
-    /// Applies changes in order.
     pub fn apply(&mut self, changes: &[Arc<Change>]) {
         for change in changes {
             self.revision = self.revision.max(change.revision);

@@ -26,7 +26,6 @@ use crate::{Candidates, Memory, Pass, PassInput, SchedulerConfig, Snapshot, pass
 /// Namespace of all namespaced resources.
 pub(crate) const NAMESPACE: &str = "testing";
 
-/// Start time of worlds.
 pub(crate) fn begin() -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(1_800_000_000).unwrap()
 }
@@ -235,7 +234,6 @@ impl World {
         }
     }
 
-    /// A pass with its commit.
     pub(crate) fn run(&mut self) -> Pass {
         let pass = self.pass();
         self.commit(&pass);
@@ -265,7 +263,6 @@ impl World {
         self.decision(name).outcome
     }
 
-    /// Name of the cluster that the application is bound to.
     pub(crate) fn bound(&self, name: &str) -> Option<&str> {
         self.get::<Application>(name).status.scheduled_to.as_ref().map(|to| to.name.as_str())
     }
@@ -285,7 +282,6 @@ pub(crate) fn application(name: &str) -> Application {
         "spec": {"manifest": []}}))
 }
 
-/// An online cluster.
 pub(crate) fn cluster(name: &str) -> Cluster {
     read(&json!({"api": "kubernetes", "kind": "Cluster", "metadata": metadata(name, Some(NAMESPACE)),
         "spec": {"kubeconfig": {"apiVersion": "v1"}}, "status": {"state": "ONLINE"}}))

@@ -35,7 +35,6 @@ pub struct PlannerArguments {
     pub epoch: i64,
     /// Registered name of the leader actor.
     pub leader: String,
-    /// Interval of registry polls.
     pub interval: Duration,
     /// Minimum time in the retired state before a worker is removed.
     pub retire_wait: Duration,

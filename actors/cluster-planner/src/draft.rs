@@ -14,7 +14,6 @@ pub(crate) struct Draft<'a> {
     inventory: &'a Inventory<'a>,
     control_plane: Vec<Id>,
     workers: Vec<Id>,
-    /// Number of workers of each worker template.
     template_workers: Vec<u64>,
     /// For each id: it was part of the cluster before, or has joined.
     taken: Vec<bool>,
@@ -152,7 +151,6 @@ impl<'a> Draft<'a> {
         templates.fitting(self.inventory.entry(id).role)
     }
 
-    /// Counts nodes by rack.
     pub(crate) fn by_rack(&self, nodes: impl IntoIterator<Item = Id>) -> BTreeMap<i64, u64> {
         let mut racks = BTreeMap::new();
         for id in nodes {

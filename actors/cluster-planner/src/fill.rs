@@ -94,7 +94,6 @@ impl Planner<'_> {
         maximum == 0 || self.draft.count(Part::Worker) < maximum + planted
     }
 
-    /// The template of the next worker.
     pub(crate) fn next_template(&self) -> TemplateId {
         self.templates.next(self.draft.template_workers())
     }
@@ -137,7 +136,6 @@ impl Planner<'_> {
         self.draft.add_control_plane(pick.id);
     }
 
-    /// Components of a pick's score.
     pub(crate) fn parts_of_score(&self, pick: &Pick) -> madako_domain::plan::Score {
         score::parts(self.inventory.entry(pick.id), self.input.now, pick.score, pick.points)
     }

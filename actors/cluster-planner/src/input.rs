@@ -23,9 +23,7 @@ pub enum Moment {
 pub struct PlanInput<'a> {
     pub template: &'a Template,
     pub constraints: &'a Constraints,
-    /// The machines of one observation.
     pub machines: &'a [Machine],
-    /// The present configuration.
     pub current: Option<&'a Cluster>,
     /// Taints of Kubernetes nodes with known state, by address.
     pub node_taints: &'a BTreeMap<String, Vec<Taint>>,

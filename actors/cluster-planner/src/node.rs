@@ -68,7 +68,6 @@ pub(crate) struct NodeMaker<'a> {
     template: &'a Node,
     /// The template's labels that no machine field overrides.
     labels: Vec<(&'a String, &'a String)>,
-    /// The template overrides labels of machines.
     overrides_machines: bool,
     /// The template's taints without the state taint.
     taints: Vec<Taint>,

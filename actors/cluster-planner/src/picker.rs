@@ -19,7 +19,6 @@ pub(crate) struct Candidate {
     pub(crate) id: Id,
 }
 
-/// A pick and its alternative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pick {
     pub(crate) id: Id,

@@ -30,7 +30,6 @@ pub(crate) struct Obstacle {
     pub(crate) message: String,
 }
 
-/// A plan under construction.
 #[derive(Debug)]
 pub(crate) struct Planner<'a> {
     pub(crate) input: &'a PlanInput<'a>,
@@ -317,7 +316,6 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Lists addresses for a message.
 pub(crate) fn listed(addresses: &[&str]) -> String {
     let named = addresses.iter().take(ADDRESSES_NAMED).copied().collect::<Vec<_>>().join(", ");
     match addresses.len().saturating_sub(ADDRESSES_NAMED) {

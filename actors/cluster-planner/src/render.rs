@@ -35,7 +35,6 @@ pub fn step_table(number: usize, plan: &Plan) -> String {
     text
 }
 
-/// The end of consecutive plans.
 #[must_use]
 pub fn end_table(made: usize, end: &End) -> String {
     let made = match made {

@@ -188,7 +188,6 @@ impl Site {
         plan(&self.input())
     }
 
-    /// Plans and commits the plan.
     pub(crate) fn step(&mut self) -> Plan {
         let plan = self.plan().unwrap();
         self.commit(&plan);
@@ -202,7 +201,6 @@ impl Site {
         }
     }
 
-    /// All following plans, and their end.
     pub(crate) fn what_if(&self, lose: &[&str], remove: &[&str]) -> (Vec<Plan>, End) {
         let selectors = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>();
         let mut answer = WhatIf::new(&self.input(), &selectors(lose), &selectors(remove)).unwrap();
@@ -216,7 +214,6 @@ impl Site {
     }
 }
 
-/// Action, control plane and workers of a plan.
 pub(crate) fn outcome(plan: &Plan) -> (Action, Vec<&str>, Vec<&str>) {
     let cluster = plan.cluster.as_ref().unwrap();
     (plan.action.unwrap(), addresses(cluster.control_plane()), addresses(cluster.workers()))

@@ -24,7 +24,6 @@ pub enum Selector {
     Role(String),
 }
 
-/// An invalid selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} does not name machines: expected an IPv4 address, rack=NUMBER or role=ROLE")]
 pub struct SelectorError {
@@ -99,7 +98,6 @@ fn shown(selectors: &[Selector]) -> String {
     selectors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// End of a series of plans.
 #[derive(Debug, Clone, PartialEq)]
 pub enum End {
     /// No action is left.

@@ -451,7 +451,6 @@ impl LeaderState {
     }
 }
 
-/// A transaction to send.
 struct Sent {
     store: Arc<dyn Store>,
     /// Condition on the leader key.
@@ -459,7 +458,6 @@ struct Sent {
     transaction: Transaction,
 }
 
-/// Maps failed conditions to an error.
 fn refusal(epoch: &Epoch, fence: &Condition, failed: &[Condition]) -> CommitError {
     if failed.contains(fence) {
         return CommitError::NotLeader { epoch: epoch.number };

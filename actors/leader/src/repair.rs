@@ -84,7 +84,6 @@ mod tests {
 
     use super::*;
 
-    /// Revision of the cluster.
     const CLUSTER: i64 = 6;
 
     fn epoch() -> Epoch {

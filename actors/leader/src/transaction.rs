@@ -27,11 +27,9 @@ pub struct LastPlan<'a> {
     pub at: String,
     pub epoch: i64,
     pub action: Option<Action>,
-    /// Number of changed nodes.
     pub changes_total: usize,
     /// The first [`MOST_CHANGES_KEPT`](crate::limits::MOST_CHANGES_KEPT).
     pub changes: &'a [Change],
-    /// Number of reasons.
     pub reasons_total: usize,
     /// The first [`MOST_REASONS_KEPT`](crate::limits::MOST_REASONS_KEPT).
     pub reasons: &'a [Reason],

@@ -228,7 +228,6 @@ async fn look_when_owned(mut ownership: watch::Receiver<Ownership>, actor: Actor
     }
 }
 
-/// Runs a fetch and sends its result to the actor.
 async fn run(providers: Arc<dyn MetricsProviders>, fetch: Fetch, actor: ActorRef<Letter<FetcherMessage>>) {
     let begun = Instant::now();
     let kind = fetch.kind.tag();

@@ -26,7 +26,6 @@ use crate::catalog::{Catalog, ProviderKey, Source};
 pub struct Settings {
     /// Maximum age of a kept value.
     pub max_age: Duration,
-    /// Deadline of one fetch.
     pub deadline: Duration,
     /// Maximum concurrent fetches, without tables.
     pub at_once: usize,
@@ -56,9 +55,13 @@ pub struct Fetch {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Notice {
     /// A provider counts as down: it is fetched in fewer rounds.
-    Down { provider: ProviderKey, why: FetchError },
-    /// It answers again.
-    Up { provider: ProviderKey },
+    Down {
+        provider: ProviderKey,
+        why: FetchError,
+    },
+    Up {
+        provider: ProviderKey,
+    },
 }
 
 /// State of the metrics of one kind of provider.
@@ -76,7 +79,6 @@ pub struct Summary {
 pub struct Board {
     settings: Settings,
     catalog: Catalog,
-    /// Store revision of the catalog.
     revision: i64,
     /// The newest revision for which every metric was answered.
     answered: i64,
@@ -191,7 +193,6 @@ impl Board {
         ends.min().map(|end| end.saturating_sub(now.elapsed))
     }
 
-    /// Takes the changes to report.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
     }

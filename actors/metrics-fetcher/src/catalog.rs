@@ -8,7 +8,6 @@
 //! A constraint on a metric names no namespace: it applies to the metric of this name that the cluster (or cloud)
 //! has. The namespaced and the global metric of the name are fetched if they are defined. Undefined ones are no
 //! error: a cluster without the metric does not match.
-//! fault, as what lacks the metric does not match.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -44,9 +43,7 @@ impl fmt::Display for ProviderKey {
 /// Origin of a metric, by its definition and its provider's.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// Revision of the metric's definition.
     pub metric_revision: i64,
-    /// Revision of the provider's definition.
     pub provider_revision: i64,
     pub provider: ProviderKey,
     pub kind: Arc<MetricsProviderKind>,
@@ -88,7 +85,6 @@ pub struct Catalog {
     providers: BTreeMap<ProviderKey, (i64, Arc<MetricsProviderKind>)>,
     /// References of each resource that has any.
     references: BTreeMap<ObjectKey, References>,
-    /// Number of resources that refer to each metric.
     referred: BTreeMap<MetricKey, usize>,
     /// Number of resources with a constraint that may mean the metric.
     mentioned: BTreeMap<MetricKey, usize>,
@@ -136,7 +132,6 @@ impl Catalog {
         }
     }
 
-    /// Every metric to fetch.
     #[must_use]
     pub fn wanted(&self) -> BTreeSet<MetricKey> {
         let defined = self.mentioned.keys().filter(|key| self.metrics.contains_key(key));

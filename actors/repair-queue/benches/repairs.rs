@@ -156,7 +156,6 @@ fn store(machines: usize, entries: usize) -> BTreeMap<String, Entry> {
     store
 }
 
-/// Median duration.
 fn timed(mut run: impl FnMut()) -> Duration {
     run();
     let mut times: Vec<Duration> = (0..RUNS)

@@ -70,7 +70,6 @@ pub struct RepairArguments {
     pub clock: Arc<dyn Clock>,
     pub events: Arc<dyn EventSink>,
     pub state: Subscriber<Arc<ClusterState>>,
-    /// Reports of the registry for repair.
     pub reports: Subscriber<Arc<Reports>>,
     /// Observations of every machine, which give each machine's rack.
     pub observations: Subscriber<Arc<Observation>>,
@@ -94,7 +93,6 @@ pub struct RepairState {
     requests: Requests,
     /// Machines in held racks.
     held: HeldBack,
-    /// The change in flight and the announced command.
     effects: Workflow<RepairChange, Announced>,
     hands: Hands<RepairMessage, CommandEnd>,
     /// Details of the change in flight.

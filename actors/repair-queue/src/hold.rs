@@ -159,7 +159,6 @@ impl From<Report<'_>> for HeldReport {
     }
 }
 
-/// A borrowed event.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Event<'a> {
     since: OffsetDateTime,

@@ -32,7 +32,6 @@ use crate::hold::{KnownHolds, holds_of};
 use crate::indexed::Indexed;
 use crate::racks::ipv4;
 
-/// Input of the limiters.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
     /// Machines of one answer of the registry, including those without an address: each is a report, whatever its
@@ -59,7 +58,6 @@ pub struct Input<'a> {
 /// Machines whose entries were removed after the registry was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removed {
-    /// By address.
     Of(BTreeSet<String>),
     /// Any machine: removals were not observed.
     All,
@@ -114,7 +112,6 @@ pub(crate) fn machine(reports: &[Machine], place: usize) -> (&str, &str) {
     (address, machine.map_or("", |machine| machine.spec.serial.as_str()))
 }
 
-/// Result of the limiters.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decision {
     /// Entries to add, in the order of the reports, without numbers.
@@ -123,7 +120,6 @@ pub struct Decision {
     pub refused: Vec<Refused>,
     /// Reason that nothing is added, whatever the limiters admit.
     pub stop: Option<Stop>,
-    /// Holds from now on.
     pub holds: Holds,
 }
 
@@ -227,7 +223,6 @@ struct Asked<'a> {
     /// Built on demand: machines that failed long ago need no lookup.
     nodes: OnceCell<Vec<u32>>,
     indexed: &'a Indexed,
-    /// Holds of the reports' racks.
     held: Vec<Option<HeldRack>>,
 }
 

@@ -56,7 +56,7 @@ pub const SAME_REPORT: Duration = Duration::from_secs(60);
 /// thousand machines of an answer.
 pub(crate) const SAME_MOVE: Duration = Duration::from_secs(10);
 
-/// Least pause after draining was given up (CKE).
+/// Minimum back-off after a given-up drain (CKE).
 pub const BACK_OFF_BASE: Duration = Duration::from_secs(300);
 
 const _: () = assert!(

@@ -36,7 +36,6 @@ pub(crate) fn machine(id: u8, rack: i64, duration: f64) -> Machine {
     }
 }
 
-/// The machines some seconds later.
 pub(crate) fn aged(machines: &[Machine], seconds: f64) -> Vec<Machine> {
     let mut machines = machines.to_vec();
     for machine in &mut machines {

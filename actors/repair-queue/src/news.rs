@@ -11,7 +11,6 @@ use crate::limiter::{Decision, Refused, machine};
 /// State of the last events. A new leader starts empty and repeats each once.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Told {
-    /// Reports of the last decision.
     reports: Arc<Vec<Machine>>,
     /// Refused reports by position, with the name of the reason, in the order of the reports.
     refused: Vec<(usize, &'static str)>,

@@ -8,12 +8,10 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Next action of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// The entry ended, and stays until it is deleted.
     Nothing,
-    /// The entry is removed on request.
     Remove,
     /// An older state was written over the entry: the newer one is restored.
     Restore,
@@ -38,7 +36,6 @@ pub enum Next {
 pub enum Failure {
     /// Every step was tried, or the configuration has fewer steps than before.
     NoStepLeft {
-        /// Index of the missing step.
         step: u32,
     },
     NoCommand {
@@ -69,7 +66,6 @@ pub enum Abandoned {
         /// The last pod or error that the drain waited for.
         waits: Option<String>,
     },
-    /// The drain failed.
     Impossible {
         why: String,
     },
@@ -97,7 +93,6 @@ pub enum Obstacle {
     NoCluster,
     /// A drain was given up, and is retried after a pause.
     BackOff {
-        /// End of the pause.
         until: OffsetDateTime,
         /// Number of drains given up.
         count: u32,
@@ -109,7 +104,6 @@ pub enum Obstacle {
     },
     /// All slots are taken.
     Slots {
-        /// Number of slots.
         maximum: u32,
     },
     ApiServerRepaired {
@@ -133,7 +127,6 @@ pub enum Obstacle {
     HealthUnknown,
     /// The registry's first answer to this leader may show that the machine's rack failed.
     ReportsAwaited {
-        /// End of the wait.
         until: OffsetDateTime,
     },
     Draining {
@@ -407,15 +400,12 @@ pub struct Explained {
     pub health: Option<&'static str>,
     /// Name of the next action unless the machine is healthy.
     pub next: &'static str,
-    /// The action as a sentence.
     pub what: String,
     /// Time of the action, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// Name of the obstacle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<&'static str>,
-    /// The obstacle as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }

@@ -82,7 +82,6 @@ struct World {
     store: Store,
     now: OffsetDateTime,
     live: Live,
-    /// Known health of machines.
     health: BTreeMap<&'static str, bool>,
     held: HeldBack,
     /// The running command: entry and record.
@@ -91,7 +90,6 @@ struct World {
     started: BTreeSet<(i64, u32)>,
     /// Every started success command, by create revision of the entry.
     celebrated: BTreeSet<i64>,
-    /// All past states of each entry.
     past: BTreeMap<i64, Vec<RepairQueueEntry>>,
     deleted: BTreeSet<i64>,
     /// A foreign client wrote entries: conflicts between entries are not this system's.

@@ -66,7 +66,6 @@ pub struct Answers<'a> {
     pub observed: Option<&'a Racks>,
 }
 
-/// Data kept of racks.
 #[derive(Debug, Clone, Default)]
 pub struct KeptRacks<'a> {
     /// Readable holds, by rack.
@@ -104,7 +103,6 @@ pub(crate) fn ipv4(address: &str) -> Option<u32> {
     address.parse::<Ipv4Addr>().ok().map(Ipv4Addr::to_bits)
 }
 
-/// Reports grouped by rack.
 #[derive(Default)]
 pub(crate) struct Groups<'a> {
     /// Each rack with the positions of its reports.
@@ -149,7 +147,6 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// Location of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stands<'a> {
     Unknown,

@@ -30,7 +30,6 @@ use crate::ahead::Ahead;
 use crate::outlook::{Abandoned, Failure, Next, Obstacle, Outlook};
 use crate::racks::HeldBack;
 
-/// Result of a health check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
     Healthy,
@@ -68,11 +67,9 @@ pub enum Drain {
 pub struct Live {
     /// Valid health of the machines of unfinished entries, by index.
     pub health: BTreeMap<i64, Health>,
-    /// By index.
     pub drains: BTreeMap<i64, Drain>,
     /// This instance runs commands.
     pub host: bool,
-    /// This instance reaches Kubernetes.
     pub kubernetes: bool,
     /// No step and no command begins before this time: the registry's first reports to this leader may show that a
     /// rack failed.
@@ -81,7 +78,6 @@ pub struct Live {
     pub counted: Ahead,
 }
 
-/// Input of a decision.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     pub queue: &'a RepairQueue,

@@ -15,7 +15,6 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::macros::datetime;
 
-/// Start time of tests.
 pub(crate) const NOW: OffsetDateTime = datetime!(2026-01-02 03:04:05 UTC);
 
 /// Two steps: one drains and watches for 100 s, the other does neither.

@@ -40,7 +40,6 @@ pub struct Transition<'a> {
     index: i64,
     entry: RepairQueueEntry,
     kept: Kept,
-    /// Number of the record.
     id: i64,
     now: OffsetDateTime,
 }
@@ -67,7 +66,6 @@ impl<'a> Transition<'a> {
         RepairChange { what: DEQUEUE, conditions: self.conditions(), writes }
     }
 
-    /// Begins a drain.
     #[must_use]
     pub fn drain(mut self, step: u32) -> RepairChange {
         self.enter(step, RepairStepStatus::Draining);
@@ -183,7 +181,6 @@ impl<'a> Transition<'a> {
         RepairChange { what, conditions, writes: vec![RepairWrite::Entry(self.entry), kept, record] }
     }
 
-    /// Conditions of every transition.
     fn conditions(&self) -> Vec<Condition> {
         let queue = &self.state.repair;
         let mut conditions = vec![queue.kept_unchanged(self.index)];

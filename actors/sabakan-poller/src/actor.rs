@@ -32,14 +32,12 @@ pub struct PollerArguments {
     pub epoch: i64,
     /// Registered name of the leader actor.
     pub leader: String,
-    /// Interval of polls.
     pub interval: Duration,
     pub registry: Arc<dyn Registry>,
     pub clock: Arc<dyn Clock>,
     pub events: Arc<dyn EventSink>,
     pub state: Subscriber<Arc<ClusterState>>,
     pub observations: Publisher<Arc<Observation>>,
-    /// Reports of machines for repair.
     pub reports: Publisher<Arc<Reports>>,
 }
 

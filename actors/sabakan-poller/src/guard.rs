@@ -15,7 +15,6 @@ use madako_domain::guard::{GuardState, POLLS_TO_AGREE};
 /// The guard holds if more than one node in this many vanishes (design: 10 %).
 const SHARE: usize = 10;
 
-/// Verdict on an observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Accept {

@@ -163,7 +163,6 @@ fn check_pair(root: &mut Fields, cert: Option<&Pem>, key: Option<&Pem>, problems
     }
 }
 
-/// Checks that the key belongs to the certificate.
 pub(super) fn check_match(fields: &mut Fields, cert: &Pem, key: &Pem, problems: &mut Problems) {
     if !pem::may_match(&cert.text, &key.text) {
         let expected = format!("the private key of `{}`", fields.path(cert.field));

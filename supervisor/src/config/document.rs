@@ -262,7 +262,6 @@ fn plain(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// Kind of a value, with its article.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "nothing",

@@ -56,7 +56,6 @@ pub struct Api {
 /// The enabled strategies; client certificates are enabled whenever the listener requests them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Authentication {
-    /// Keystone's endpoint.
     pub keystone: Option<String>,
     /// Keycloak's endpoint and realm.
     pub keycloak: Option<(String, String)>,
@@ -115,7 +114,6 @@ impl Authentication {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metrics {
-    /// Interval of fetch rounds.
     pub interval: Duration,
     /// Maximum age of a kept value.
     pub max_age: Duration,

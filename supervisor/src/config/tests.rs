@@ -27,7 +27,6 @@ fn pair() -> (String, String) {
     (cert.pem(), signing_key.serialize_pem())
 }
 
-/// PEM as a YAML block below a key.
 fn block(key: &str, pem: &str) -> String {
     let lines: String = pem.lines().map(|line| format!("  {line}\n")).collect();
     format!("{key}: |\n{lines}")

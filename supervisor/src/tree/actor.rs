@@ -52,9 +52,7 @@ pub(super) struct Note {
     pub(super) what: What,
 }
 
-/// Content of a [`Note`].
 pub(super) enum What {
-    /// The start ended.
     Started(Result<Live, StartError>),
     /// The back-off is over and the predecessor is gone.
     Due,

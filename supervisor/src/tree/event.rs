@@ -54,7 +54,6 @@ pub enum ChildExit {
     Ended(Option<String>),
     /// Its start failed, panicked, or exceeded its deadline.
     StartFailed(String),
-    /// It is a supervisor and melted down.
     Meltdown(Box<Meltdown>),
 }
 
@@ -71,7 +70,6 @@ impl fmt::Display for ChildExit {
     }
 }
 
-/// Result of stopping a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopOutcome {
     /// It ended by itself, now or earlier, including its `post_stop`.
@@ -95,10 +93,8 @@ impl StopOutcome {
 #[error("{child} needed more than {restarts} restarts within {window:?}; the last time it {reason}")]
 pub struct BudgetExceeded {
     pub child: ChildId,
-    /// Restarts that the budget allows.
     pub restarts: u32,
     pub window: Duration,
-    /// The last end.
     pub reason: ChildExit,
 }
 

@@ -12,7 +12,6 @@ use super::roster::{Control, Live};
 use super::spec::{ChildId, ChildSpec, SupervisorSpec, actor_name};
 use crate::limits::CALL_DEADLINE;
 
-/// Mode of stopping a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Stop, wait up to the child's deadline, then kill. A supervisor stops its children so, in reverse order.
@@ -69,7 +68,6 @@ pub struct ChildStatus {
     pub state: ChildState,
     /// Restarts since the child was added, including failed ones.
     pub restarts: u64,
-    /// End of the last failure.
     pub last_error: Option<String>,
     /// Children of a nested supervisor that answers.
     pub below: Option<TreeStatus>,
@@ -122,9 +120,6 @@ impl SupervisorRef {
 
     /// Removes a child. Answers when it and everything below it is gone, within its stop deadline plus the
     /// supervisor's kill grace. [`Mode::Now`] also hurries a graceful stop in progress.
-    ///
-    /// # Errors
-    /// See [`StopError`].
     pub async fn stop_child(&self, id: &str, mode: Mode) -> Result<StopOutcome, StopError> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Stop(id.into(), mode, Some(reply))).map_err(StopError::Ended)?;
@@ -140,9 +135,6 @@ impl SupervisorRef {
     }
 
     /// Answers when the first start of every initial child has succeeded or failed.
-    ///
-    /// # Errors
-    /// [`Ended`].
     pub async fn ready(&self) -> Result<(), Ended> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Ready(reply))?;
@@ -150,9 +142,6 @@ impl SupervisorRef {
     }
 
     /// The running child with this id.
-    ///
-    /// # Errors
-    /// [`Ended`].
     pub async fn child(&self, id: &str) -> Result<Option<ActorCell>, Ended> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Child(id.into(), reply))?;

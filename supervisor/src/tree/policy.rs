@@ -15,7 +15,6 @@ use crate::limits::LONGEST_WAIT;
 pub struct Backoff {
     /// Wait before the first restart; doubles with each further failure.
     pub first: Duration,
-    /// Maximum wait.
     pub max: Duration,
     /// Random part of the wait, 0.0 to 1.0: with 0.5 the wait is between half and all of it.
     pub jitter: f64,
@@ -45,7 +44,6 @@ impl Backoff {
 pub struct Budget {
     /// Restarts within the window; one more failure exceeds the budget. 0: the first failure does.
     pub restarts: u32,
-    /// Length of the sliding window.
     pub window: Duration,
 }
 

@@ -14,7 +14,6 @@ use crate::memory::Memory;
 #[derive(Default)]
 pub(super) struct Remembered {
     pub(super) memory: Memory,
-    /// The last effective decision on each application.
     pub(super) last: BTreeMap<ObjectKey, Decision>,
     /// Revision of the history of moves; 0: there is none.
     pub(super) moves_revision: i64,
@@ -46,7 +45,6 @@ pub(super) fn remembered(kept: &Snapshot) -> Remembered {
     remembered
 }
 
-/// The resource of a key.
 fn of(kind: Kind, name: &str) -> Option<ObjectKey> {
     let (namespace, name) = name.split_once('/')?;
     Some(ObjectKey::new(kind, Some(namespace), name))

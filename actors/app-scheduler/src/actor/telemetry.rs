@@ -87,7 +87,6 @@ fn deleted(resource: &ObjectKey, by: &Deletion) {
     }
 }
 
-/// Logs an effective decision.
 pub(crate) fn decided(application: &ObjectKey, decision: &Decision) {
     if let (Outcome::Bound { .. } | Outcome::Moved { .. }, Some(best)) = (&decision.outcome, &decision.best)
         && best.has_metrics

@@ -16,7 +16,6 @@ use crate::{MaxMoves, Pass};
 
 const METRICS: [&str; 4] = ["m0", "m1", "m2", "m3"];
 
-/// Behaviour of a metric.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Value(u8),

@@ -65,7 +65,6 @@ impl NodeTaints {
         self.feeds.is_some() && !self.looked
     }
 
-    /// By address.
     pub(crate) fn known(&self) -> &BTreeMap<String, Vec<Taint>> {
         &self.known
     }

@@ -144,7 +144,6 @@ fn a_machine_that_is_listed_again_counts_once_and_is_reported() {
     );
 }
 
-/// A machine with a role and further labels.
 fn labelled(address: &str, role: &str, labels: &[(&str, &str)]) -> Machine {
     let mut machine = machine(address, 0, role);
     let label = |(name, value): &(&str, &str)| MachineLabel { name: (*name).into(), value: (*value).into() };

@@ -88,7 +88,6 @@ proptest! {
 proptest! {
     #![proptest_config(histories(FEWER_HISTORIES))]
 
-    /// Properties of every single plan.
     #[test]
     fn every_plan_is_what_it_says(history in history()) {
         live(&history, |site, planned| match planned {

@@ -37,10 +37,8 @@ const INTERVAL: Duration = Duration::from_secs(15);
 /// Far longer than any wait on paused time.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Event of a follower.
 type Told = Result<Vec<Arc<Change>>, Gap>;
 
-/// A store with followers.
 #[derive(Default)]
 struct FakeObjects(Mutex<(Store, Vec<mpsc::UnboundedSender<Told>>)>);
 
@@ -212,7 +210,6 @@ impl World {
         Self { objects: store, providers, observed, actor, ownership }
     }
 
-    /// Waits for a matching observation.
     async fn until(&mut self, expected: impl Fn(&MetricsObserved) -> bool) -> Arc<MetricsObserved> {
         let wait = async {
             loop {

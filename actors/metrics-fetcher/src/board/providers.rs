@@ -84,7 +84,6 @@ impl Providers {
         }
     }
 
-    /// Begins a fetch round for a provider.
     pub(super) fn round(&mut self, key: &ProviderKey, names: &BTreeSet<&str>) {
         let Some(provider) = self.all.get_mut(key) else { return };
         if !provider.breaker.round() {
@@ -167,7 +166,6 @@ impl Providers {
         breaker.failed().then_some(Notice::Down { provider, why })
     }
 
-    /// Kinds of providers that count as down.
     pub(super) fn down(&self) -> impl Iterator<Item = &MetricsProviderKind> {
         self.all.values().filter(|provider| provider.breaker.is_down()).map(|provider| &*provider.kind)
     }

@@ -47,7 +47,6 @@ pub(super) struct Track {
     /// `None` before the first answer.
     known: Option<Known>,
     history: History,
-    /// The source of the history.
     history_of: Option<Source>,
 }
 
@@ -203,7 +202,6 @@ fn value_reason(key: &MetricKey, why: &str) -> Reason {
     Reason::new(ReasonCode::InvalidMetric, format!("metric {key}: {why}"))
 }
 
-/// Error of a metric, as text.
 fn reason(key: &MetricKey, source: &Source, error: &FetchError) -> Reason {
     let message = if error.is_providers() {
         format!("metrics provider {}: {error}", source.provider)

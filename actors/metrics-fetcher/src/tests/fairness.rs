@@ -35,7 +35,6 @@ fn late() -> FetchError {
 struct World {
     bench: Bench,
     hanging: Vec<(u64, Fetch)>,
-    /// Time of the last answer of each metric.
     answered: BTreeMap<MetricKey, u64>,
 }
 

@@ -20,7 +20,6 @@ pub(crate) fn metadata(namespace: Option<&str>, name: &str) -> Value {
     json!({ "name": name, "namespace": namespace, "uid": "u", "created": then, "modified": then })
 }
 
-/// A namespaced or global metric.
 pub(crate) fn metric(key: &MetricKey, provider: &str, there: &str, min: f64, max: f64) -> Object {
     metric_with(key, provider, there, min, max, &[])
 }
@@ -38,7 +37,6 @@ pub(crate) fn metric_with(
     object(kind, &json!({ "metadata": metadata(key.namespace.as_deref(), &key.name), "spec": spec }))
 }
 
-/// A namespaced or global Prometheus.
 pub(crate) fn prometheus(namespace: Option<&str>, name: &str, url: &str) -> Object {
     provider(namespace, name, "prometheus", &json!({ "url": url }))
 }
@@ -61,17 +59,14 @@ pub(crate) fn object(kind: Kind, value: &Value) -> Object {
     Object::from_stored(kind, &value.to_string()).unwrap()
 }
 
-/// A global metric.
 pub(crate) fn global(name: &str) -> MetricKey {
     MetricKey { namespace: None, name: name.to_owned() }
 }
 
-/// A namespaced metric.
 pub(crate) fn of(namespace: &str, name: &str) -> MetricKey {
     MetricKey { namespace: Some(namespace.to_owned()), name: name.to_owned() }
 }
 
-/// A store that reports its changes.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     pub(crate) revision: i64,

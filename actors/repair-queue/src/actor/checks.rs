@@ -17,7 +17,6 @@
 //!
 //! Several entries may name one machine. When one of them learns that the machine is healthy, earlier answers of the
 //! others expire: they are checked again before anything begins.
-//! before is believed no longer: that one asks again before anything begins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

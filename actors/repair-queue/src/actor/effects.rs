@@ -61,12 +61,10 @@ pub(super) struct Writing {
     is_shunned: bool,
     /// Indexes of new entries.
     added: Vec<i64>,
-    /// Span of the decision.
     span: Span,
 }
 
 impl RepairState {
-    /// Sends a decision on this state to the leader.
     pub(super) fn write(&mut self, state: &ClusterState, decided: Decided) {
         let Decided { change, subject, told, then } = decided;
         let address = match subject {

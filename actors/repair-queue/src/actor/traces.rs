@@ -16,7 +16,6 @@ use super::effects::Subject;
 
 #[derive(Default)]
 pub(super) struct Traces {
-    /// Span of the newest reports.
     reports: Option<Span>,
     /// Span in which each entry's repair began.
     entries: BTreeMap<i64, Span>,

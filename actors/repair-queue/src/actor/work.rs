@@ -27,7 +27,6 @@ pub(super) struct Draining {
     state: Progress,
     /// Time limit for pods that appear on a drained node.
     limit: Duration,
-    /// Span of the decision.
     span: Span,
     _task: Task,
 }

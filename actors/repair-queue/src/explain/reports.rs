@@ -13,7 +13,6 @@ pub struct Prospect<'a> {
     pub machine: &'a Machine,
     /// Address for the repair; empty if missing.
     pub address: &'a str,
-    /// The entry that the leader adds.
     pub adds: Option<&'a RepairQueueEntry>,
     /// Every obstacle to an entry, or to its beginning if one is added: names and sentences.
     pub reasons: Vec<(&'static str, String)>,

@@ -6,7 +6,6 @@ use madako_domain::store::Write;
 use super::*;
 use crate::testing::{NOW, Store, processing, queued};
 
-/// Input besides the store.
 struct Beside {
     live: Live,
     held: HeldBack,

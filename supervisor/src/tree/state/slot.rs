@@ -18,20 +18,17 @@ pub(super) const UP: &str = "madako_actor_up";
 pub(super) enum Phase {
     /// Its turn in the first start has not come.
     Waiting,
-    /// Its start task runs.
     Starting,
     /// Its start task was cancelled.
     Cancelling,
     Running,
     /// A task waits for the end of its predecessor and for this time.
     Backoff(Instant),
-    /// A task stops it.
     Stopping,
     /// It ended for good by itself; a task waits until everything below it is gone.
     Ending(End),
 }
 
-/// An unrequested final end.
 pub(super) enum End {
     Normal(Option<String>),
     GivenUp(BudgetExceeded),
@@ -52,7 +49,6 @@ pub(super) struct Slot {
     pub(super) restarts: u64,
     pub(super) restarts_total: metrics::Counter,
     pub(super) last_error: Option<String>,
-    /// Cancels its start.
     pub(super) cancel: watch::Sender<bool>,
     /// Turns its graceful stop into a kill.
     pub(super) hurry: watch::Sender<bool>,

@@ -28,7 +28,6 @@ const EXACT: Backoff =
     Backoff { first: Duration::from_millis(100), max: Duration::from_secs(10), jitter: 0.0, quiet: QUIET };
 const QUIET: Duration = Duration::from_secs(60);
 
-/// An order to a worker.
 #[derive(Debug)]
 enum Say {
     Panic,
@@ -238,7 +237,6 @@ impl Stage {
         tokio::time::timeout(REAL_PATIENCE, blocked).await.expect("it blocks");
     }
 
-    /// The log so far.
     fn lines(&self) -> Vec<String> {
         self.log.lock().unwrap().clone()
     }

@@ -79,7 +79,6 @@ impl Inner {
         (self.revision, self.entries.clone(), self.objects.clone())
     }
 
-    /// Restores content and revisions.
     pub(super) fn restore(&mut self, saved: Saved) {
         (self.revision, self.entries, self.objects) = saved;
         for follower in std::mem::take(&mut self.followers) {

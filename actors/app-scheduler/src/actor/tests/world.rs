@@ -134,7 +134,6 @@ impl World {
         self.put(cluster);
     }
 
-    /// Waits until a predicate holds.
     pub(super) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let began = Instant::now();
         while !holds(self) {

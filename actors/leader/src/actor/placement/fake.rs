@@ -65,13 +65,11 @@ impl FakeStore {
         }
     }
 
-    /// Sends an event to the last campaign.
     pub(super) async fn tell(&self, event: CampaignEvent) {
         let campaign = self.keys.lock().unwrap().campaign.clone().expect("somebody campaigns");
         campaign.send(event).await.expect("it listens");
     }
 
-    /// Writes without conditions.
     pub(super) async fn write(&self, write: Write) -> i64 {
         let transaction = Transaction { conditions: vec![], writes: vec![write] };
         match self.commit(transaction).await {

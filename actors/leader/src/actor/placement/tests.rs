@@ -201,7 +201,6 @@ impl ReignControl for Reign {
     }
 }
 
-/// A leader of the prefix `/a/`.
 struct Led {
     root: FakeStore,
     leader: ActorRef<Letter<LeaderMessage>>,

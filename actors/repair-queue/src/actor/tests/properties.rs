@@ -101,7 +101,6 @@ fn address(machine: u8) -> String {
     format!("10.0.0.{}", machine + 1)
 }
 
-/// Started commands, by their announcements.
 #[derive(Default)]
 struct Commands {
     /// Entry (index and create revision) and step; a success command has no step.
@@ -144,7 +143,6 @@ struct Site {
     clock: f64,
     away: bool,
     commands: Arc<Mutex<Commands>>,
-    /// All past versions of each entry.
     past: BTreeMap<i64, Vec<RepairQueueEntry>>,
     /// A user wrote an older version: conflicts between entries are not this system's.
     spoiled: bool,
@@ -224,7 +222,6 @@ impl Site {
         self.world.change(change);
     }
 
-    /// An existing entry.
     fn chosen(&self, number: usize) -> Option<RepairQueueEntry> {
         let state = self.state();
         let count = state.repair.entries.len();

@@ -14,7 +14,6 @@ use crate::testing::{REPAIR, Store};
 type Case<'a> = (&'a str, &'a str, &'a [(&'a str, RebootStatus)], Shown, &'a [&'a str]);
 type Shown = ([f64; 1], [f64; 1], [f64; 4]);
 
-/// Values of a gauge, in the order of its labels.
 fn values(gauges: &Gauges, name: &str) -> Vec<f64> {
     gauges.all(&format!("{name}{{")).into_iter().map(|(_, value)| value).collect()
 }

@@ -37,7 +37,6 @@ const PATIENCE: Duration = Duration::from_secs(100_000);
 
 const EPOCH: i64 = 7;
 
-/// Behaviour of a program.
 #[derive(Debug, Clone)]
 pub(super) enum Does {
     Exits(i32),
@@ -57,7 +56,6 @@ pub(super) struct HostState {
     /// Arguments of every command except checks.
     pub(super) ran: Vec<Vec<String>>,
     pub(super) checks: usize,
-    /// Completed checks, by machine.
     pub(super) checked: BTreeMap<String, usize>,
     /// Machines whose checks succeed.
     pub(super) healthy: BTreeSet<String>,
@@ -303,7 +301,6 @@ pub(super) struct Gate {
     pub(super) fails: VecDeque<(bool, CommitError)>,
     /// Failed changes that were not written yet: they may be written later.
     pub(super) lost: Vec<RepairChange>,
-    /// Permits are granted.
     pub(super) permits: bool,
     /// No permits are granted after an announcement.
     pub(super) permits_end: bool,
@@ -332,7 +329,6 @@ impl Gate {
         }
     }
 
-    /// Invariants that a change breaks.
     fn judge(&self, change: &RepairChange) -> Vec<Violation> {
         let state = self.store.state();
         let cluster = state.cluster.as_ref().map(|cluster| &*cluster.value);

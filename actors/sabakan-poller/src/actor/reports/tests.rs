@@ -20,7 +20,6 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// Time for three polls, and less than for four.
 const THREE_POLLS: Duration = Duration::from_secs(210);
 
-/// A stored hold.
 const HELD: &str = r#"{"label":"rack","events":[{"since":"2026-11-21T10:00:00Z","machines":[
     {"changed":"2026-11-21T09:58:00Z","serial":"s1","address":"10.0.0.1"}]}]}"#;
 
@@ -32,7 +31,6 @@ const RELEASED: &str = r#"{"label":"rack","released":[
 struct Notes {
     asked: Vec<(String, Option<QueryVariables>)>,
     answers: VecDeque<Result<Fetched, RegistryError>>,
-    /// Delay of each answer.
     takes: Duration,
 }
 
