@@ -1,11 +1,10 @@
 //! HTTP over TCP and TLS: the port `HttpTransport` on reqwest.
 //!
-//! Guarantees: every request is bounded in time and in the size of its answer; an answer is given whole or not at all; no error
-//! shows the user name and password of a URL.
+//! Guarantees: every request is bounded in time and in the size of its answer. An answer is returned complete or not at
+//! all. No error shows the user name and password of a URL.
 //!
-//! Assumes: no crypto provider from outside; TLS runs on ring by an explicit provider.
-//!
-//! Does not: retry. A failed request is the caller's to count.
+//! Does not: depend on the process's crypto provider (TLS uses ring explicitly); retry. The caller counts failed
+//! requests.
 
 mod limits;
 
@@ -22,29 +21,26 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::limits::{CONNECT_TIMEOUT, IDLE_TIMEOUT, MAX_IDLE, MAX_REDIRECTS};
 
-/// Why a transport could not be made.
+/// Why a transport could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// TLS cannot be set up.
     #[error("cannot set up TLS for the HTTP client")]
     Tls(#[source] rustls::Error),
-    /// The client cannot be set up.
     #[error("cannot set up the HTTP client")]
     Client(#[source] reqwest::Error),
 }
 
 /// HTTP/1.1 over TCP and TLS.
 ///
-/// Proxies of the environment are not used: what is asked is inside the data center. Redirects are
-/// followed within the same scheme, host and port only; another one is returned as the answer.
+/// Proxies of the environment are not used, because all servers are inside the data center. Redirects are followed
+/// within the same scheme, host and port only; any other redirect is returned as the answer.
 #[derive(Debug, Clone)]
 pub struct ReqwestTransport {
     client: Client,
 }
 
 impl ReqwestTransport {
-    /// With the certificate authorities that the operating system trusts. Where it has none, `http` works and
-    /// `https` is refused.
+    /// Trusts the operating system's certificate authorities. If there are none, `http` works and `https` is refused.
     ///
     /// # Errors
     /// See [`TransportError`].
@@ -61,12 +57,12 @@ impl ReqwestTransport {
         Self::with_roots(roots)
     }
 
-    /// With these certificate authorities only.
+    /// Trusts these certificate authorities only.
     ///
     /// # Errors
     /// See [`TransportError`].
     pub fn with_roots(roots: RootCertStore) -> Result<Self, TransportError> {
-        // An explicit provider: nothing depends on which one the process has installed.
+        // An explicit provider, independent of the one that the process has installed.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -100,7 +96,7 @@ impl ReqwestTransport {
         let status = response.status().as_u16();
         let headers = answer_headers(&response);
         let too_large = || HttpError::TooLarge { url: shown.to_owned(), limit };
-        // The header may lie, so the body is measured as well.
+        // The header may be wrong, so the body is measured too.
         let fits = |length: u64| usize::try_from(length).is_ok_and(|length| length <= limit);
         if response.content_length().is_some_and(|length| !fits(length)) {
             return Err(too_large());
@@ -140,7 +136,7 @@ fn same_origin(attempt: redirect::Attempt<'_>) -> redirect::Action {
 fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, String> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
-        // The value may be a secret, so only the name is told.
+        // The value may be a secret, so the error shows only the name.
         let told = |what: &str| format!("header {name:?} has an impossible {what}");
         let key = HeaderName::try_from(name.as_str()).map_err(|_| told("name"))?;
         map.append(key, HeaderValue::try_from(value.as_str()).map_err(|_| told("value"))?);
@@ -158,7 +154,7 @@ fn answer_headers(response: &Response) -> Vec<(String, String)> {
         .collect()
 }
 
-/// An error before the answer's head was there.
+/// Maps an error that occurred before the answer's head arrived.
 fn classify(error: reqwest::Error, shown: &str, deadline: Duration) -> HttpError {
     let url = shown.to_owned();
     if error.is_connect() {
@@ -177,7 +173,7 @@ fn truncated(error: &reqwest::Error, shown: &str) -> HttpError {
     HttpError::Truncated { url: shown.to_owned(), why: root_cause(error) }
 }
 
-/// The innermost words. The outer ones repeat the URL, which may hold credentials.
+/// The innermost error. The outer ones repeat the URL, which may contain credentials.
 fn root_cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn Error = error;
     while let Some(source) = cause.source() {
@@ -186,11 +182,11 @@ fn root_cause(error: &reqwest::Error) -> String {
     if cause.is::<reqwest::Error>() { "the exchange failed".to_owned() } else { cause.to_string() }
 }
 
-/// A URL as errors and logs may show it: without user name and password.
+/// A URL for errors and logs: without user name and password.
 fn without_credentials(url: &str) -> String {
     let Ok(mut url) = Url::parse(url) else { return "(not a URL)".to_owned() };
     if url.set_username("").is_err() || url.set_password(None).is_err() {
-        // Such a URL (`data:` and the like) has no place for credentials.
+        // Such a URL (`data:` and the like) cannot contain credentials.
         return format!("{}:", url.scheme());
     }
     url.to_string()

@@ -1,4 +1,4 @@
-//! What only a real socket shows: redirects, TLS, lengths that lie, requests that cannot be sent.
+//! Cases that need a real socket: redirects, TLS, wrong lengths, requests that cannot be sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn plain() -> ReqwestTransport {
     ReqwestTransport::with_roots(RootCertStore::empty()).unwrap()
 }
 
-/// Reads one request with the body `{}` and gives its head.
+/// Reads one request with the body `{}`; returns its head.
 async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut read = Vec::new();
     while !read.ends_with(b"\r\n\r\n{}") {
@@ -44,7 +44,7 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: &str) -
     request
 }
 
-/// Sends a request to a server that gives the answers one after the other, each on a connection of its own.
+/// Sends a request to a server that sends each answer on its own connection.
 async fn exchange(answers: &[&str]) -> (Result<HttpResponse, HttpError>, Vec<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/graphql", listener.local_addr().unwrap());

@@ -1,10 +1,11 @@
-//! How to reach the API server: a kubeconfig, judged whole and read once.
+//! Access to the API server: a kubeconfig, validated completely and read once.
 //!
-//! Guarantees: everything that is wrong is named at once, by field and never by content; files that it names are read
-//! with the same bound. What the environment says (`KUBECONFIG`, `HTTPS_PROXY`) changes nothing.
+//! Guarantees: all problems are reported at once, by field and never by content. Files that the kubeconfig names are
+//! read with the same size limit. The environment (`KUBECONFIG`, `HTTPS_PROXY`) has no effect.
 //!
-//! Does not: run credential plugins (`exec`, `auth-provider`): a program that a file names would run with the service's rights,
-//! and with no bound that we could set. A token file, which such a plugin or the kubelet renews, is read again as it changes.
+//! Does not: run credential plugins (`exec`, `auth-provider`), because a program named in a file would run with the
+//! service's rights and without a limit. A token file, which such a plugin or the kubelet renews, is read again when it
+//! changes.
 
 use std::fmt;
 use std::fs::File;
@@ -26,10 +27,10 @@ use crate::CONNECT_TIMEOUT;
 pub use crate::limits::MAX_FILE_BYTES;
 use crate::limits::{MAX_DEPTH, MAX_EVENTS};
 
-/// Everybody on the machine may read or change it.
+/// Read and write permission for other users.
 const OTHERS: u32 = 0o006;
 
-/// Where the API server is, and who asks. `Debug` shows only where.
+/// Address and credentials of the API server. `Debug` shows only the address.
 #[derive(Clone)]
 pub struct Access {
     config: Config,
@@ -43,10 +44,10 @@ impl fmt::Debug for Access {
 }
 
 impl Access {
-    /// Reads the current context of a kubeconfig. Relative paths in it start at its own directory.
+    /// Reads the current context of a kubeconfig. Relative paths start at the file's directory.
     ///
     /// # Errors
-    /// Every field that is wrong or that cannot be used.
+    /// Every field that is invalid or not supported.
     pub fn read(path: &Path) -> Result<Self, InputError> {
         let subject = format!("kubeconfig {}", path.display());
         let mut problems = Problems::default();
@@ -101,7 +102,7 @@ fn parse(text: &str) -> Result<Kubeconfig, String> {
         with_snippet: false,
     };
     serde_saphyr::from_str_with_options(text, options).map_err(|error: serde_saphyr::Error| {
-        // Only the place: what a parser says of a wrong value may quote it, and it may be a token.
+        // Only the location: a parser's message may quote a wrong value, which may be a token.
         match error.without_snippet().location() {
             Some(place) => format!("line {}, column {}", place.line(), place.column()),
             None => "it is not readable".to_owned(),
@@ -109,7 +110,7 @@ fn parse(text: &str) -> Result<Kubeconfig, String> {
     })
 }
 
-/// How messages name the parts of the current context.
+/// Names of the current context's parts in messages.
 struct Names {
     cluster: String,
     user: String,
@@ -151,12 +152,12 @@ fn current(file: Kubeconfig, problems: &mut Problems) -> Option<(Cluster, Option
     Some((cluster, user.and_then(|user| user.auth_info), names))
 }
 
-/// Whether the kubeconfig itself holds something that must stay secret.
+/// Whether the kubeconfig itself contains a secret.
 fn holds_secret(user: &AuthInfo) -> bool {
     user.token.is_some() || user.password.is_some() || user.client_key_data.is_some()
 }
 
-/// Reads what a kubeconfig refers to.
+/// Reads the files that a kubeconfig refers to.
 struct Reader<'a> {
     directory: &'a Path,
     problems: &'a mut Problems,
@@ -187,7 +188,7 @@ impl Reader<'_> {
         let root_cert = authority.and_then(|pem| self.certificates(&field, &pem));
         let auth_info = self.user(user, names);
         let url = url?;
-        // kube would panic at it.
+        // kube would panic on it.
         if !is_header(&auth_info) {
             self.problems.add(format!("{}.token", names.user), "", "a token that a header can hold");
         }
@@ -210,7 +211,7 @@ impl Reader<'_> {
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         config.default_retry = false;
         config.disable_compression = true;
-        // What cannot be used is to show now, not at the first request.
+        // Report an unusable TLS configuration now, not at the first request.
         if config.rustls_client_config().is_err() {
             let expected =
                 "a certificate, the private key that belongs to it, and authorities that TLS can use";
@@ -228,7 +229,7 @@ impl Reader<'_> {
                 && url.authority().is_some_and(|authority| !authority.as_str().contains('@'))
         });
         if url.is_none() {
-            // What was given may hold a password.
+            // The value may contain a password.
             let expected = "the API server's URL without user and password, such as https://10.0.0.1:6443";
             self.problems.add(format!("{}.server", names.cluster), "", expected);
         }
@@ -266,7 +267,7 @@ impl Reader<'_> {
         let key_file = user.client_key.as_deref();
         let inline = user.client_key_data.as_ref().map(|_| ());
         let key = match (inline, key_file.filter(|path| !path.is_empty())) {
-            // Left as it is: nothing of ours looks at an inline key.
+            // An inline key is passed on unchanged.
             (Some(()), _) => user.client_key_data.clone(),
             (None, Some(path)) => {
                 let place = self.place(path);
@@ -299,7 +300,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The text of a field that is given inline in base64, or as a file. Inline wins, as Kubernetes' own clients have it.
+    /// The text of a field, inline in base64 or from a file. Inline has priority, as in Kubernetes' own clients.
     fn content(&mut self, field: &str, inline: Option<&str>, file: Option<&str>) -> Option<String> {
         if let Some(inline) = inline.filter(|inline| !inline.is_empty()) {
             let text = STANDARD.decode(inline).ok().and_then(|bytes| String::from_utf8(bytes).ok());
@@ -334,7 +335,8 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a token can be sent. The text of a secret is not shown to others: it is taken as it would be written.
+/// Whether a token is a valid header value. The type of the secret hides its text, so the check uses the serialized
+/// form.
 fn is_header(user: &AuthInfo) -> bool {
     let written = user.token.is_some().then(|| serde_json::to_value(user)).transpose();
     let Ok(written) = written else { return false };
@@ -351,7 +353,7 @@ fn is_loopback(url: &Uri) -> bool {
     host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
-/// Text and mode of a file. The error says what was expected.
+/// Text and mode of a file. The error states the expected form.
 fn read_file(path: &Path) -> Result<(String, Option<u32>), String> {
     let readable = |error: std::io::Error| format!("a file that can be read ({error})");
     let file = File::open(path).map_err(readable)?;

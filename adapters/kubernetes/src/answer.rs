@@ -1,4 +1,4 @@
-//! What an answer other than the one that was hoped for means.
+//! Classification of unsuccessful answers.
 
 use std::error::Error;
 
@@ -9,13 +9,13 @@ use madako_protocol::kubernetes::KubernetesError;
 
 use crate::limits::MAX_SAID;
 
-/// Reason of an answer for an object that does not exist.
+/// Reason in an answer about an object that does not exist.
 const NOT_FOUND: &str = "NotFound";
 
 /// Cause in an answer to an eviction that a disruption budget forbids.
 const DISRUPTION_BUDGET: &str = "DisruptionBudget";
 
-/// What an error of the client means.
+/// Maps an error of the client.
 pub(crate) fn failure(what: &str, error: kube::Error) -> KubernetesError {
     match error {
         kube::Error::Api(status) => refusal(what, &status),
@@ -37,8 +37,8 @@ pub(crate) fn failure(what: &str, error: kube::Error) -> KubernetesError {
     }
 }
 
-/// What a status other than success means. Not found is an object of ours only if the API server says so itself:
-/// a proxy in between, or a wrong address, has pages that are not found as well.
+/// Maps a status other than success. It means that an object is not found only if the API server itself says so: a
+/// proxy or a wrong address also answers 404.
 fn refusal(what: &str, status: &Status) -> KubernetesError {
     if status.code == 404 && status.reason == NOT_FOUND {
         return KubernetesError::NotFound { what: what.to_owned() };
@@ -49,7 +49,7 @@ fn refusal(what: &str, status: &Status) -> KubernetesError {
     KubernetesError::Refused { what: what.to_owned(), status: status.code, why: shorten(&status.message) }
 }
 
-/// Whether an answer says that a disruption budget forbids an eviction, in the API server's own words.
+/// The refusal if an answer says, in the API server's own format, that a disruption budget forbids an eviction.
 pub(crate) fn forbidden_by_budget(error: &kube::Error) -> Option<Eviction> {
     let kube::Error::Api(status) = error else { return None };
     let causes = status.details.iter().flat_map(|details| &details.causes);
@@ -58,17 +58,17 @@ pub(crate) fn forbidden_by_budget(error: &kube::Error) -> Option<Eviction> {
     Some(Eviction::Refused { why: shorten(&format!("{} {}", status.message, budget.message)) })
 }
 
-/// An answer that is not what was asked for.
+/// An answer in an unexpected form.
 pub(crate) fn malformed(what: &str, why: &str) -> KubernetesError {
     KubernetesError::Malformed { what: what.to_owned(), why: why.to_owned() }
 }
 
-/// No whole answer.
+/// No complete answer.
 pub(crate) fn unavailable(what: &str, why: &str) -> KubernetesError {
     KubernetesError::Unavailable { what: what.to_owned(), why: why.to_owned() }
 }
 
-/// On one line, without control characters, and not too long.
+/// On one line, without control characters, and of limited length.
 fn shorten(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     let mut line = String::new();

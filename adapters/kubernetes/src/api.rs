@@ -28,19 +28,19 @@ use crate::{
     convert,
 };
 
-/// Who changed a field, as Kubernetes keeps it.
+/// Field manager in Kubernetes' records of field changes.
 const FIELD_MANAGER: &str = "madako";
 
-/// What bounds a call.
+/// Limits of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Time for all pages of a list.
     pub read_deadline: Duration,
     /// Time for a write.
     pub write_deadline: Duration,
-    /// Longest answer, in bytes.
+    /// Upper bound of an answer, in bytes.
     pub max_answer_bytes: usize,
-    /// Things asked for in one page.
+    /// Objects per page.
     pub page: u32,
 }
 
@@ -55,7 +55,7 @@ impl Default for Limits {
     }
 }
 
-/// The client cannot be made. Nothing was asked.
+/// The client could not be created. No request was sent.
 #[derive(Debug, thiserror::Error)]
 #[error("the client of the API server {server} cannot be made")]
 pub struct ConnectError {
@@ -81,7 +81,7 @@ impl fmt::Debug for ApiServer {
 }
 
 impl ApiServer {
-    /// A client; nothing is asked yet. Within a tokio runtime.
+    /// Creates a client without sending a request. Needs a tokio runtime.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -93,7 +93,7 @@ impl ApiServer {
         }
     }
 
-    /// Every thing of a kind that a selector chooses, page by page.
+    /// All objects of a kind that a selector matches, page by page.
     async fn list<T>(
         &self,
         call: Call<'_>,
@@ -111,7 +111,7 @@ impl ApiServer {
             let text = exchange::send(&self.client, call, request.list(&params), until).await?;
             let page: List<T> = exchange::parse(call, &text)?;
             let next = page.metadata.continue_.filter(|token| !token.is_empty());
-            // An empty page that promises more could go on until the deadline.
+            // Empty pages with a continue token could go on until the deadline.
             if next.is_some() && page.items.is_empty() {
                 return Err(answer::malformed(call.what, "an empty page with more to follow"));
             }
@@ -126,7 +126,7 @@ impl ApiServer {
         }
     }
 
-    /// Time for a write: no request may begin after the permit ended, however long connecting takes.
+    /// Deadline of a write: no request may start after the permit ended, however long the connection takes.
     fn begin(&self, permit: &Permit) -> Result<Until, KubernetesError> {
         let now = Instant::now();
         permit.check(now)?;
@@ -134,7 +134,7 @@ impl ApiServer {
         if until.at <= permit.until() {
             return Ok(until);
         }
-        // What is told of a call that takes longer is how long it really had.
+        // The error of a timed-out call names the time that it really had.
         Ok(Until { at: permit.until(), within: permit.until().saturating_duration_since(now) })
     }
 
@@ -156,7 +156,7 @@ impl ApiServer {
         exchange::send(&self.client, call, request, until).await.map(|_| ())
     }
 
-    /// Whether a pod is gone, or another one has its name now.
+    /// Whether a pod is gone, or another pod has its name now.
     async fn is_gone(&self, pod: &PodId, until: Until) -> Result<bool, KubernetesError> {
         let what = format!("pod {}/{}", pod.namespace, pod.name);
         let call = Call { name: "pod", what: &what };
@@ -171,7 +171,7 @@ impl ApiServer {
         }
     }
 
-    /// What a refused write to a pod means: `Ok(true)` that the pod is gone.
+    /// Classifies a refused write to a pod; `Ok(())` if the pod is gone.
     async fn gone_or(
         &self,
         error: KubernetesError,
@@ -180,7 +180,7 @@ impl ApiServer {
     ) -> Result<(), KubernetesError> {
         let gone = match &error {
             KubernetesError::NotFound { .. } => true,
-            // Its uid is another one, or somebody else changed it at the same moment.
+            // Either the uid differs, or another client changed the pod at the same moment.
             KubernetesError::Refused { status: 409, .. } => self.is_gone(pod, until).await?,
             _ => false,
         };
@@ -188,7 +188,7 @@ impl ApiServer {
     }
 }
 
-/// A pod's names as parts of a path.
+/// Checks a pod's names before they become parts of a path.
 fn check_pod(what: &str, pod: &PodId) -> Result<(), KubernetesError> {
     if convert::is_name(&pod.namespace) && convert::is_name(&pod.name) && !pod.uid.is_empty() {
         Ok(())
@@ -246,7 +246,7 @@ impl Kubernetes for ApiServer {
     }
 
     async fn uncordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
-        // `null` takes a field away, so that a second time changes nothing.
+        // `null` removes a field, so that a repetition changes nothing.
         let patch = json!({
             "metadata": {"annotations": {ANNOTATION_REBOOT: null}},
             "spec": {"unschedulable": null},

@@ -1,4 +1,4 @@
-//! From Kubernetes' own types to what the port shows, and checks of names before they become part of a path.
+//! Conversion from Kubernetes' types to those of the port, and checks of names before they become part of a path.
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -11,7 +11,7 @@ use crate::limits::MAX_NAME;
 /// Annotation of a pod that mirrors a static one.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Whether Kubernetes could have something of that name. Such a name needs no escaping in a path or a selector.
+/// Whether Kubernetes allows the name. Such a name needs no escaping in a path or a selector.
 pub(crate) fn is_name(name: &str) -> bool {
     let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     let bytes = name.as_bytes();
@@ -22,7 +22,7 @@ pub(crate) fn is_name(name: &str) -> bool {
         && !name.contains("..")
 }
 
-/// A node; the error names what it lacks.
+/// A node; the error names the missing field.
 pub(crate) fn node(node: core::Node) -> Result<KubeNode, &'static str> {
     let spec = node.spec.unwrap_or_default();
     let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
@@ -51,9 +51,9 @@ fn taint(taint: core::Taint) -> Taint {
     }
 }
 
-/// A pod of a node; the error names what is wrong with it.
+/// A pod of a node; the error names the invalid field.
 pub(crate) fn pod(pod: core::Pod, node: &str) -> Result<Pod, &'static str> {
-    // Draining whatever an answer lists would end pods of another node.
+    // A pod of another node in the answer must not be drained.
     if pod.spec.and_then(|spec| spec.node_name).as_deref() != Some(node) {
         return Err("a pod of another node");
     }
@@ -67,7 +67,7 @@ pub(crate) fn pod(pod: core::Pod, node: &str) -> Result<Pod, &'static str> {
     let owners = metadata.owner_references.unwrap_or_default();
     let deleted_at = match metadata.deletion_timestamp {
         None => None,
-        // The timestamp is when the grace period ends.
+        // The deletion timestamp is the end of the grace period.
         Some(Time(at)) => {
             let grace = metadata.deletion_grace_period_seconds.unwrap_or_default();
             let at = OffsetDateTime::from_unix_timestamp(at.as_second().saturating_sub(grace));

@@ -19,11 +19,11 @@ use crate::access::Access;
 use crate::limits::{IDLE_TIMEOUT, MAX_IDLE};
 use crate::{CONNECT_TIMEOUT, answer, telemetry};
 
-/// When a call must be over.
+/// Deadline of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Until {
     pub(crate) at: Instant,
-    /// What is said when it is not.
+    /// Duration that the error of a timeout names.
     pub(crate) within: Duration,
 }
 
@@ -33,17 +33,17 @@ impl Until {
     }
 }
 
-/// What a request is about.
+/// Description of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call<'a> {
-    /// As metrics call it.
+    /// Label in metrics.
     pub(crate) name: &'static str,
-    /// As errors call it, with the object.
+    /// Name in errors, with the object.
     pub(crate) what: &'a str,
 }
 
-/// The client: kube's, on a stack of our own. kube's own stack logs each failed request as an error, which is for whoever
-/// made the request to judge, and reads answers of any length.
+/// kube's client on a stack of this crate. kube's own stack logs each failed request as an error, although only the
+/// caller can evaluate it, and reads answers of any length.
 pub(crate) fn client(access: &Access, max_answer_bytes: usize) -> Result<Client, kube::Error> {
     let config = access.config();
     let mut connector = HttpConnector::new();
@@ -66,12 +66,11 @@ pub(crate) fn client(access: &Access, max_answer_bytes: usize) -> Result<Client,
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
-/// A request that did not end well.
+/// A failed request.
 #[derive(Debug)]
 pub(crate) struct Failed {
-    /// Why.
     pub(crate) error: KubernetesError,
-    /// That a disruption budget forbids it, if the API server says so.
+    /// Set if the API server says that a disruption budget forbids the request.
     pub(crate) budget: Option<Eviction>,
 }
 
@@ -83,7 +82,7 @@ pub(crate) async fn ask(
     until: Until,
 ) -> Result<String, Failed> {
     let plain = |error| Failed { error, budget: None };
-    // Names and selectors were checked: what remains is what nobody foresaw.
+    // Names and selectors were checked, so this error is unexpected.
     let request =
         request.map_err(|_| plain(answer::unavailable(call.what, "no request can be made of it")))?;
     let asking = telemetry::Asking::new(call.name);
@@ -102,7 +101,7 @@ pub(crate) async fn ask(
     result
 }
 
-/// As [`ask`], where no disruption budget can be in the way.
+/// Like [`ask`], for requests to which no disruption budget applies.
 pub(crate) async fn send(
     client: &Client,
     call: Call<'_>,
@@ -112,11 +111,11 @@ pub(crate) async fn send(
     ask(client, call, request, until).await.map_err(|failed| failed.error)
 }
 
-/// What an answer says, as a type.
+/// Parses an answer.
 pub(crate) fn parse<T: DeserializeOwned>(call: Call<'_>, text: &str) -> Result<T, KubernetesError> {
     let mut input = serde_json::Deserializer::from_str(text);
     serde_path_to_error::deserialize(&mut input).map_err(|error| {
-        // The place, not the value: pods hold secrets of others.
+        // The location, not the value: pods contain secrets.
         let place = error.inner();
         let why = format!(
             "not what was expected at {} (line {}, column {})",

@@ -3,19 +3,21 @@
 //! For: draining nodes before repairs, and the taints that the planner needs.
 //!
 //! Guarantees:
-//! - every call has a deadline ([`READ_DEADLINE`], [`WRITE_DEADLINE`]) for all of its requests, and each answer has at most
-//!   [`MAX_ANSWER_BYTES`]; lists are read in pages, and end at [`MAX_NODES`], [`MAX_NAMESPACES`] and [`MAX_PODS`];
-//! - a list is given whole or not at all;
-//! - a write begins only with a permit that holds, and is given up when the permit ends;
-//! - a pod is evicted or deleted by its uid: another one of the same name is left alone;
-//! - only the API server's own word that a disruption budget forbids it is [`Eviction::Refused`]. Any other 429 is an error:
-//!   a busy API server must not look like a budget, for pods that a budget holds may be deleted next;
-//! - no token, key, certificate or password is in an error, a log or `Debug`.
+//! - Every call has a deadline ([`READ_DEADLINE`], [`WRITE_DEADLINE`]) for all of its requests, and each answer has at
+//!   most [`MAX_ANSWER_BYTES`]. Lists are read in pages and limited to [`MAX_NODES`], [`MAX_NAMESPACES`] and
+//!   [`MAX_PODS`].
+//! - A list is returned complete or not at all.
+//! - A write starts only with a valid permit and is abandoned when the permit ends.
+//! - A pod is evicted or deleted by its uid, so that another pod of the same name is not affected.
+//! - Only the API server's own statement that a disruption budget forbids an eviction is [`Eviction::Refused`]. Any
+//!   other 429 is an error: a busy API server must not look like a budget, because pods that a budget protects may be
+//!   deleted next.
+//! - No token, key, certificate or password is in an error, a log or `Debug`.
 //!
-//! Assumes: a tokio runtime; RBAC that allows `list` of nodes, namespaces and pods, `get` and `delete` of pods, `create` of
-//! `pods/eviction` and `patch` of nodes.
+//! Assumes: a tokio runtime; RBAC that allows `list` of nodes, namespaces and pods, `get` and `delete` of pods,
+//! `create` of `pods/eviction` and `patch` of nodes.
 //!
-//! Does not: retry (whoever drains knows when), watch, follow redirects, use proxies, or run programs that a kubeconfig names.
+//! Does not: retry (the caller decides), watch, follow redirects, use proxies, or run programs that a kubeconfig names.
 //!
 //! [`Eviction::Refused`]: madako_domain::kubernetes::Eviction::Refused
 

@@ -9,7 +9,7 @@ use crate::exchange::Failed;
 const REQUESTS: &str = "madako_kubernetes_requests_total";
 const SECONDS: &str = "madako_kubernetes_request_seconds";
 
-/// Registers what the metrics mean with the recorder that is installed.
+/// Registers the descriptions of the metrics with the installed recorder.
 pub fn describe_metrics() {
     describe_counter!(
         REQUESTS,
@@ -24,7 +24,7 @@ pub fn describe_metrics() {
     );
 }
 
-/// A request under way: counted and timed when it ends, also where whoever asked waits no longer.
+/// A running request. It is counted and timed when it ends or when its caller drops it.
 pub(crate) struct Asking {
     call: &'static str,
     begun: Instant,
@@ -32,12 +32,11 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    /// Begins now.
     pub(crate) fn new(call: &'static str) -> Self {
         Self { call, begun: Instant::now(), outcome: "cancelled" }
     }
 
-    /// It was answered, or is given up here.
+    /// Records the end of the request; a drop without this call counts as cancelled.
     pub(crate) fn ended(mut self, failed: Option<&Failed>) {
         self.outcome = match failed.map(|failed| &failed.error) {
             None => "ok",

@@ -1,9 +1,8 @@
-//! The addresses of providers: judged before anything is sent, and shown without what may be secret.
+//! Addresses of providers: validated before a request, and shown without possible secrets.
 
 use madako_protocol::placement::providers::FetchError;
 use url::Url;
 
-/// The root of a provider's HTTP interface.
 pub(crate) struct Address {
     root: Url,
     /// Scheme, host and port: user, password, path and query may be secret.
@@ -14,7 +13,7 @@ impl Address {
     /// Reads the address of a definition.
     ///
     /// # Errors
-    /// It is no `http` or `https` URL with a host. What it is is not repeated: it may hold a password.
+    /// It is not an `http` or `https` URL with a host. The error does not repeat it, because it may contain a password.
     pub(crate) fn read(written: &str) -> Result<Self, FetchError> {
         let refused =
             |why: &str| FetchError::Definition { why: format!("its url is no http or https URL: {why}") };
@@ -39,13 +38,13 @@ impl Address {
         url.into()
     }
 
-    /// Whether it has a user or a password, which go with every request and which an answer may repeat.
+    /// Whether it has a user or a password. They are part of every request, and an answer may repeat them.
     pub(crate) fn has_credentials(&self) -> bool {
         !self.root.username().is_empty() || self.root.password().is_some()
     }
 }
 
-/// Parameters as a form.
+/// Parameters in form encoding.
 pub(crate) fn form(parameters: &[(&str, &str)]) -> String {
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish()
 }

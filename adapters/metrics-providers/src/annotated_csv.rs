@@ -1,31 +1,27 @@
-//! Annotated CSV, in which InfluxDB answers: tables one after the other, each with rows of annotations
-//! (`#datatype`, `#group`, `#default`) and a header of its own; or one table with an error.
+//! Annotated CSV, the answer format of InfluxDB: consecutive tables, each with rows of annotations (`#datatype`,
+//! `#group`, `#default`) and its own header; or one table with an error.
 //!
-//! Guarantees: quoting by RFC 4180; an empty cell has its column's default; every row has as many cells as its
-//! header. Assumes that annotations were asked for.
+//! Guarantees: quoting by RFC 4180; an empty cell has its column's default; every row has as many cells as its header.
+//! Assumes that the request asked for annotations.
 
 use csv::{ReaderBuilder, StringRecord};
 
 /// Why an answer cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CsvError {
-    /// It is no annotated CSV.
+    /// It is not valid annotated CSV.
     #[error("line {line}: {why}")]
     Malformed {
-        /// Where, from 1.
+        /// Line number, from 1.
         line: u64,
-        /// What is wrong there.
         why: String,
     },
-    /// The server tells of an error within its answer.
+    /// The answer contains an error of the server.
     #[error("{said}")]
-    Refused {
-        /// What it says.
-        said: String,
-    },
+    Refused { said: String },
 }
 
-/// What is known of the columns of a table.
+/// Annotations of a table's columns.
 #[derive(Debug, Default)]
 struct Columns {
     datatypes: StringRecord,
@@ -33,7 +29,6 @@ struct Columns {
     names: StringRecord,
 }
 
-/// One row of a table.
 #[derive(Debug)]
 pub struct Row<'a> {
     columns: &'a Columns,
@@ -41,19 +36,16 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Name and value of each column.
     pub fn columns(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         // The first column belongs to the annotations.
         (1..self.columns.names.len()).map(|at| (&self.columns.names[at], self.cell(at)))
     }
 
-    /// The value of a column.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&'a str> {
         Some(self.cell(self.place(name)?))
     }
 
-    /// The type of a column.
     #[must_use]
     pub fn datatype(&self, name: &str) -> Option<&'a str> {
         self.columns.datatypes.get(self.place(name)?)
@@ -72,7 +64,7 @@ impl<'a> Row<'a> {
 /// Reads every row of every table.
 ///
 /// # Errors
-/// It is malformed, or `take` says so, or it tells of an error.
+/// The answer is malformed, `take` fails, or the answer contains an error.
 pub fn read(body: &[u8], mut take: impl FnMut(Row<'_>) -> Result<(), String>) -> Result<(), CsvError> {
     let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(body);
     let mut columns = Columns::default();

@@ -1,4 +1,4 @@
-//! One bounded request to a provider, and what its failure means.
+//! One bounded request to a provider, and the classification of its failure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::address::Address;
 use crate::limits::MAX_SAID;
 use crate::telemetry;
 
-/// What all requests of one fetch share.
+/// Context that all requests of one fetch share.
 pub(crate) struct Exchange<'a, T: HttpTransport + ?Sized> {
     pub(crate) transport: &'a Arc<T>,
     pub(crate) kind: &'static str,
@@ -21,19 +21,18 @@ pub(crate) struct Exchange<'a, T: HttpTransport + ?Sized> {
     pub(crate) deadline: Duration,
 }
 
-/// One request.
 pub(crate) struct Request<'a> {
     pub(crate) address: &'a Address,
     pub(crate) method: HttpMethod,
     pub(crate) url: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
-    /// What an answer might repeat and nobody must see; empty for nothing.
+    /// A secret that an answer might repeat and that must not be shown; empty for none.
     pub(crate) secret: &'a str,
 }
 
 impl<T: HttpTransport + ?Sized> Exchange<'_, T> {
-    /// Sends a request within what is left of the deadline, and gives the body of an answer with status 200.
+    /// Sends a request within the remaining deadline; returns the body of an answer with status 200.
     pub(crate) async fn send(&self, request: Request<'_>) -> Result<Bytes, FetchError> {
         let begun = Instant::now();
         let result = self.send_unobserved(request).await;
@@ -60,7 +59,7 @@ impl<T: HttpTransport + ?Sized> Exchange<'_, T> {
         if response.status == 200 {
             return Ok(response.body);
         }
-        // Far more than is shown, so that what is hidden is never cut.
+        // Far more than is shown, so that a hidden secret is never cut in two.
         let beginning = &response.body[..response.body.len().min(64 * 1024)];
         let said = said(address, secret, &String::from_utf8_lossy(beginning));
         Err(FetchError::Status { address: address.shown.clone(), status: response.status, said })
@@ -79,22 +78,22 @@ fn failure(error: HttpError, address: &Address, deadline: Duration) -> FetchErro
     }
 }
 
-/// What a server said, as an error repeats it.
+/// A server's text for an error message.
 pub(crate) fn said(address: &Address, secret: &str, text: &str) -> String {
     if address.has_credentials() {
-        // It may repeat them in any encoding.
+        // The server may repeat them in any encoding.
         "what it said is not shown, as the address has credentials".to_owned()
     } else {
         shorten(&hide(text, secret))
     }
 }
 
-/// A text without a secret.
+/// A text with the secret replaced.
 pub(crate) fn hide(text: &str, secret: &str) -> String {
     if secret.is_empty() { text.to_owned() } else { text.replace(secret, "[secret]") }
 }
 
-/// On one line, without control characters, and not too long.
+/// On one line, without control characters, and of limited length.
 pub(crate) fn shorten(text: &str) -> String {
     let mut words = String::new();
     for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {

@@ -72,7 +72,7 @@ impl AnswersMany for InfluxSpec {
     }
 }
 
-/// The first series of a measurement in the order of labels, its field among them.
+/// First series of a measurement in label order; its field counts as a label.
 struct Found {
     labels: BTreeMap<String, String>,
     value: String,
@@ -80,8 +80,7 @@ struct Found {
     series: usize,
 }
 
-/// Keeps what a row says, if it is of a measurement that was asked for.
-/// Labels and values are shown to people: none repeats the token.
+/// Records a row if its measurement was requested. Removes the token from labels and values, because they are shown.
 fn take<'n>(
     row: &Row<'_>,
     names: &[&'n str],
@@ -113,7 +112,7 @@ fn take<'n>(
     Ok(())
 }
 
-/// A datatype that can be a number, or a word for one that cannot.
+/// `number` for a datatype that may be numeric, else a description.
 fn known(datatype: &str) -> &'static str {
     match datatype {
         "double" | "long" | "unsignedLong" | "string" => "number",
@@ -145,7 +144,7 @@ pub(crate) fn query(bucket: &str, names: &[&str]) -> String {
     )
 }
 
-/// A string literal of Flux. A dollar sign is written by its code, since `${` would begin an expression.
+/// A string literal of Flux. A dollar sign is written by its code, because `${` would start an expression.
 pub(crate) fn quote(text: &str) -> String {
     let mut literal = String::with_capacity(text.len() + 2);
     literal.push('"');

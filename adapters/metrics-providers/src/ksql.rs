@@ -1,4 +1,4 @@
-//! KSQL: the value of a column in the row whose other column has the metric's name. A request gives one value.
+//! KSQL: the value of a column in the row whose other column has the metric's name. A request returns one value.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
     if let Err(error) = &answer
         && is_servers(error)
     {
-        // What does not answer the first need not be asked for the others.
+        // The error concerns the server, so the other requests would fail too.
         return all_failed(&names, error);
     }
     let others: Vec<String> = others.iter().map(|name| (*name).to_owned()).collect();
@@ -39,8 +39,8 @@ pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
     samples
 }
 
-/// Whether an error says that no other query can be answered either. What the server says of one query, it says of that
-/// query; one that it cannot read has status 400.
+/// Whether an error concerns the server, so that all other queries would fail too. An error about a query concerns that
+/// query only; an unreadable query has status 400.
 fn is_servers(error: &FetchError) -> bool {
     match error {
         FetchError::Status { status, .. } => *status != 400,
@@ -96,8 +96,8 @@ pub(crate) fn query(spec: &KafkaSpec, name: &str) -> String {
     )
 }
 
-/// A name of a column or table. A plain one stays as it is, since KSQL does not tell its case apart; one that
-/// somebody quoted already stays quoted; any other is quoted.
+/// A name of a column or table. A plain name stays unquoted, because KSQL ignores its case. A quoted name stays as it
+/// is. Any other name is quoted.
 pub(crate) fn identifier(name: &str) -> String {
     let mut characters = name.chars();
     let plain = characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')

@@ -1,20 +1,21 @@
 //! Providers of metrics: Prometheus, InfluxDB 2, KSQL, and tables in the definition itself.
 //!
-//! For: the fetcher, through the port `MetricsProviders`. HTTP goes through the port `HttpTransport`, so that tests
-//! and the simulation need no network.
+//! For: the fetcher, through the port `MetricsProviders`. HTTP goes through the port `HttpTransport`, so that tests and
+//! the simulation need no network.
 //!
 //! Guarantees:
-//! - names and columns are escaped in every query language: none can change what is asked;
-//! - all names of one Prometheus or InfluxDB go in one request, up to [`prometheus::PROMETHEUS_NAMES`] and
-//!   [`influx::INFLUX_NAMES`]; KSQL's interface gives one value a request, [`ksql::KSQL_AT_ONCE`] at a time;
-//! - where one answer for many names is too large, each is asked for alone, so that it spoils no other;
-//! - of several series it is the first in the order of their labels that counts, and the sample's note says so;
-//! - an answer has at most [`MAX_RESPONSE_BYTES`], and all requests of a fetch share its deadline;
-//! - no token, password, path or query of an address is in an error or in `Debug`.
+//! - Names and columns are escaped in every query language, so none can change the meaning of a query.
+//! - All names of one Prometheus or InfluxDB go in one request, up to [`prometheus::PROMETHEUS_NAMES`] and
+//!   [`influx::INFLUX_NAMES`]. KSQL's interface returns one value per request, [`ksql::KSQL_AT_ONCE`] at a time.
+//! - If one answer for many names is too large, each name is requested separately, so that it does not affect the
+//!   others.
+//! - Of several series the first in label order counts, and the sample's note says so.
+//! - An answer has at most [`MAX_RESPONSE_BYTES`], and all requests of a fetch share its deadline.
+//! - No token, password, path or query of an address is in an error or in `Debug`.
 //!
-//! Assumes: a URL's path is the server's root, where it may stand below another one (`http://proxy/prometheus/`).
+//! Assumes: a URL's path is the server's root, for a server below another one (`http://proxy/prometheus/`).
 //!
-//! Does not: retry, remember, or judge a value by its metric's definition.
+//! Does not: retry, cache, or evaluate a value by its metric's definition.
 
 mod address;
 pub mod annotated_csv;
@@ -45,7 +46,7 @@ use crate::limits::ALONE_AT_ONCE;
 pub use crate::limits::{MAX_NAME_BYTES, MAX_RESPONSE_BYTES};
 pub use crate::telemetry::describe_metrics;
 
-/// The providers, over any transport.
+/// The providers over any transport.
 #[derive(Debug)]
 pub struct Providers<T: HttpTransport + ?Sized> {
     transport: Arc<T>,
@@ -53,12 +54,12 @@ pub struct Providers<T: HttpTransport + ?Sized> {
 }
 
 impl<T: HttpTransport + ?Sized> Providers<T> {
-    /// Over `transport`, with [`MAX_RESPONSE_BYTES`].
+    /// Uses [`MAX_RESPONSE_BYTES`].
     pub fn new(transport: Arc<T>) -> Self {
         Self { transport, max_response_bytes: MAX_RESPONSE_BYTES }
     }
 
-    /// With another limit of answers, in bytes.
+    /// Sets another limit of answers, in bytes.
     #[must_use]
     pub fn with_max_response_bytes(self, max_response_bytes: usize) -> Self {
         Self { max_response_bytes, ..self }
@@ -81,13 +82,13 @@ impl<T: HttpTransport + ?Sized> Providers<T> {
     }
 }
 
-/// The value of a table. What is listed there needs no bound: it was bounded when it was stored.
+/// The value in a static table. Its size was bounded when it was stored.
 fn listed(spec: &StaticSpec, name: &str) -> Result<Sample, FetchError> {
     let value = *spec.metrics.get(name).ok_or(FetchError::Unlisted)?;
     Ok(Sample { value: number::finite(value)?, note: None })
 }
 
-/// Whether a name may be asked for.
+/// Refuses empty names and names that are too long.
 fn check_name(name: &str) -> Result<(), FetchError> {
     if name.is_empty() {
         Err(FetchError::Name { why: "it is empty" })
@@ -132,12 +133,12 @@ impl<T: HttpTransport + ?Sized> MetricsProviders for Providers<T> {
     }
 }
 
-/// A provider that gives many values in one answer.
+/// A provider with many values in one answer.
 trait AnswersMany {
-    /// Names that one request asks for.
+    /// Names per request.
     const NAMES_IN_A_REQUEST: usize;
 
-    /// Sends one request for so many names at most.
+    /// Sends one request for at most that many names.
     fn ask<T: HttpTransport + ?Sized>(
         &self,
         names: &[&str],
@@ -145,7 +146,7 @@ trait AnswersMany {
     ) -> impl Future<Output = Result<Samples, FetchError>> + Send;
 }
 
-/// Asks for all names, one request after the other: each may be answered at length.
+/// Requests all names, one request after the other, because each answer may be large.
 async fn in_turn<P: AnswersMany, T: HttpTransport + ?Sized>(
     provider: &P,
     names: &BTreeSet<String>,
@@ -156,7 +157,7 @@ async fn in_turn<P: AnswersMany, T: HttpTransport + ?Sized>(
     for some in names.chunks(P::NAMES_IN_A_REQUEST) {
         samples.extend(match provider.ask(some, exchange).await {
             Ok(answered) => answered,
-            // One metric of very many series spoils no other.
+            // One metric with very many series does not affect the others.
             Err(FetchError::TooLarge { .. }) if some.len() > 1 => one_by_one(provider, some, exchange).await,
             Err(error) => all_failed(some, &error),
         });
@@ -164,7 +165,7 @@ async fn in_turn<P: AnswersMany, T: HttpTransport + ?Sized>(
     samples
 }
 
-/// Asks for each name alone, some at the same time, within what is left of the deadline.
+/// Requests each name separately, some concurrently, within the remaining deadline.
 async fn one_by_one<P: AnswersMany, T: HttpTransport + ?Sized>(
     provider: &P,
     names: &[&str],

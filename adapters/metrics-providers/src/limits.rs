@@ -1,29 +1,29 @@
-//! The limits and time-outs of this crate, with their units, and how they are derived.
+//! Limits and timeouts of this crate, with their units and derivations.
 
 /// Characters of a server's message that an error repeats.
 pub(crate) const MAX_SAID: usize = 200;
 
-/// Names that one request asks for.
+/// Names per request to InfluxDB.
 pub const INFLUX_NAMES: usize = 100;
 
-/// Requests to one server at a time.
+/// Concurrent requests to one KSQL server.
 pub const KSQL_AT_ONCE: usize = 4;
 
-/// Longest answer that is read, in bytes: some 60,000 series of a Prometheus at 250 bytes each.
+/// Upper bound of an answer in bytes: some 60,000 series of a Prometheus at 250 bytes each.
 pub const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
-/// Requests for single metrics that run at the same time, after one for many had too large an answer: together they take
-/// as much memory as this many answers.
+/// Concurrent requests for single metrics, after an answer for many was too large: together they take as much memory as
+/// this many answers.
 pub(crate) const ALONE_AT_ONCE: usize = 4;
-/// Longest name that is asked for, in bytes. Usual names of metrics have fewer than 100.
+/// Upper bound of a name in bytes. Names of metrics usually have fewer than 100.
 pub const MAX_NAME_BYTES: usize = 1024;
 
-/// Characters of a number's text. The longest exact form of a float has 1,077; servers write about 20.
+/// Upper bound of a number's text in characters. The longest exact form of a float has 1,077; servers write about 20.
 pub(crate) const MAX_NUMBER: usize = 1100;
 
-/// Names that one request asks for.
+/// Names per request to Prometheus.
 pub const PROMETHEUS_NAMES: usize = 500;
-/// Longest query that goes in a URL, encoded, in bytes; a longer one is posted as a form. Common proxies take
-/// 8 KiB for the whole head of a request; a gateway that lets only GET pass serves all but long lists so.
+/// Upper bound of a query in a URL, encoded, in bytes; a longer one is posted as a form. Common proxies accept 8 KiB
+/// for the whole head of a request. Gateways that allow only GET thus serve all but long lists.
 pub(crate) const MAX_IN_URL: usize = 4096;
 
 const _: () = assert!(

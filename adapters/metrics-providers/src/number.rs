@@ -1,4 +1,4 @@
-//! Finite numbers out of what providers write.
+//! Finite numbers from the texts and JSON of providers.
 
 use madako_protocol::placement::providers::FetchError;
 use serde_json::Value;
@@ -6,12 +6,13 @@ use serde_json::Value;
 use crate::exchange::shorten;
 use crate::limits::MAX_NUMBER;
 
-/// A number that is one.
+/// The value, or an error if it is infinite or NaN.
 pub(crate) fn finite(value: f64) -> Result<f64, FetchError> {
     if value.is_finite() { Ok(value) } else { Err(FetchError::NotFinite { got: value.to_string() }) }
 }
 
-/// A decimal number as text. What floats are called besides (`NaN`, `+Inf`) is told apart from what is no number.
+/// A decimal number as text. The other names of floats (`NaN`, `+Inf`) give another error than a text that is no
+/// number.
 pub(crate) fn from_text(text: &str) -> Result<f64, FetchError> {
     let number = Some(text).filter(|text| text.len() <= MAX_NUMBER).and_then(|text| text.trim().parse().ok());
     match number {
@@ -20,7 +21,7 @@ pub(crate) fn from_text(text: &str) -> Result<f64, FetchError> {
     }
 }
 
-/// A number in JSON, or a text that is one.
+/// A number in JSON, or a string that contains one.
 pub(crate) fn from_json(value: &Value) -> Result<f64, FetchError> {
     let got = |got: &str| Err(FetchError::NotANumber { got: got.to_owned() });
     match value {

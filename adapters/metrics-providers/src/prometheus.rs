@@ -61,7 +61,7 @@ pub(crate) fn query(names: &[&str]) -> String {
     format!("{{__name__=~{}}}", quote(&alternatives.join("|")))
 }
 
-/// A regular expression (RE2) that matches a text and nothing else. Prometheus anchors it at both ends.
+/// A regular expression (RE2) that matches only this text. Prometheus anchors it at both ends.
 pub(crate) fn literally(text: &str) -> String {
     let mut expression = String::with_capacity(text.len());
     for character in text.chars() {
@@ -100,13 +100,13 @@ struct Data {
     result: Series,
 }
 
-/// Of each name the first series in the order of labels; the others are only counted, so that an answer with many
-/// takes no more memory than its text.
+/// The first series of each name in label order. The others are only counted, so that a large answer takes no more
+/// memory than its text.
 struct Series(BTreeMap<String, Found>);
 
 struct Found {
     labels: BTreeMap<String, String>,
-    /// Time and value; without it when it is a histogram.
+    /// Time and value; absent for a histogram.
     value: Option<Value>,
     series: usize,
 }
@@ -161,7 +161,7 @@ impl Found {
     }
 }
 
-/// Says which of several series it is.
+/// A note that names the chosen series if there were several.
 pub(crate) fn note(series: usize, labels: &BTreeMap<String, String>) -> Option<String> {
     if series < 2 {
         return None;

@@ -10,7 +10,7 @@ use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 const REQUESTS: &str = "madako_metrics_provider_requests_total";
 const SECONDS: &str = "madako_metrics_provider_request_seconds";
 
-/// Registers what the metrics mean with the recorder that is installed.
+/// Registers the descriptions of the metrics with the installed recorder.
 pub fn describe_metrics() {
     describe_counter!(
         REQUESTS,
@@ -21,7 +21,7 @@ pub fn describe_metrics() {
     describe_histogram!(SECONDS, Unit::Seconds, "Time that requests to providers of metrics took.");
 }
 
-/// The kind of a provider, as Krake calls it.
+/// Krake's name of the provider's kind.
 pub(crate) fn kind(provider: &MetricsProviderKind) -> &'static str {
     provider.tag()
 }

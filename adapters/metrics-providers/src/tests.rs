@@ -1,4 +1,4 @@
-//! Tests against servers of our own on loopback, and against a real Prometheus.
+//! Tests against fake servers on loopback, and against a real Prometheus.
 
 mod by_definition;
 mod fake;
@@ -21,10 +21,10 @@ use serde_json::{Value, json};
 
 use crate::Providers;
 
-/// Longest answer that these tests read, in bytes.
+/// Limit of answers in these tests, in bytes.
 const LIMIT: usize = 200_000;
 
-/// More than any answer takes that comes at all.
+/// Longer than any answer takes that arrives at all.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 const TOKEN: &str = "t0p-s3cret==";
@@ -34,7 +34,7 @@ fn providers() -> Providers<ReqwestTransport> {
     Providers::new(Arc::new(transport)).with_max_response_bytes(LIMIT)
 }
 
-/// A provider's definition, as it is stored.
+/// A provider from its stored definition.
 fn kind(spec: &Value) -> MetricsProviderKind {
     let text = json!({ "type": spec["type"], spec["type"].as_str().unwrap(): spec["of"] }).to_string();
     serde_json::from_str::<madako_domain::placement::core::MetricsProviderSpec>(&text).unwrap().value
@@ -72,7 +72,7 @@ fn value(value: f64) -> Result<Sample, FetchError> {
     Ok(Sample { value, note: None })
 }
 
-/// Names that would break out of a query if they were not escaped.
+/// Names that would change a query if they were not escaped.
 const HOSTILE: [&str; 18] = [
     "\"",
     "\\",

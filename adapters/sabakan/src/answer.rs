@@ -1,4 +1,4 @@
-//! From the bytes of an answer to machines, or to the one error that says why not.
+//! Decodes an answer into machines, or into a single error.
 
 use madako_domain::machine::{
     Bmc, Machine, MachineLabel, MachineSpec, MachineState, MachineStatus, parse_date,
@@ -11,11 +11,10 @@ use time::macros::datetime;
 use crate::limits::{MAX_MESSAGES, MAX_TEXT};
 use crate::query::wire;
 
-/// The date that Go's encoders write as `null`: its zero time.
+/// Go's zero time; sabakan's API writes it as `null`.
 pub(crate) const ZERO_DATE: OffsetDateTime = datetime!(0001-01-01 00:00 UTC);
 
-/// The data of an answer. In the derived type a list that is missing would pass for one that is `null`, and
-/// every machine for gone.
+/// The data of an answer. The generated type would treat a missing list as `null`, that is as no machines.
 #[derive(Deserialize)]
 struct Data {
     #[serde(rename = "searchMachines", deserialize_with = "Option::deserialize")]
@@ -25,8 +24,8 @@ struct Data {
 /// Reads the answer to the query.
 ///
 /// # Errors
-/// [`RegistryError::GraphQl`] if it carries errors, beside data too; [`RegistryError::Malformed`] if it is
-/// not JSON or not what was asked for.
+/// [`RegistryError::GraphQl`] if it contains errors, even beside data; [`RegistryError::Malformed`] if it is not JSON
+/// or does not match the query.
 pub(crate) fn read_answer(body: &[u8]) -> Result<Vec<Machine>, RegistryError> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let response: graphql_client::Response<Data> = serde_path_to_error::deserialize(&mut deserializer)
@@ -43,7 +42,7 @@ pub(crate) fn read_answer(body: &[u8]) -> Result<Vec<Machine>, RegistryError> {
     let Some(data) = response.data else {
         return Err(malformed("neither data nor errors; expected data.searchMachines".to_owned()));
     };
-    // `null` is how Go writes an empty list.
+    // Go writes a nil slice as `null`.
     data.machines.unwrap_or_default().into_iter().map(machine).collect()
 }
 
@@ -104,10 +103,10 @@ fn state(wire: wire::MachineState) -> Result<MachineState, String> {
     })
 }
 
-/// What serde says, in words of the answer, and the path of the member where there is one.
+/// serde's error in terms of the answer, with the path of the member if there is one.
 fn whereabouts(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
     let mut said = shorten(&error.inner().to_string());
-    // serde names Rust types; a person knows JSON.
+    // Replace Rust type names from serde by JSON terms.
     for rust in [
         " struct Response with 3 elements",
         " struct CkeSearchSearchMachinesSpec",
@@ -127,7 +126,7 @@ fn malformed(why: String) -> RegistryError {
     RegistryError::Malformed { why }
 }
 
-/// The beginning of a text from outside, on one line and without control characters.
+/// The beginning of an external text, on one line and without control characters.
 pub(crate) fn shorten(text: &str) -> String {
     let mut out: String = text.chars().take(MAX_TEXT).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(MAX_TEXT).is_some() {

@@ -1,18 +1,18 @@
-//! The URL of the registry's GraphQL endpoint, from what an operator types.
+//! The URL of the registry's GraphQL endpoint, from an operator's input.
 
 use madako_json::input::{InputError, Problem};
 use url::Url;
 
-/// The path at which sabakan serves GraphQL.
+/// Path of GraphQL in sabakan.
 const GRAPHQL_PATH: &str = "/graphql";
 
 /// Turns the URL of a sabakan server into that of its GraphQL endpoint.
 ///
-/// As CKE's `set-url` does: an absolute URL is taken; `/graphql` is added unless its path ends with it.
-/// Beyond that, only `http` and `https` are taken, since nothing else could be asked.
+/// As CKE's `set-url` does: accepts an absolute URL and appends `/graphql` unless its path ends with it. In addition,
+/// only `http` and `https` are accepted, because the client supports no other scheme.
 ///
 /// # Errors
-/// What is wrong and what is expected. What was typed is not repeated: it may hold a password.
+/// The problem and the expected form. The input is not repeated, because it may contain a password.
 pub fn endpoint_url(typed: &str) -> Result<String, InputError> {
     let mut url = Url::parse(typed.trim()).map_err(|error| refused(error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {

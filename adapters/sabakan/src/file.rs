@@ -1,4 +1,4 @@
-//! Machines from a file: what an operator saved from sabakan, for plans without a running system.
+//! Machines from a file that an operator saved from sabakan, for plans without a running system.
 
 use madako_domain::machine::Machine;
 use madako_json::input::{InputError, Problem};
@@ -7,13 +7,13 @@ use serde_json::Value;
 use crate::answer::shorten;
 use crate::limits::MAX_PROBLEMS;
 
-/// Reads machines as sabakan's GraphQL returns them: a JSON array of machines, or the whole response.
+/// Reads machines in the format of sabakan's GraphQL: a JSON array of machines, or the whole response.
 ///
-/// Fields that the planner does not use may be missing; fields that sabakan has beyond those may be there.
-/// Machines without an IPv4 address are kept; [`crate::leave_out_without_address`] takes them out.
+/// Fields that the planner does not use may be missing; additional fields are allowed. Machines without an IPv4 address
+/// are kept; [`crate::leave_out_without_address`] removes them.
 ///
 /// # Errors
-/// Every machine that cannot be read, with the field, what it held and what was expected.
+/// Every machine that cannot be read, with the field, its value and the expected form.
 pub fn parse_machines(json: &[u8]) -> Result<Vec<Machine>, InputError> {
     let document: Value = serde_json::from_slice(json)
         .map_err(|error| refused(vec![problem("(document)", error.to_string(), "JSON")]))?;
@@ -32,7 +32,7 @@ pub fn parse_machines(json: &[u8]) -> Result<Vec<Machine>, InputError> {
     if problems.is_empty() { Ok(machines) } else { Err(refused(problems)) }
 }
 
-/// The list within the document, and its path there.
+/// The list within the document, with its path.
 fn machine_list(document: &Value) -> Result<(&'static str, &[Value]), InputError> {
     const EXPECTED: &str = "a JSON array of machines as sabakan's GraphQL returns them, \
                             or the whole response {\"data\": {\"searchMachines\": [...]}}";
@@ -50,7 +50,7 @@ fn machine_list(document: &Value) -> Result<(&'static str, &[Value]), InputError
     }
     match document.pointer("/data/searchMachines") {
         Some(Value::Array(list)) => Ok((IN_RESPONSE, list)),
-        // Go writes an empty list as null.
+        // Go writes a nil slice as `null`.
         Some(Value::Null) => Ok((IN_RESPONSE, &[])),
         Some(other) => Err(refused(vec![problem(IN_RESPONSE, kind(other), EXPECTED)])),
         None => Err(refused(vec![problem("(document)", kind(document), EXPECTED)])),
@@ -74,7 +74,7 @@ fn machine_problem(
     problem(&format!("{prefix}[{index}]{within}{told}"), got, &format!("{expected}{hint}"))
 }
 
-/// The two halves of what serde says, in words of the input.
+/// The actual and the expected value in serde's message, in terms of the input.
 fn got_and_expected(message: &str) -> (String, String) {
     if let Some(field) = message.strip_prefix("missing field ") {
         return (String::new(), format!("the field {field}"));

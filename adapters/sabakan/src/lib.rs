@@ -1,13 +1,12 @@
 //! The machine registry over sabakan's GraphQL API.
 //!
-//! [`SabakanRegistry`] asks which machines there are (the port `Registry`). [`parse_machines`] reads the same machines from a
-//! file. [`endpoint_url`] turns the URL that an operator types into that of the GraphQL endpoint.
+//! [`SabakanRegistry`] fetches the machines (the port `Registry`). [`parse_machines`] reads the same machines from a
+//! file. [`endpoint_url`] turns an operator's URL into that of the GraphQL endpoint.
 //!
-//! Guarantees: an answer is used whole or not at all; every request is bounded in time and in the size of
-//! its answer; each way to fail is one typed error; machines come in the registry's order, duplicate
-//! addresses included.
+//! Guarantees: an answer is used completely or not at all. Every request is bounded in time and in the size of its
+//! answer. Each failure is one typed error. Machines keep the registry's order, and duplicate addresses are kept.
 //!
-//! Does not: retry, cache or judge. The caller counts a failed poll.
+//! Does not: retry, cache or evaluate. The caller counts a failed poll.
 
 mod answer;
 mod endpoint;

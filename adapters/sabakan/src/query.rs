@@ -1,16 +1,16 @@
-//! The query that is sent, and the types of what comes back.
+//! The query, and the types of its answer.
 //!
-//! `graphql_client` checks `graphql/cke_search.graphql` against `graphql/schema.graphql` when this crate is
-//! compiled and makes the answer's types. It cannot take variables that default to `null` or to an enum's
-//! value, so the defaults of seeds/000 ("Query and variables") are put in front of the checked selection here.
+//! `graphql_client` checks `graphql/cke_search.graphql` against `graphql/schema.graphql` at compile time and generates
+//! the types of the answer. It does not support variables whose default is `null` or an enum value, so this module puts
+//! the defaults of seeds/000 ("Query and variables") in front of the checked selection.
 
 use graphql_client::GraphQLQuery;
 use madako_domain::machine::QueryVariables;
 use serde::Serialize;
 
-/// A date as sabakan writes it: RFC 3339.
+/// A date in sabakan's format: RFC 3339.
 pub(crate) type DateTime = String;
-/// An address as sabakan writes it: text.
+/// An address in sabakan's format: a string.
 pub(crate) type IPAddress = String;
 
 #[derive(GraphQLQuery)]
@@ -25,18 +25,17 @@ pub(crate) struct ckeSearch;
 
 pub(crate) use cke_search as wire;
 
-/// The head of the operation as the checked file has it.
+/// Head of the operation in the checked file.
 const CHECKED_HEAD: &str = "query ckeSearch($having: MachineParams, $notHaving: MachineParams)";
 
-/// The head of the operation as it is sent: without variables, machines that boot others and retired ones
-/// are not asked for.
+/// Head of the operation as it is sent. Without variables, its defaults exclude boot machines and retired ones.
 const SENT_HEAD: &str = r#"query ckeSearch($having: MachineParams = null,
                 $notHaving: MachineParams = {
                   roles: ["boot"]
                   states: [RETIRED]
                 })"#;
 
-/// The text of the query, default variables included.
+/// The text of the query, including default variables.
 #[must_use]
 pub fn query_text() -> String {
     wire::QUERY.replacen(CHECKED_HEAD, SENT_HEAD, 1)
@@ -51,9 +50,8 @@ struct Body<'a> {
 
 /// The body of a request.
 ///
-/// Without variables the member is missing, so that the query's defaults hold: an explicit `null` would
-/// replace them, and machines that boot others and retired ones would come in. With variables both are
-/// sent, an absent one as `null`, as CKE does.
+/// Without variables the member is missing, so that the query's defaults apply: an explicit `null` would replace them
+/// and include boot machines and retired ones. With variables both are sent, an absent one as `null`, as in CKE.
 #[must_use]
 pub fn request_body(variables: Option<&QueryVariables>) -> Vec<u8> {
     serde_json::to_vec(&Body { query: query_text(), variables })

@@ -15,7 +15,7 @@ pub use crate::limits::{MAX_RESPONSE_BYTES, REQUEST_DEADLINE};
 use crate::query::request_body;
 use crate::telemetry;
 
-/// Asks a sabakan for its machines.
+/// Client of a sabakan server.
 #[derive(Debug)]
 pub struct SabakanRegistry<T: HttpTransport + ?Sized> {
     transport: Arc<T>,
@@ -24,12 +24,11 @@ pub struct SabakanRegistry<T: HttpTransport + ?Sized> {
 }
 
 impl<T: HttpTransport + ?Sized> SabakanRegistry<T> {
-    /// Over `transport`, with [`MAX_RESPONSE_BYTES`] and [`REQUEST_DEADLINE`].
+    /// Uses [`MAX_RESPONSE_BYTES`] and [`REQUEST_DEADLINE`].
     pub fn new(transport: Arc<T>) -> Self {
         Self { transport, max_response_bytes: MAX_RESPONSE_BYTES, deadline: REQUEST_DEADLINE }
     }
 
-    /// With other limits.
     #[must_use]
     pub fn with_limits(self, max_response_bytes: usize, deadline: Duration) -> Self {
         Self { max_response_bytes, deadline, ..self }
@@ -39,7 +38,7 @@ impl<T: HttpTransport + ?Sized> SabakanRegistry<T> {
         let request = HttpRequest {
             method: HttpMethod::Post,
             url: url.to_owned(),
-            // sabakan's server takes GraphQL over POST with this content type only.
+            // sabakan's server accepts GraphQL over POST with this content type only.
             headers: vec![
                 ("content-type".to_owned(), "application/json".to_owned()),
                 ("accept".to_owned(), "application/json".to_owned()),
@@ -50,7 +49,7 @@ impl<T: HttpTransport + ?Sized> SabakanRegistry<T> {
         };
         let response = self.transport.send(request).await.map_err(RegistryError::Http)?;
         if response.status != 200 {
-            // Four bytes are the longest form of a character, so this holds all that is shown.
+            // A character has at most four bytes, so this contains all shown characters.
             let beginning = &response.body[..response.body.len().min(4096)];
             return Err(RegistryError::Status {
                 status: response.status,
@@ -75,9 +74,9 @@ impl<T: HttpTransport + ?Sized> Registry for SabakanRegistry<T> {
     }
 }
 
-/// Takes out machines that no node can be made of: those whose first address is missing or not IPv4.
+/// Removes machines that cannot become nodes: those whose first address is missing or not IPv4.
 ///
-/// sabakan writes an address that it cannot read as `<nil>`; that is none either.
+/// sabakan writes an unreadable address as `<nil>`, which counts as missing.
 #[must_use]
 pub fn leave_out_without_address(machines: Vec<Machine>) -> Fetched {
     let has_address =

@@ -8,7 +8,7 @@ use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 const REQUESTS: &str = "madako_registry_requests_total";
 const SECONDS: &str = "madako_registry_request_seconds";
 
-/// Registers what the metrics mean with the recorder that is installed.
+/// Registers the descriptions of the metrics with the installed recorder.
 pub fn describe_metrics() {
     describe_counter!(
         REQUESTS,

@@ -1,4 +1,4 @@
-//! Tests of the whole crate: what is sent, what is made of answers, and every way to fail.
+//! Tests of the whole crate: requests, decoding of answers, and every failure.
 
 mod faults;
 mod reading;
@@ -21,7 +21,7 @@ impl Clock for Stopped {
     }
 }
 
-/// A quiet registry with so many compute machines, and a boot machine in each of its 2 racks.
+/// A registry without events, with this many compute machines and a boot machine in each of its 2 racks.
 fn registry(machines: u32) -> SimulatedRegistry {
     let config = DatacenterConfig::new(1, START, 2, &[("compute", machines)]);
     SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::new(Stopped))

@@ -1,4 +1,4 @@
-//! Kubeconfigs: what is taken, and that everything that is wrong is named without being repeated.
+//! Kubeconfigs: accepted forms, and messages that name all problems without repeating values.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ impl Files {
         path
     }
 
-    /// What is wrong with a kubeconfig.
+    /// The problems of a kubeconfig.
     fn wrong(&self, text: &str) -> String {
         Access::read(&self.write("kubeconfig", text)).unwrap_err().to_string()
     }
@@ -65,7 +65,7 @@ fn tokens_and_certificates_are_taken_inline_and_from_files() {
         let shown = format!("{access:?}");
         assert!(!shown.contains("secret") && !shown.contains(&inline(&pair.key)), "{shown}");
     }
-    // JSON is YAML, and one without credentials may ask what everybody may.
+    // JSON is YAML, and a user without credentials sends anonymous requests.
     let json = r#"{"current-context": "a", "contexts": [{"name": "a", "context": {"cluster": "b", "user": ""}}],
         "clusters": [{"name": "b", "cluster": {"server": "http://10.0.0.1:8080"}}]}"#;
     Access::read(&files.write("kubeconfig", json)).unwrap();
@@ -182,7 +182,7 @@ fn credentials_that_others_can_read_are_refused() {
         symlink(&path, &link).unwrap();
         assert_eq!(Access::read(&link).is_err(), refused, "{mode:o}");
     }
-    // Without a secret of its own it may be read; the key that it names may not.
+    // A kubeconfig without a secret of its own may be readable for others; the key that it names may not.
     let user = "{client-certificate: client.crt, client-key: client.key}";
     std::fs::write(&path, kubeconfig(SERVER, "{}", user)).unwrap();
     open(&path, 0o644);

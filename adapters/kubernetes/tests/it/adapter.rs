@@ -1,4 +1,4 @@
-//! What only the adapter's own tests do with a real API server: the adapter for it, and its faults.
+//! Helpers of the adapter's own tests for a real API server: the adapter, and faults.
 
 use madako_kubernetes::{Access, ApiServer, Limits};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose};
@@ -9,13 +9,13 @@ use crate::pki::{Authority, Pair};
 use crate::server::{Server, restrict};
 
 impl Server {
-    /// The adapter, for who has a token.
+    /// The adapter with a token.
     pub(crate) fn adapter(&self, token: &str, limits: Limits) -> ApiServer {
         let access = Access::read(&self.kubeconfig("adapter", &self.token(token))).unwrap();
         ApiServer::new(&access, limits).unwrap()
     }
 
-    /// The adapter, for who has a certificate.
+    /// The adapter with a client certificate.
     pub(crate) fn adapter_by_certificate(&self, user: &str) -> ApiServer {
         let pair = self.authority.client(user, "people");
         for (name, text) in [("client.crt", &pair.certificate), ("client.key", &pair.key)] {
@@ -27,24 +27,22 @@ impl Server {
         ApiServer::new(&access, Limits::default()).unwrap()
     }
 
-    /// Stops the API server as it is: connections stay open and nothing answers.
+    /// Stops the process of the API server: connections stay open without answers.
     pub(crate) fn freeze(&self) {
         signal(&self.api, Signal::STOP);
     }
 
-    /// Lets it go on.
     pub(crate) fn thaw(&self) {
         signal(&self.api, Signal::CONT);
     }
 
-    /// Ends the API server.
     pub(crate) async fn kill(&mut self) {
         self.api.kill().await.unwrap();
     }
 }
 
 impl Authority {
-    /// For a client: Kubernetes takes the common name for the user and the organization for its group.
+    /// A client certificate: Kubernetes uses the common name as the user and the organization as its group.
     pub(crate) fn client(&self, user: &str, group: &str) -> Pair {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, user);

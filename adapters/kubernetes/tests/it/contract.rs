@@ -1,5 +1,5 @@
-//! What holds for the real API server and for the simulated one alike: whoever is tested against the second can count on
-//! the first.
+//! The contract of the real API server and the simulated one. Tests against the simulated one are therefore valid for
+//! the real one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,22 +13,18 @@ use tokio::time::Instant;
 
 use crate::server::until;
 
-/// A cluster under test.
 #[async_trait]
 pub(crate) trait Site: Sync {
-    /// The port.
     fn api(&self) -> &dyn Kubernetes;
     /// Adds a node with taints: key, value, effect.
     async fn node(&self, name: &str, taints: &[[&str; 3]]);
     /// Adds a namespace with labels.
     async fn namespace(&self, name: &str, labels: &[(&str, &str)]);
-    /// Adds an owner of pods.
+    /// Adds a workload.
     async fn workload(&self, workload: Workload);
-    /// Adds a disruption budget.
     async fn budget(&self, budget: Budget);
-    /// Takes it away.
     async fn remove_budget(&self, namespace: &str, name: &str);
-    /// Says whether a pod ends when it is asked to.
+    /// Sets whether a pod hangs when it is deleted.
     async fn set_stuck(&self, pod: &PodId, stuck: bool);
 }
 
@@ -39,7 +35,7 @@ pub(crate) fn permit() -> Permit {
 
 const NODES: [&str; 3] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"];
 
-/// Every case, on a cluster that is empty.
+/// Every case, on an empty cluster.
 pub(crate) async fn holds(site: &dyn Site) {
     nodes_and_namespaces(site).await;
     cordon_and_uncordon(site).await;
@@ -102,7 +98,7 @@ async fn nodes_and_namespaces(site: &dyn Site) {
 
 async fn cordon_and_uncordon(site: &dyn Site) {
     let (api, permit) = (site.api(), permit());
-    // A second time, each is as good as the first.
+    // Each call is idempotent.
     for _ in 0..2 {
         api.cordon(&permit, NODES[0]).await.unwrap();
         let node = node_map(site).await.remove(NODES[0]).unwrap();
@@ -144,7 +140,7 @@ async fn who_owns_pods(site: &dyn Site) {
             assert_eq!(nodes, NODES, "{name}");
         }
     }
-    // Who belongs to nobody is gone for good; whatever has an owner comes again.
+    // A pod without an owner is gone for good; the others are replaced.
     let (api, permit) = (site.api(), permit());
     let bare = running(site, "grey", "bare", 1).await.remove(0).1;
     assert_eq!(api.evict(&permit, &bare.id, false).await.unwrap(), Eviction::Accepted);
@@ -182,7 +178,7 @@ async fn a_budget_refuses(site: &dyn Site) {
     );
     assert_eq!(running(site, "red", "web", 2).await, before, "what was refused changed nothing");
 
-    // Deletion asks no budget. The pod comes again elsewhere, as another one.
+    // Deletion ignores budgets. A new pod replaces it on another node.
     api.cordon(&permit, &node).await.unwrap();
     api.delete(&permit, &pod.id).await.unwrap();
     api.delete(&permit, &pod.id).await.unwrap();
@@ -196,7 +192,7 @@ async fn a_budget_refuses(site: &dyn Site) {
     assert_ne!(moved.0, node, "a cordoned node gets no pods");
     api.uncordon(&permit, &node).await.unwrap();
 
-    // One that may be missing is let go; then the other must stay.
+    // With one pod allowed to be missing, one eviction is accepted and the next one refused.
     site.remove_budget("red", "all").await;
     site.budget(budget(1)).await;
     let (_, one) = after[0].clone();
@@ -210,7 +206,7 @@ async fn a_budget_refuses(site: &dyn Site) {
     assert_eq!(api.evict(&permit, &one.id, false).await.unwrap(), Eviction::Accepted);
     let ending = pods(site, "red", "web").await.into_iter().find(|(_, pod)| pod.id == one.id).unwrap().1;
     assert!(ending.deleted_at.is_some(), "{ending:?}");
-    // Asking again for what ends is no second disruption.
+    // Evicting an ending pod again is no second disruption.
     assert_eq!(api.evict(&permit, &one.id, false).await.unwrap(), Eviction::Accepted);
     site.set_stuck(&one.id, false).await;
     until("the evicted pod is gone", async || {
@@ -265,7 +261,7 @@ async fn nothing_is_written_without_a_permit(site: &dyn Site) {
     assert_eq!(running(site, "grey", "job", 1).await.remove(0).1, pod);
 }
 
-/// Grace period of every pod here.
+/// Grace period of every pod in this file.
 const GRACE: Duration = Duration::from_secs(2);
 
 fn workload(namespace: &str, name: &str, owner: Owner) -> Workload {
@@ -277,7 +273,7 @@ async fn node_map(site: &dyn Site) -> BTreeMap<String, KubeNode> {
     site.api().nodes().await.unwrap().into_iter().map(|node| (node.name.clone(), node)).collect()
 }
 
-/// Pods of an owner with their nodes.
+/// Pods of a workload with their nodes.
 async fn pods(site: &dyn Site, namespace: &str, owner: &str) -> Vec<(String, Pod)> {
     let mut found = Vec::new();
     for node in NODES {
@@ -289,7 +285,7 @@ async fn pods(site: &dyn Site, namespace: &str, owner: &str) -> Vec<(String, Pod
     found
 }
 
-/// Waits until so many of them run, and none ends.
+/// Waits until this many of them run and none is ending.
 async fn running(site: &dyn Site, namespace: &str, owner: &str, count: usize) -> Vec<(String, Pod)> {
     until(&format!("{count} pods of {owner} run"), async || {
         let pods = pods(site, namespace, owner).await;

@@ -1,4 +1,4 @@
-//! An API server on loopback that answers as a test says, over plain HTTP, and remembers what it was asked.
+//! An API server on loopback with scripted answers over plain HTTP; it records its requests.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// What was asked.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) method: String,
@@ -18,19 +18,18 @@ pub(crate) struct Asked {
     pub(crate) body: String,
 }
 
-/// How to answer.
 pub(crate) enum Reply {
-    /// A whole answer.
+    /// A complete answer.
     Whole(u16, String),
-    /// A body without end, as far as a client can see.
+    /// A body without end.
     Endless,
     /// Half of a body.
     CutOff,
-    /// Nothing, and the connection stays open.
+    /// No answer; the connection stays open.
     Hang,
 }
 
-/// A running server; it ends with this.
+/// A running server; dropping this stops it.
 pub(crate) struct Fake {
     pub(crate) url: String,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -57,7 +56,6 @@ impl Fake {
         self.asked.lock().unwrap().clone()
     }
 
-    /// The adapter of it.
     pub(crate) fn adapter(&self, limits: Limits) -> ApiServer {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kubeconfig");
@@ -77,7 +75,7 @@ impl Drop for Fake {
     }
 }
 
-/// Answers one request of a connection. A client that leaves ends it.
+/// Answers one request of a connection. A disconnect of the client ends it.
 async fn serve(
     stream: TcpStream,
     reply: Arc<dyn Fn(&Asked) -> Reply + Send + Sync>,

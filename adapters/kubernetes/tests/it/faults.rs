@@ -1,4 +1,4 @@
-//! What the adapter makes of answers that no honest API server gives, and what it asks.
+//! The adapter's reactions to answers that a correct API server never sends, and its requests.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::contract::permit;
 use crate::fake::{Fake, Reply};
 
-/// Long enough for what answers at once, on a busy machine; short enough to wait for what does not.
+/// Long enough for an immediate answer on a busy machine, short enough to wait for a timeout.
 const HASTY: Limits = Limits {
     read_deadline: Duration::from_secs(3),
     write_deadline: Duration::from_secs(3),
@@ -20,7 +20,7 @@ const HASTY: Limits = Limits {
     page: 2,
 };
 
-/// One that has time for a busy machine.
+/// Limits for a busy machine.
 fn patient() -> Limits {
     Limits { max_answer_bytes: 256 * 1024, page: 2, ..Limits::default() }
 }
@@ -38,7 +38,7 @@ fn status(code: u16, reason: &str, causes: &Value) -> String {
     .to_string()
 }
 
-/// What listing nodes comes to when the server answers so.
+/// The error of listing nodes when the server answers so.
 async fn nodes(reply: impl Fn() -> Reply + Send + Sync + 'static, limits: Limits) -> KubernetesError {
     let fake = Fake::start(move |_| reply()).await;
     fake.adapter(limits).nodes().await.unwrap_err()
@@ -81,7 +81,7 @@ async fn an_answer_is_taken_whole_or_not_at_all() {
             "{endless:?}"
         );
     }
-    // A refusal that does not end is bounded as well.
+    // The body of an error answer is bounded as well.
     let error = nodes(|| Reply::Whole(500, "x".repeat(300_000)), patient()).await;
     assert!(matches!(&error, KubernetesError::Malformed { why, .. } if why.contains("longer")), "{error:?}");
     let error = nodes(|| Reply::Whole(302, String::new()), patient()).await;
@@ -97,7 +97,7 @@ async fn an_answer_is_taken_whole_or_not_at_all() {
 async fn a_request_is_counted_once_also_where_nobody_waits_for_its_end() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let page = recorder.handle();
-    // The test has one thread.
+    // The recorder is thread-local, and the test has one thread.
     let _recording = metrics::set_default_local_recorder(&recorder);
     let list = json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": []}).to_string();
     Fake::start(move |_| Reply::Whole(200, list.clone())).await.adapter(patient()).nodes().await.unwrap();
@@ -183,7 +183,7 @@ async fn only_a_disruption_budget_looks_like_one() {
         matches!(&refused, Eviction::Refused { why } if why.contains("needs 2 healthy pods")),
         "{refused:?}"
     );
-    // Too busy, forbidden by somebody's webhook, or a load balancer's page.
+    // An overloaded server, a webhook's denial, or a load balancer's page.
     for (code, body) in [
         (429, status(429, "TooManyRequests", &json!([]))),
         (429, "slow down".to_owned()),
@@ -259,7 +259,7 @@ async fn what_is_asked_is_what_kubernetes_expects() {
     assert!(asked[3].target.contains("fieldManager=madako"), "{}", asked[3].target);
     assert!(asked.iter().all(|asked| asked.head.contains("Bearer a-secret-token")));
 
-    // Names that cannot be are asked for by nobody.
+    // Invalid names cause no request.
     for name in ["../secrets", "a?b", "", "a/b", "A"] {
         let odd = PodId { name: name.to_owned(), ..pod() };
         api.evict(&permit(), &odd, false).await.unwrap_err();
@@ -276,7 +276,7 @@ async fn a_write_is_given_up_when_its_permit_ends() {
     let permit = Permit::give(3, Instant::now() + Duration::from_secs(2));
     let late = api.cordon(&permit, "10.0.0.1").await.unwrap_err();
     assert!(matches!(&late, KubernetesError::Unavailable { .. }), "{late:?}");
-    // It had what was left of the permit, and not the ten minutes.
+    // It had the remaining time of the permit, not the ten minutes.
     assert!(late.to_string().contains("no whole answer within 1."), "{late}");
     let after = api.cordon(&permit, "10.0.0.1").await.unwrap_err();
     assert!(matches!(&after, KubernetesError::Permit(_)), "{after:?}");

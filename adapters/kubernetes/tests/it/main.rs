@@ -1,8 +1,8 @@
-//! The adapter against a real API server and controller manager (scripts/set-up builds them), and against one that is simulated
-//! or malicious.
+//! The adapter against a real API server and controller manager (scripts/set-up builds them), a simulated one, and a
+//! malicious one.
 //!
-//! Each test has servers of its own, on ports that the system gives. Where Kubernetes is not built, the tests say that they
-//! are skipped; in CI they fail.
+//! Each test has its own servers on ports that the system assigns. If Kubernetes is not built, the tests print that
+//! they are skipped; in CI they fail.
 
 #![allow(
     clippy::unwrap_used,

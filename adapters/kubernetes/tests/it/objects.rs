@@ -1,4 +1,4 @@
-//! What a test makes on a real API server, and the parts that it plays: the scheduler and the kubelets.
+//! Objects of a test on a real API server, and stand-ins for the scheduler and the kubelets.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::server::{get, post};
 
-/// Time between two rounds of the scheduler and the kubelets.
+/// Interval of the scheduler and the kubelets.
 const ROUND: Duration = Duration::from_millis(200);
 
 pub(crate) async fn create(client: &Client, path: &str, object: &Value) {
@@ -111,7 +111,7 @@ pub(crate) async fn patch(client: &Client, path: &str, change: &Value) -> Result
     client.request_text(request.body(change.to_string().into_bytes()).unwrap()).await
 }
 
-/// The scheduler and every kubelet: they bind pods, let them run, and end those that are to end.
+/// The scheduler and every kubelet: they bind pods, run them, and end deleted ones.
 pub(crate) struct Kubelets(JoinHandle<()>);
 
 impl Kubelets {
@@ -132,7 +132,7 @@ impl Drop for Kubelets {
     }
 }
 
-/// What is refused is tried again in the next round: somebody changed it at the same moment, or it is gone.
+/// A refused change is retried in the next round: another client changed the object at the same moment, or it is gone.
 async fn round(client: &Client, stuck: &Mutex<BTreeSet<String>>) {
     let list = async |path: &str| -> Vec<Value> {
         let text = client.request_text(get(path)).await.unwrap_or_default();
@@ -175,7 +175,7 @@ async fn round(client: &Client, stuck: &Mutex<BTreeSet<String>>) {
         } else {
             continue;
         };
-        // The next round sees what became of it.
+        // The next round reads the result.
         let _ = result;
     }
 }

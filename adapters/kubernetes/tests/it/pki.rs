@@ -1,4 +1,4 @@
-//! Certificates that a test makes for itself.
+//! Certificates that a test creates for itself.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,7 +7,7 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 
-/// An authority.
+/// A certificate authority.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }

@@ -1,4 +1,4 @@
-//! The contract on the real API server, and what only the real one shows.
+//! The contract on the real API server, and cases that only the real one shows.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -73,7 +73,7 @@ async fn remove_budget(client: &Client, namespace: &str, name: &str) {
     client.request_text(http::Request::delete(path).body(Vec::new()).unwrap()).await.unwrap();
 }
 
-/// With no more rights than the adapter says that it needs, and three things a page.
+/// With the minimum rights from the adapter's documentation, and three objects per page.
 #[tokio::test]
 async fn the_contract_holds_for_the_real_one() {
     let Some(mut server) = Server::start().await else { return };
@@ -97,14 +97,14 @@ async fn only_what_is_allowed_is_done_and_nothing_is_written_twice() {
         objects::node(&admin, &format!("10.0.0.{number}"), &[]).await;
     }
 
-    // Pages of two, and one by one.
+    // Pages of several sizes.
     for page in [1, 2, 7, 100] {
         let api = server.adapter(MADAKO, Limits { page, ..Limits::default() });
         let names: Vec<String> = api.nodes().await.unwrap().into_iter().map(|node| node.name).collect();
         assert_eq!(names, (0..7).map(|number| format!("10.0.0.{number}")).collect::<Vec<_>>(), "{page}");
     }
 
-    // Who may nothing is told so, and who is not known as well; neither shows the token.
+    // A user without rights and an unknown user get different errors; neither error shows the token.
     let (permit, pod) =
         (permit(), PodId { namespace: "default".into(), name: "web".into(), uid: "1".into() });
     for (token, status) in [(NOBODY, 403), ("token-that-is-not-known", 401)] {
@@ -127,11 +127,11 @@ async fn only_what_is_allowed_is_done_and_nothing_is_written_twice() {
         }
     }
 
-    // A client certificate does as well as a token.
+    // A client certificate works as well as a token.
     let api = server.adapter_by_certificate("madako-by-certificate");
     assert_eq!(api.nodes().await.unwrap().len(), 7);
 
-    // What is so already is not written again.
+    // A change to the current state is not written again.
     let revision = async || {
         let node: Value =
             serde_json::from_str(&admin.request_text(get("/api/v1/nodes/10.0.0.1")).await.unwrap()).unwrap();
@@ -152,7 +152,7 @@ async fn an_api_server_that_hangs_or_is_gone_holds_nobody_up() {
     let Some(mut server) = Server::start().await else { return };
     objects::node(&server.client(ADMIN), "10.0.0.1", &[]).await;
     let deadline = Duration::from_secs(2);
-    // For what works on a busy machine, the usual limits.
+    // The usual limits, for requests that must succeed on a busy machine.
     let (patient, hasty) = (
         server.adapter(MADAKO, Limits::default()),
         server.adapter(

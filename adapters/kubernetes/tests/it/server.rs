@@ -1,6 +1,6 @@
 //! A real API server on a real etcd, and a controller manager: processes that end with their handle.
 //!
-//! The tests of the whole service take this file, `pki.rs` and `objects.rs` from here; what they do not need is elsewhere.
+//! The tests of the whole service share this file, `pki.rs` and `objects.rs`; other helpers are elsewhere.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -15,20 +15,20 @@ use tokio::time::Instant;
 
 use super::pki::{Authority, Pair};
 
-/// How long anything may take on a machine that has much else to do.
+/// Time limit of any wait on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 
-/// Between two looks.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Who may do everything.
+/// A user with all rights.
 pub(crate) const ADMIN: &str = "token-of-the-administrator";
-/// Who has what the adapter's documents ask for.
+/// A user with the rights that the adapter's documentation lists.
 pub(crate) const MADAKO: &str = "token-of-madako";
-/// Who may do nothing.
+/// A user without rights.
 pub(crate) const NOBODY: &str = "token-of-nobody";
 
-/// What the adapter needs, as its documents say.
+/// The rights that the adapter needs, as its documentation lists them.
 const ROLE: &str = r#"{
     "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "madako"},
     "rules": [
@@ -45,10 +45,10 @@ const BINDING: &str = r#"{
     "subjects": [{"kind": "User", "name": "madako"}, {"kind": "User", "name": "madako-by-certificate"}]
 }"#;
 
-/// Controllers that the tests have something to do with. That of garbage would end pods whose owners tests made up.
+/// Controllers that the tests need. The garbage collector would delete pods whose owners are made up.
 const CONTROLLERS: &str = "disruption-controller,replicaset-controller,daemonset-controller,job-controller";
 
-/// Waits until something is so.
+/// Waits until `look` returns a value.
 pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
@@ -60,7 +60,6 @@ pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T
     }
 }
 
-/// A running API server.
 pub(crate) struct Server {
     url: String,
     pub(crate) directory: TempDir,
@@ -70,7 +69,7 @@ pub(crate) struct Server {
     controllers: Option<Child>,
 }
 
-/// The directory with Kubernetes' programs. `None`, with the reason printed, where they are not built.
+/// The directory with Kubernetes' programs. `None` if they are not built; prints the reason.
 fn programs() -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let programs = target.join("tools/kubernetes");
@@ -87,7 +86,7 @@ fn free_port() -> u16 {
 }
 
 impl Server {
-    /// Starts etcd and an API server that is ready and has the role. `None` where Kubernetes is not built.
+    /// Starts etcd and an API server, waits until it is ready, and creates the role. `None` if Kubernetes is not built.
     pub(crate) async fn start() -> Option<Self> {
         let programs = programs()?;
         let directory = tempfile::tempdir().unwrap();
@@ -134,7 +133,7 @@ impl Server {
                 format!("--service-account-signing-key-file={key}"),
                 format!("--service-account-key-file={certificate}"),
                 "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
-                // Nodes keep the taints that a test gives them; no controller is there to take others away.
+                // Nodes keep the taints of a test, because no controller would remove the others.
                 "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".to_owned(),
                 "--enable-priority-and-fairness=false".to_owned(),
                 format!("--cert-dir={}", place("certificates").display()),
@@ -155,7 +154,7 @@ impl Server {
         Some(server)
     }
 
-    /// Starts the controller manager beside it.
+    /// Starts the controller manager.
     pub(crate) fn start_controllers(&mut self) {
         let programs = programs().expect("the API server was there");
         let log = self.directory.path().join("kube-controller-manager.log");
@@ -185,12 +184,12 @@ impl Server {
         Client::try_from(config).unwrap()
     }
 
-    /// A user of a kubeconfig who has a token.
+    /// A kubeconfig user with a token.
     pub(crate) fn token(&self, token: &str) -> String {
         format!("{{token: {token}}}")
     }
 
-    /// Writes a kubeconfig and says where.
+    /// Writes a kubeconfig and returns its path.
     pub(crate) fn kubeconfig(&self, name: &str, user: &str) -> PathBuf {
         let path = self.directory.path().join(format!("{name}.kubeconfig"));
         std::fs::write(&path, kubeconfig(&self.url, "{certificate-authority: ca.crt}", user)).unwrap();
@@ -205,7 +204,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The order in which nothing waits for another.
+        // In this order no process waits for another.
         for child in self.controllers.iter_mut().chain([&mut self.api, &mut self.etcd]) {
             let _ = child.start_kill();
         }
@@ -231,7 +230,7 @@ pub(crate) fn kubeconfig(server: &str, cluster: &str, user: &str) -> String {
     )
 }
 
-/// Only the owner may read it.
+/// Restricts a file to its owner.
 pub(crate) fn restrict(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();

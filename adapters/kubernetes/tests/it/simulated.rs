@@ -113,7 +113,7 @@ async fn faults_of_the_simulated_one_are_those_that_the_adapter_reports() {
     assert_eq!(begun.elapsed(), Duration::from_secs(3));
     site.faults().clear_all();
 
-    // An answer that is late is the answer to something that happened.
+    // A write with a late answer has taken effect.
     site.faults().set(Fault::Slow(Duration::from_secs(60)));
     site.cordon(&permit, "10.0.0.1").await.unwrap_err();
     assert!(cordoned());

@@ -1,4 +1,4 @@
-//! What needs no request: tables, and definitions and names that cannot be used.
+//! Cases without a request: tables, and unusable definitions and names.
 
 use madako_domain::placement::metadata::ReasonCode;
 use madako_protocol::placement::providers::FetchError;
@@ -64,7 +64,7 @@ async fn a_password_in_an_address_that_a_refusal_repeats_is_not_shown() {
 
 #[tokio::test]
 async fn names_that_no_metric_has_are_not_asked_for() {
-    // Nothing listens there: a request would fail otherwise.
+    // The address has no listener: a request would fail with another error.
     let long = "a".repeat(1025);
     for provider in
         [prometheus_at("http://127.0.0.1:1"), influx_at("http://127.0.0.1:1"), ksql_at("http://127.0.0.1:1")]

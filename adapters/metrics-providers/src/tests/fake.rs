@@ -1,4 +1,4 @@
-//! An HTTP server on loopback that answers as a test says, and remembers what it was asked.
+//! An HTTP server on loopback with scripted answers; it records its requests.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// What was asked.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) method: String,
@@ -23,7 +23,7 @@ impl Asked {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Parameters of the query, and of a form in the body.
+    /// A parameter of the query, or of a form in the body.
     pub(super) fn parameter(&self, name: &str) -> Option<String> {
         let query = self.target.split_once('?').map_or("", |(_, query)| query);
         let is_form = self.header("content-type") == Some("application/x-www-form-urlencoded");
@@ -34,22 +34,21 @@ impl Asked {
     }
 }
 
-/// How to answer.
 #[derive(Debug, Clone)]
 pub(super) enum Reply {
-    /// A whole answer.
+    /// A complete answer.
     Whole(u16, String),
-    /// A body without end (a gibibyte, if somebody reads it).
+    /// A body without end (a gibibyte, if the client reads it).
     Endless,
-    /// The promise of a body of a gibibyte.
+    /// A head that announces a gibibyte.
     Promise,
     /// Half of a body.
     CutOff,
-    /// Nothing, and the connection stays open.
+    /// No answer; the connection stays open.
     Hang,
 }
 
-/// A running server; it ends with this.
+/// A running server; dropping this stops it.
 pub(super) struct Fake {
     pub(super) url: String,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -77,7 +76,7 @@ impl Fake {
         self.asked.lock().unwrap().clone()
     }
 
-    /// Bytes of endless bodies that were written until the client left.
+    /// Bytes of endless bodies that were written before the client disconnected.
     pub(super) fn written(&self) -> usize {
         self.written.load(Ordering::SeqCst)
     }
@@ -89,7 +88,7 @@ impl Drop for Fake {
     }
 }
 
-/// Answers one request of a connection. A client that leaves ends it.
+/// Answers one request of a connection. A disconnect of the client ends it.
 async fn serve(
     stream: TcpStream,
     reply: Arc<dyn Fn(&Asked) -> Reply + Send + Sync>,

@@ -1,4 +1,4 @@
-//! Every kind of provider, down, slow and lying.
+//! Every kind of provider: down, slow, and with wrong answers.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn all(url: &str) -> [MetricsProviderKind; 3] {
     [prometheus_at(url), influx_at(url), ksql_at(url)]
 }
 
-/// Asks each kind, and expects the same error for each name.
+/// Sends requests to each kind and expects the same error for each name.
 async fn assert_each(url: &str, deadline: Duration, expected: impl Fn(&FetchError) -> bool) {
     for provider in all(url) {
         let samples = providers().fetch(&provider, &names(&NAMES), deadline).await;
@@ -51,7 +51,7 @@ async fn one_that_hangs_costs_one_deadline() {
         |error| matches!(error, FetchError::Deadline { deadline: d, .. } if *d == deadline),
     )
     .await;
-    // Three kinds, one deadline each, whatever the number of names.
+    // Three kinds with one deadline each, regardless of the number of names.
     assert!(begun.elapsed() >= deadline * 3);
     assert_eq!(fake.asked().len(), 3);
 }
@@ -61,7 +61,7 @@ async fn a_gibibyte_is_not_read() {
     let fake = Fake::start(|_| Reply::Endless).await;
     assert_each(&fake.url, DEADLINE, |error| matches!(error, FetchError::TooLarge { limit: LIMIT, .. }))
         .await;
-    // What the kernel buffers for three connections is far below this.
+    // The kernel buffers for three connections are far below this.
     assert!(fake.written() < 64 << 20, "{} bytes were taken", fake.written());
     let fake = Fake::start(|_| Reply::Promise).await;
     assert_each(&fake.url, DEADLINE, |error| matches!(error, FetchError::TooLarge { limit: LIMIT, .. }))

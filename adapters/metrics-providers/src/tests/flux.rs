@@ -1,6 +1,6 @@
-//! A reader of the one form of Flux query that is sent, blanks aside.
+//! A parser of the Flux queries that the provider sends; it ignores white space.
 
-/// The bucket and the measurements that a query asks for; none if it says anything else.
+/// The bucket and the measurements of a query; `None` for a query of another form.
 pub(super) fn read(query: &str) -> Option<(String, Vec<String>)> {
     let (skeleton, mut texts) = texts(query)?;
     let measurements = texts.split_off(1);
@@ -9,7 +9,7 @@ pub(super) fn read(query: &str) -> Option<(String, Vec<String>)> {
     (skeleton == expected && !measurements.is_empty()).then(|| (texts.remove(0), measurements))
 }
 
-/// The query without blanks, each string literal an `@`, and what the literals mean.
+/// The query without white space, each string literal an `@`, and the values of the literals.
 fn texts(query: &str) -> Option<(String, Vec<String>)> {
     let (mut skeleton, mut texts) = (String::new(), Vec::new());
     let mut characters = query.chars();
@@ -27,7 +27,7 @@ fn texts(query: &str) -> Option<(String, Vec<String>)> {
     (!texts.is_empty()).then_some((skeleton, texts))
 }
 
-/// The rest of a string literal, up to its quote. One with an expression in it (`${`) is none.
+/// The rest of a string literal, up to its quote; `None` if it contains an expression (`${`).
 fn literal(characters: &mut std::str::Chars<'_>) -> Option<String> {
     let mut text = Vec::new();
     loop {

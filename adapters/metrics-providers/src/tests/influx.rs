@@ -1,4 +1,4 @@
-//! InfluxDB's interface, played by a fake that reads the query and answers in annotated CSV.
+//! A fake InfluxDB that parses the query and answers in annotated CSV.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -28,7 +28,7 @@ fn point(
     Point { measurement: measurement.to_owned(), tags: tags.to_vec(), datatype, value }
 }
 
-/// A cell of CSV, quoted where it must be.
+/// A cell of CSV, quoted if necessary.
 fn cell(text: &str) -> String {
     if text.contains(['"', ',', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
@@ -37,7 +37,7 @@ fn cell(text: &str) -> String {
     }
 }
 
-/// The points as InfluxDB tells them: annotations whenever the columns change.
+/// The points in InfluxDB's format: new annotations whenever the columns change.
 fn annotated(points: &[Point]) -> String {
     let mut text = String::new();
     let mut columns = None;
@@ -119,7 +119,7 @@ async fn all_measurements_take_one_request() {
 #[tokio::test]
 async fn hostile_names_are_found_by_their_names() {
     let points = HOSTILE.iter().map(|name| point(name, &[], "double", "1")).collect();
-    // Line ends and quotes go through CSV as well.
+    // Line ends and quotes must survive CSV as well.
     let samples = ask(points, &HOSTILE).await;
     for (name, sample) in samples {
         assert_eq!(sample, value(1.0), "{name:?}");

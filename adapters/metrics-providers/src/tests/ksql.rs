@@ -1,4 +1,4 @@
-//! KSQL's interface, played by a fake.
+//! A fake KSQL server.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ async fn a_wrong_answer_about_one_metric_is_that_metrics_alone() {
     ] {
         let good = row(r#"{"columns": [4]}"#);
         let said = wrong.clone();
-        // It is the first that is asked for, and the last in another round.
+        // It is requested first in one iteration and last in the other.
         for bad in ["a", "z"] {
             let (said, good) = (said.clone(), good.clone());
             let fake = Fake::start(move |asked: &Asked| {

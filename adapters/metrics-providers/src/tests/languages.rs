@@ -1,5 +1,5 @@
-//! That nothing in a name or a column can change what a query asks: each query is read again by a reader of its
-//! language that was written for this, from the language's grammar.
+//! No name or column can change the meaning of a query. Each query is parsed again by a parser that this test has for
+//! the language, written from its grammar.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{HOSTILE, flux, kind};
 use crate::{influx, ksql, prometheus};
 
-/// Names with much of what is special somewhere.
+/// Names with many special characters.
 fn hostile_name() -> impl Strategy<Value = String> {
     let special = prop::sample::select(vec![
         "\"", "'", "`", "\\", "$", "{", "}", "${", "|", "(", ")", ".", "*", "\n", "\r", "\t", "\0", ";",
@@ -27,13 +27,13 @@ fn hostile_names() -> impl Strategy<Value = BTreeSet<String>> {
     prop::collection::btree_set(hostile_name(), 1..6)
 }
 
-/// The names that a selector of PromQL asks for.
+/// The names that a selector of PromQL requests.
 fn promql(query: &str) -> Option<Vec<String>> {
     let literal = query.strip_prefix("{__name__=~")?.strip_suffix('}')?;
     alternatives(&go_string(literal)?)
 }
 
-/// What a string literal of Go in double quotes means; none if it is not exactly one.
+/// The value of a Go string literal in double quotes; `None` if the text is not exactly one literal.
 fn go_string(literal: &str) -> Option<String> {
     let inner = literal.strip_prefix('"')?.strip_suffix('"')?;
     let mut text = String::new();
@@ -55,7 +55,7 @@ fn go_string(literal: &str) -> Option<String> {
     Some(text)
 }
 
-/// The texts that an alternation of RE2 matches; none if it says anything but literal texts.
+/// The texts that an alternation of RE2 matches; `None` if it contains anything but literal texts.
 fn alternatives(expression: &str) -> Option<Vec<String>> {
     let mut texts = vec![String::new()];
     let mut characters = expression.chars();
@@ -74,7 +74,7 @@ fn alternatives(expression: &str) -> Option<Vec<String>> {
     Some(texts)
 }
 
-/// The name that a statement of KSQL asks for; none if it is not exactly one SELECT with one comparison.
+/// The name that a statement of KSQL requests; `None` if it is not exactly one SELECT with one comparison.
 fn ksql_name(statement: &str, beginning: &str) -> Option<String> {
     let inner = statement.strip_prefix(beginning)?.strip_prefix('\'')?.strip_suffix("';")?;
     let mut name = String::new();

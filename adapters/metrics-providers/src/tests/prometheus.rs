@@ -1,4 +1,4 @@
-//! Prometheus' interface, played by a fake; a real one has its own test.
+//! A fake Prometheus; a real one has its own test.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,6 @@ use super::{fetch, prometheus_at, value};
 /// A series: its name, its labels, and the value of its last sample.
 type Series<'a> = (&'a str, &'a [(&'a str, &'a str)], Value);
 
-/// An answer with some series.
 fn vector(series: &[Series<'_>]) -> Reply {
     let result: Vec<Value> = series
         .iter()

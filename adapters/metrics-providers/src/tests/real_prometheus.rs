@@ -1,4 +1,4 @@
-//! A real Prometheus (Debian's) that scrapes an exporter of ours, whose values change and vanish.
+//! A real Prometheus (Debian's) that scrapes a test exporter whose values change and vanish.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -18,14 +18,15 @@ use super::{DEADLINE, HOSTILE, fetch, prometheus_at, value};
 
 const PROMETHEUS: &str = "/usr/bin/prometheus";
 
-/// A running server; it ends with this.
+/// A running server; dropping this stops it.
 struct Server {
     provider: MetricsProviderKind,
     child: Child,
     _directory: TempDir,
 }
 
-/// Starts one that scrapes an exporter four times a second. `None`, with the reason printed, where there is none.
+/// Starts a server that scrapes an exporter four times a second. `None` if Prometheus is not installed; prints the
+/// reason.
 fn start(exporter: &str) -> Option<Server> {
     if !Path::new(PROMETHEUS).exists() {
         assert!(std::env::var_os("CI").is_none(), "{PROMETHEUS} is missing: install Debian's prometheus");
@@ -56,7 +57,7 @@ fn start(exporter: &str) -> Option<Server> {
     Some(Server { provider, child, _directory: directory })
 }
 
-/// Asks until the answer is as expected.
+/// Repeats the request until the answer is as expected.
 async fn until(server: &Server, names: &[&str], expected: impl Fn(&Samples) -> bool) -> Samples {
     let begun = Instant::now();
     loop {
@@ -100,7 +101,7 @@ async fn a_real_prometheus_whose_values_change_and_vanish() {
         assert!(matches!(samples[name], Err(FetchError::NotFound { .. })), "{samples:?}");
     }
 
-    // Whatever a name is, the query stays one: none of these exists, and the others are found beside them.
+    // No name changes the query: none of these metrics exists, and the others are still found.
     let mut all = HOSTILE.to_vec();
     all.push("load");
     let samples = fetch(&server.provider, &all).await;
@@ -122,7 +123,7 @@ async fn a_real_prometheus_whose_values_change_and_vanish() {
     assert!(matches!(samples["load"], Err(FetchError::NotFound { .. })), "{samples:?}");
     assert_eq!(samples["loads"], value(9.0));
 
-    // The exporter is gone: nothing that it had is left.
+    // After the exporter is gone, none of its series is left.
     drop(exporter);
     until(&server, &["loads"], |samples| matches!(samples["loads"], Err(FetchError::NotFound { .. }))).await;
 

@@ -13,10 +13,9 @@ use tokio::task::JoinHandle;
 use super::registry;
 use crate::SabakanRegistry;
 
-/// Longest answer that these tests read, in bytes; that of 20 machines is far below.
+/// Limit of answers in these tests, in bytes; that of 20 machines is far below.
 const LIMIT: usize = 100_000;
 
-/// A client with its registry.
 struct Pair<T: HttpTransport> {
     client: SabakanRegistry<T>,
     registry: SimulatedRegistry,
@@ -55,7 +54,7 @@ async fn over_tcp(deadline: Duration) -> Pair<ReqwestTransport> {
     Pair { client, registry, url, server: Some(server) }
 }
 
-/// Each fault of an answer, and what a client makes of it. Afterwards the registry works as before.
+/// Each fault of an answer with the client's result. Afterwards the registry works as before.
 async fn assert_answers<T: HttpTransport>(pair: &Pair<T>) {
     let good = pair.ask().await.unwrap();
     assert_eq!(good.machines.len(), 20, "boot machines are not asked for");
@@ -87,7 +86,7 @@ async fn assert_answers<T: HttpTransport>(pair: &Pair<T>) {
         }),
         (Fault::EmptyList, |r| matches!(r, Ok(fetched) if fetched.machines.is_empty())),
         (Fault::NullList, |r| matches!(r, Ok(fetched) if fetched.machines.is_empty())),
-        // Of the 22 machines with those that boot, 11 are gone.
+        // Of the 22 machines, including boot machines, 11 are missing.
         (Fault::ShrinkList(50), |r| matches!(r, Ok(fetched) if (9..=11).contains(&fetched.machines.len()))),
         (Fault::DuplicateAddresses(22), |r| matches!(r, Ok(fetched) if fetched.machines.len() == 20)),
         (
@@ -168,7 +167,7 @@ async fn a_registry_that_is_down_refuses_over_tcp_and_returns_at_its_address() {
     let pair = over_tcp(Duration::from_secs(30)).await;
     assert!(pair.ask().await.is_ok());
     pair.registry.faults().set(Fault::RefuseConnections);
-    // The server sees the switch when it runs next; until then an answer may still come.
+    // The server notices the switch when it runs next; until then an answer may still arrive.
     let refused = async {
         loop {
             match pair.ask().await {

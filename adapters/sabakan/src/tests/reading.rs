@@ -1,4 +1,4 @@
-//! What is made of answers and of files.
+//! Decoding of answers and files.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,6 @@ fn machine() -> Value {
     })
 }
 
-/// The machine with one member changed.
 fn with(pointer: &str, value: Value) -> Value {
     let mut machine = machine();
     *machine.pointer_mut(pointer).unwrap() = value;

@@ -1,10 +1,10 @@
-//! What is sent, to the byte.
+//! Requests, compared byte for byte.
 
 use madako_domain::machine::{MachineLabel, MachineParams, MachineState, QueryVariables};
 
 use crate::{endpoint_url, query_text, request_body};
 
-/// The operation of seeds/000 with the selection that CKE makes.
+/// The operation of seeds/000 with CKE's selection.
 const QUERY: &str = r#"query ckeSearch($having: MachineParams = null,
                 $notHaving: MachineParams = {
                   roles: ["boot"]
@@ -39,7 +39,7 @@ fn body(variables: Option<&QueryVariables>) -> String {
     String::from_utf8(request_body(variables)).unwrap()
 }
 
-/// The body that must be sent, with the query in its JSON form and what follows it.
+/// The expected body: the query in its JSON form and the rest after it.
 fn expected(after_query: &str) -> String {
     format!("{{\"query\":{}{after_query}}}", serde_json::to_string(QUERY).unwrap())
 }
