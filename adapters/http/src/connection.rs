@@ -1,4 +1,5 @@
-//! One connection: its requests with their deadline and log, and a limit on how long it may not be read.
+//! One connection: its requests with their deadline and log, and a limit on the time for which the client may stop
+//! reading.
 
 use std::convert::Infallible;
 use std::io;
@@ -25,18 +26,16 @@ use crate::placement::{ClientCertificate, Closing, patience, too_late};
 use crate::routes::problem;
 use crate::server::{Limits, REQUESTS, SECONDS};
 
-/// What the paths of placement's API begin with.
+/// First path segments of placement's API.
 const API_GROUPS: [&str; 4] = ["/core", "/infrastructure", "/kubernetes", "/openstack"];
 
-/// Who is at the other end of a connection.
 pub(crate) struct Client {
-    /// Its address.
     pub(crate) peer: String,
-    /// The certificate that it showed and that was verified.
+    /// The verified certificate of the client.
     pub(crate) certificate: Option<ClientCertificate>,
 }
 
-/// Answers the requests of a connection until it ends, or until `closing` and the request under way is answered.
+/// Answers the requests of a connection until it ends, or until `closing` is set and the current request is answered.
 pub(crate) async fn answer<Io>(
     io: Io,
     Client { peer, certificate }: Client,
@@ -77,7 +76,7 @@ pub(crate) async fn answer<Io>(
         }
     };
     if let Err(error) = ended {
-        // A client that goes away or is too slow is no event for an operator.
+        // A client that disconnects or is too slow is no event for an operator.
         tracing::debug!(%peer, %error, "a connection ended early");
     }
 }
@@ -93,7 +92,7 @@ async fn answer_one(
     let id = request.headers().get(HeaderName::from_static("x-cybozu-request-id")).cloned();
     let response = match tokio::time::timeout(deadline, router.oneshot(request)).await {
         Ok(Ok(response)) => response,
-        // Pages have problems as CKE writes them, the API as Krake does.
+        // Pages use CKE's format of problems, the API uses Krake's.
         Err(_) if API_GROUPS.contains(&endpoint(&path)) => too_late(),
         Err(_) => problem(StatusCode::SERVICE_UNAVAILABLE, "no answer in time", id.as_ref()),
     };
@@ -103,7 +102,7 @@ async fn answer_one(
     metrics::histogram!(SECONDS, "endpoint" => endpoint(&path)).record(took);
     let shown = &path[..path.floor_char_boundary(LOGGED_PATH_MAX_BYTES)];
     let shown = shown.escape_debug();
-    // Texts of visible characters only; a request without an id has no such field.
+    // Only visible characters are logged; the field is missing for a request without an id.
     let request_id = id.as_ref().and_then(|id| id.to_str().ok());
     match status {
         500.. => tracing::warn!(peer, %method, path = %shown, status, ?took, request_id, "answered"),
@@ -112,7 +111,7 @@ async fn answer_one(
     Ok(response)
 }
 
-/// Few values whatever is asked for: each value of a label is a series of its own.
+/// Few values for all paths, because each value of a label is a series of its own.
 fn endpoint(path: &str) -> &'static str {
     match path {
         "/health" => "/health",
@@ -125,7 +124,7 @@ fn endpoint(path: &str) -> &'static str {
     }
 }
 
-/// Fails a write that the other side does not let on for too long. hyper bounds only reads.
+/// Fails a write if the client does not read for too long. hyper limits only reads.
 struct Stalls<Io> {
     io: Io,
     limit: Duration,
@@ -137,7 +136,7 @@ impl<Io> Stalls<Io> {
         Self { io, limit, stalled: None }
     }
 
-    /// `Pending` becomes an error when there was nothing else for the whole limit.
+    /// Turns `Pending` into an error after the whole limit without progress.
     fn bound<T>(&mut self, cx: &mut Context<'_>, poll: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if poll.is_ready() {
             self.stalled = None;

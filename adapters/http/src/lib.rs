@@ -1,18 +1,18 @@
-//! What an instance shows over HTTP: `/health`, `/version`, `/metrics`, as CKE answers them, and the API of
-//! placement, as Krake answers it ([`placement`]).
+//! The HTTP interface of an instance: `/health`, `/version` and `/metrics` in CKE's format, and the API of placement in
+//! Krake's ([`placement`]).
 //!
-//! [`router`] makes the pages from a [`Service`], [`router_before`] puts them before the API; [`serve`] answers
-//! connections of a listener with them: one of TCP ([`bind`]) or of memory ([`memory::listener`]).
+//! [`router`] makes the pages from a [`Service`], [`router_before`] puts them before the API. [`serve`] answers the
+//! connections of a listener: over TCP ([`bind`]) or in memory ([`memory::listener`]).
 //!
-//! Guarantees: a client can hold only so many connections, each only for so long without a whole request or
-//! without reading its answer ([`Limits`]); after the shutdown signal no connection is accepted, answers that
-//! have begun are finished, and what is left after the drain time is cut off; dropping the future of
-//! [`serve`] cuts everything off at once.
+//! Guarantees: the number of connections is limited, and so is the time of each without a complete request or without
+//! reading its answer ([`Limits`]). After the shutdown signal no connection is accepted, started answers are finished,
+//! and the remaining ones are cut off after the drain time. Dropping the future of [`serve`] cuts off all connections
+//! at once.
 //!
-//! Assumes: what the service answers comes without blocking the thread.
+//! Assumes: the service's answers do not block the thread.
 //!
-//! Does not: encrypt by itself; CKE's clients and Prometheus speak plain HTTP. [`tls`] makes a listener that does. Only
-//! the API authenticates.
+//! Does not: encrypt by itself, because CKE's clients and Prometheus use plain HTTP ([`tls`] makes an encrypted
+//! listener); authenticate, except in the API.
 
 mod connection;
 pub mod limits;

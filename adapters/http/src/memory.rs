@@ -8,15 +8,14 @@ use tokio::sync::mpsc;
 
 use crate::limits::{BACKLOG, BUFFER_BYTES};
 
-/// Accepts what its [`Dialer`] connects.
+/// Accepts the connections of its [`Dialer`].
 #[derive(Debug)]
 pub struct MemoryListener(mpsc::Receiver<DuplexStream>);
 
-/// Connects to a [`MemoryListener`].
 #[derive(Debug, Clone)]
 pub struct Dialer(mpsc::Sender<DuplexStream>);
 
-/// A listener and who connects to it.
+/// A listener and its dialer.
 #[must_use]
 pub fn listener() -> (Dialer, MemoryListener) {
     let (dialer, accepts) = mpsc::channel(BACKLOG);
@@ -24,7 +23,7 @@ pub fn listener() -> (Dialer, MemoryListener) {
 }
 
 impl Dialer {
-    /// Connects, as soon as the backlog has room.
+    /// Connects as soon as the backlog has room.
     ///
     /// # Errors
     /// [`io::ErrorKind::ConnectionRefused`] when the listener is gone.
@@ -42,7 +41,7 @@ impl Listener for MemoryListener {
     async fn accept(&mut self) -> (DuplexStream, &'static str) {
         match self.0.recv().await {
             Some(io) => (io, "memory"),
-            // Every dialer is gone: nobody will ever connect.
+            // All dialers are gone, so no connection can arrive.
             None => std::future::pending().await,
         }
     }

@@ -1,6 +1,6 @@
-//! Metrics of the process, under the names that Prometheus' client libraries give them.
+//! Metrics of the process, with the names of Prometheus' client libraries.
 //!
-//! Read from `/proc` at every scrape; where that is not there, or is not as expected, they are left out.
+//! Read from `/proc` at every scrape; metrics whose source is missing or malformed are left out.
 
 use std::fmt::{Display, Write};
 use std::fs;
@@ -20,7 +20,7 @@ pub fn metrics_text(recorder: &PrometheusHandle) -> String {
     text
 }
 
-/// What the kernel counts in.
+/// Units of the kernel's counters.
 #[derive(Clone, Copy)]
 struct Units {
     ticks_per_second: u64,
@@ -83,11 +83,11 @@ fn write_process(text: &mut String, proc: &Path, units: Units) {
 }
 
 fn metric(text: &mut String, name: &str, kind: &str, help: &str, value: impl Display) {
-    // A String takes everything.
+    // Writing to a `String` cannot fail.
     let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n\n");
 }
 
-/// What is used of `/proc/<pid>/stat` (proc_pid_stat(5)).
+/// The used fields of `/proc/<pid>/stat` (proc_pid_stat(5)).
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     cpu_ticks: u64,
@@ -98,7 +98,7 @@ struct Stat {
 
 impl Stat {
     fn parse(text: &str) -> Option<Self> {
-        // The second field is a name in parentheses, which may contain anything, parentheses too.
+        // The second field is a name in parentheses, which may contain any character, including parentheses.
         let fields: Vec<&str> = text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace().collect();
         // The first of these is number 3 of the manual.
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
@@ -116,7 +116,7 @@ fn boot_time(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-/// A limit from `/proc/<pid>/limits`. No limit is the largest number, as other programs show it.
+/// A limit from `/proc/<pid>/limits`. Unlimited is the largest number, as other programs show it.
 fn soft_limit(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     match rest.split_ascii_whitespace().next()? {

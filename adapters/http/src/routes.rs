@@ -1,7 +1,7 @@
-//! The pages: shapes, status codes and content types as CKE has them.
+//! The pages, with the bodies, status codes and content types of CKE.
 //!
-//! What is no page is "not found", in JSON, as CKE has it. Other than CKE, which knows nothing but GET and calls the
-//! rest "not found" too, a page answers HEAD as GET without a body, and another method with 405 and what is allowed.
+//! As in CKE, other paths are "not found", in JSON. Unlike CKE, which supports only GET and answers "not found" to
+//! other methods, a page answers HEAD as GET without a body, and other methods with 405 and the allowed ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use serde::Serialize;
 
 use crate::limits::REQUEST_ID_MAX_BYTES;
 
-/// The header by which cybozu-go's programs follow a request; errors repeat it.
+/// Header by which cybozu-go's programs trace a request; errors repeat it.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-cybozu-request-id");
 /// The text format of Prometheus.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What the pages show.
+/// Contents of the pages.
 #[async_trait]
 pub trait Service: Send + Sync + 'static {
-    /// Whether the instance is healthy: it can read its store, and its reign has not melted down.
+    /// Whether the instance is healthy: it can read its store, and the actors of its term have not exceeded their
+    /// restart limit.
     async fn healthy(&self) -> bool;
 
-    /// The version of the program.
     fn version(&self) -> String;
 
     /// All metrics in the text format of Prometheus; see [`metrics_text`](crate::metrics_text).
@@ -44,7 +44,7 @@ struct Version {
     version: String,
 }
 
-/// Fields in the order of their names, as Go writes a map.
+/// Fields in alphabetical order, as Go encodes a map.
 #[derive(Serialize)]
 struct Problem<'a> {
     error: &'a str,
@@ -59,8 +59,8 @@ struct Pages {
     health_deadline: Duration,
 }
 
-/// The pages of an instance. A health that takes longer than `health_deadline` (CKE: the `timeout` of its
-/// configuration) is unhealthy.
+/// The pages of an instance. A health check that exceeds `health_deadline` (the `timeout` of CKE's configuration)
+/// counts as unhealthy.
 pub fn router(service: Arc<dyn Service>, health_deadline: Duration) -> Router {
     open_pages()
         .route("/", get(overview))
@@ -69,8 +69,7 @@ pub fn router(service: Arc<dyn Service>, health_deadline: Duration) -> Router {
         .with_state(Pages { service, health_deadline })
 }
 
-/// The same pages, which nobody has to be authenticated for, before another router: it answers `/` and everything
-/// that is none of them.
+/// The same pages, without authentication, before another router, which answers `/` and all other paths.
 pub fn router_before(rest: Router, service: Arc<dyn Service>, health_deadline: Duration) -> Router {
     open_pages()
         .fallback_service(rest)
@@ -120,13 +119,13 @@ async fn not_allowed(request: Request) -> Response {
     problem(StatusCode::METHOD_NOT_ALLOWED, "method is not allowed", request.headers().get(REQUEST_ID))
 }
 
-/// An error as CKE writes it.
+/// An error in CKE's format.
 pub(crate) fn problem(status: StatusCode, error: &str, request_id: Option<&HeaderValue>) -> Response {
     let request_id = request_id.and_then(|id| id.to_str().ok()).filter(|id| id.len() <= REQUEST_ID_MAX_BYTES);
     json(status, &Problem { error, request_id, status: status.as_u16() })
 }
 
-/// JSON with a line feed behind it, as Go's encoder leaves it.
+/// JSON with a trailing newline, as Go's encoder writes it.
 fn json<T: Serialize>(status: StatusCode, body: &T) -> Response {
     let text = serde_json::to_string(body).expect("structures of texts and numbers are JSON");
     (status, [(header::CONTENT_TYPE, "application/json")], text + "\n").into_response()

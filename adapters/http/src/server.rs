@@ -16,7 +16,7 @@ use crate::connection::{Client, answer};
 use crate::placement::ClientCertificate;
 
 pub(crate) const REQUESTS: &str = "madako_http_requests_total";
-/// Until the answer begins: a watch has no end that says anything.
+/// Time until the answer begins; the end of a watch is not meaningful.
 pub(crate) const SECONDS: &str = "madako_http_request_seconds";
 const CONNECTIONS: &str = "madako_http_connections";
 
@@ -32,57 +32,56 @@ pub fn describe_metrics() {
     crate::placement::describe_metrics();
 }
 
-/// What a client may use up.
+/// Limits of clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Open connections; more wait in the listener's backlog.
+    /// Open connections; further ones wait in the listener's backlog.
     pub connections: usize,
-    /// Time for the head of a request, from the end of the one before: it bounds idle connections as well.
+    /// Time for the head of a request, from the end of the previous one; also limits idle connections.
     pub header_read: Duration,
-    /// Size of the head of a request, in bytes.
+    /// Upper bound of a request's head, in bytes.
     pub header_bytes: usize,
     /// Time for the answer to a request, until its body begins.
     pub request: Duration,
-    /// Time that an answer may not be read for.
+    /// Time for which a client may stop reading an answer.
     pub write_stall: Duration,
-    /// Time for the answers under way after the shutdown signal.
+    /// Time for pending answers after the shutdown signal.
     pub drain: Duration,
 }
 
 impl Limits {
-    /// For the few clients of an instance: probes, Prometheus, a browser. CKE reads for 30 s as well.
+    /// For the few clients of an instance: probes, Prometheus, a browser. CKE also reads for 30 s.
     pub const DEFAULT: Self = Self {
         connections: 256,
         header_read: Duration::from_secs(30),
         header_bytes: 16 * 1024,
         request: Duration::from_secs(10),
         write_stall: Duration::from_secs(10),
-        // The service ends within 2 s of its signal: this and the rest of its end have room in that.
+        // The service ends within 2 s of its signal; that includes this time and the rest of its shutdown.
         drain: Duration::from_secs(1),
     };
 
-    /// For the clients of placement as well: room for every watch that its settings allow, and as many others.
+    /// For the clients of placement too: room for every watch that its settings allow, and as many other connections.
     pub const PLACEMENT: Self = Self { connections: 4_096, ..Self::DEFAULT };
 }
 
-/// An address that cannot be listened on.
+/// Listening on an address failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}")]
 pub struct BindError {
     /// The address as it was given.
     pub address: String,
-    /// What the system said.
     #[source]
     pub source: io::Error,
 }
 
-/// Listens on `host:port`; without a host on every address, as Go's programs take it.
+/// Listens on `host:port`; without a host on all addresses, as in Go's programs.
 ///
 /// # Errors
 /// [`BindError`] names the address.
 pub async fn bind(address: &str) -> Result<TcpListener, BindError> {
     let listener = if address.starts_with(':') {
-        // The first takes IPv4 too; where IPv6 is switched off only the second is possible.
+        // The first address also accepts IPv4; if IPv6 is disabled, only the second works.
         match TcpListener::bind(format!("[::]{address}")).await {
             Ok(listener) => Ok(listener),
             Err(_) => TcpListener::bind(format!("0.0.0.0{address}")).await,
@@ -93,17 +92,16 @@ pub async fn bind(address: &str) -> Result<TcpListener, BindError> {
     listener.map_err(|source| BindError { address: address.to_owned(), source })
 }
 
-/// How serving ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Served {
     /// Connections that were cut off because they did not end within the drain time.
     pub cut_off: usize,
 }
 
-/// Who is at the other end of a connection, by what its listener says of it.
+/// Extracts the client's certificate from the listener's peer information.
 pub type Identify<A> = fn(&A) -> Option<ClientCertificate>;
 
-/// A listener that does not know who is at the other end.
+/// For a listener without client certificates.
 pub fn nobody<A>(_: &A) -> Option<ClientCertificate> {
     None
 }
@@ -129,7 +127,7 @@ where
     let mut connections = JoinSet::new();
     loop {
         let accepted = async {
-            // Before the accept: what has no place stays in the backlog.
+            // Before the accept, so that excess connections stay in the backlog.
             let place = Arc::clone(&places).acquire_owned().await.ok()?;
             Some((place, listener.accept().await))
         };
@@ -156,7 +154,7 @@ where
             report(ended);
         }
     };
-    // What is left is counted and cut off below.
+    // The remaining ones are counted and cut off below.
     let _ = tokio::time::timeout(limits.drain, drained).await;
     let cut_off = connections.len();
     connections.shutdown().await;
@@ -171,7 +169,7 @@ fn report(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-/// Counts an open connection for as long as it lives.
+/// Counts an open connection during its lifetime.
 struct Open(metrics::Gauge);
 
 impl Open {

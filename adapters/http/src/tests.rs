@@ -53,7 +53,7 @@ fn world_with(router: Router, limits: Limits) -> World {
     let (dialer, listener) = memory::listener();
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = tokio::spawn(serve(listener, router, limits, crate::nobody, async move {
-        // Dropping the sender stops it too.
+        // Dropping the sender stops the server too.
         let _ = stopped.await;
     }));
     World { dialer, stop: Some(stop), serving }
@@ -63,7 +63,7 @@ fn world(service: &Arc<Fake>) -> World {
     world_with(router(Arc::clone(service) as Arc<dyn Service>, HEALTH_DEADLINE), Limits::DEFAULT)
 }
 
-/// Pages that the real ones do not have: one that never answers, one that panics, one that is endless.
+/// Additional test pages: one never answers, one panics, one is endless.
 fn odd_pages() -> Router {
     Router::new()
         .route("/hangs", get(std::future::pending::<String>))
@@ -248,7 +248,7 @@ async fn a_head_that_comes_slowly_or_never_is_given_up() {
 async fn a_head_that_is_too_long_is_refused() {
     let world = world(&Arc::default());
     let long = "a".repeat(Limits::DEFAULT.header_bytes + 1);
-    // The answer may be lost when the rest of the head cannot be written any more; the connection ends anyway.
+    // The answer may be lost if the client can no longer write the rest of the head; the connection ends anyway.
     let mut io = world.dialer.connect().await.unwrap();
     io.write_all(format!("GET /health HTTP/1.1\r\nx: {long}\r\n\r\n").as_bytes()).await.unwrap();
     let answer = to_end(&mut io).await;

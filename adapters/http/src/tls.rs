@@ -1,10 +1,10 @@
-//! A listener with TLS: clients may show a certificate, which then says who they are.
+//! A listener with TLS. Clients may present a certificate, whose common name becomes their user.
 //!
-//! Guarantees: a handshake has a deadline and does not hold up others; only so many are under way at a time, more
-//! wait in the backlog. A certificate that was not issued by the configured authority ends the handshake; without one
-//! the client goes on unnamed, as with Krake's server (Python's `CERT_OPTIONAL`).
+//! Guarantees: a handshake has a deadline and does not delay others. Only a limited number runs at a time; further ones
+//! wait in the backlog. A certificate of another CA ends the handshake. A client without a certificate continues
+//! unnamed, as in Krake's server (Python's `CERT_OPTIONAL`).
 //!
-//! Does not: look whether a certificate was revoked.
+//! Does not: check whether a certificate was revoked.
 
 use std::fmt;
 use std::io;
@@ -25,26 +25,21 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::limits::{HANDSHAKE_DEADLINE, HANDSHAKES};
 use crate::placement::ClientCertificate;
 
-/// Why TLS cannot be offered.
+/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A text is no PEM, or has nothing in it.
+    /// A text is not valid PEM, or is empty.
     #[error("reading the {what} as PEM failed: {why}")]
-    Pem {
-        /// Which one.
-        what: &'static str,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// Certificate and key do not fit, or are of a kind that is not supported.
+    Pem { what: &'static str, why: String },
+    /// Certificate and key do not match, or their kind is not supported.
     #[error("using the certificate and its key failed")]
     Certificate(#[source] rustls::Error),
-    /// The authority of clients cannot be used.
+    /// The CA of the clients cannot be used.
     #[error("using the authority of clients failed: {0}")]
     ClientCa(String),
 }
 
-/// What a server shows, and what it wants to see.
+/// Certificate and key of a server, and the CA of its clients.
 #[derive(Clone)]
 pub struct Tls(Arc<ServerConfig>);
 
@@ -55,7 +50,8 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// From PEM texts: the chain with the server's own certificate first, its key, and the authorities of clients.
+    /// From PEM texts: the chain with the server's own certificate first, its key, and the CA certificates of the
+    /// clients.
     ///
     /// # Errors
     /// See [`TlsError`].
@@ -110,7 +106,7 @@ pub struct TlsListener {
     handshakes: JoinSet<Option<(TlsStream<TcpStream>, TlsPeer)>>,
 }
 
-/// Who is at the other end.
+/// The peer of a connection.
 #[derive(Debug, Clone)]
 pub struct TlsPeer {
     address: SocketAddr,
@@ -118,7 +114,7 @@ pub struct TlsPeer {
 }
 
 impl TlsPeer {
-    /// The certificate that it showed.
+    /// The client's certificate.
     #[must_use]
     pub fn certificate(&self) -> Option<&ClientCertificate> {
         self.certificate.as_ref()
@@ -170,7 +166,7 @@ async fn handshake(
             Some((stream, TlsPeer { address, certificate }))
         }
         Ok(Err(error)) => {
-            // A client that speaks no TLS, or is not let in, is no event for an operator.
+            // A client without TLS, or with a refused certificate, is no event for an operator.
             tracing::debug!(peer = %address, %error, "a TLS handshake failed");
             None
         }
@@ -181,7 +177,7 @@ async fn handshake(
     }
 }
 
-/// The name of the subject; a certificate without one says nothing.
+/// The common name of the subject; `None` if the certificate has none.
 fn common_name(certificate: &CertificateDer<'_>) -> Option<ClientCertificate> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     // Python's server shows the last of several.

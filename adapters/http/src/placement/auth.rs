@@ -1,4 +1,4 @@
-//! Who asks: authenticators in turn, then anonymous if that is allowed.
+//! Authentication: authenticators in turn, then anonymous if that is allowed.
 
 use std::sync::Arc;
 
@@ -7,21 +7,20 @@ use axum::http::request::Parts;
 
 use super::problem::Problem;
 
-/// The user of requests that nobody authenticated.
+/// User of unauthenticated requests.
 pub const ANONYMOUS: &str = "system:anonymous";
 
-/// A way to find out who asks.
+/// Derives the user of a request.
 #[async_trait]
 pub trait Authenticator: Send + Sync + 'static {
-    /// The name of the user. `None`: the request says nothing that this authenticator understands, so the next one
-    /// is asked.
+    /// The name of the user. `None` if the request has no credentials for this authenticator; the next one is tried.
     ///
     /// # Errors
-    /// The request brings something that is wrong, such as an expired token.
+    /// The credentials are invalid, for example an expired token.
     async fn authenticate(&self, request: &Parts) -> Result<Option<String>, Problem>;
 }
 
-/// Everybody is one user (Krake's `static` strategy).
+/// All requests have the same user (Krake's `static` strategy).
 #[derive(Debug, Clone)]
 pub struct StaticUser(pub String);
 
@@ -32,15 +31,15 @@ impl Authenticator for StaticUser {
     }
 }
 
-/// The common name of the certificate that a client showed and that was verified. The listener puts it among the
-/// extensions of each request of its connection.
+/// Common name of a client's verified certificate. The listener adds it to the extensions of each request of its
+/// connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// The common name of its subject.
+    /// Common name of the certificate's subject.
     pub common_name: String,
 }
 
-/// The user is who the client's certificate says.
+/// The user is the common name of the client's certificate.
 #[derive(Debug, Clone, Copy)]
 pub struct ByCertificate;
 
@@ -51,7 +50,6 @@ impl Authenticator for ByCertificate {
     }
 }
 
-/// The user of a request.
 pub(super) async fn user(
     authenticators: &[Arc<dyn Authenticator>],
     allow_anonymous: bool,

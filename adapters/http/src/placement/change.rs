@@ -1,7 +1,7 @@
-//! What a request changes in a resource: pure functions of what is stored, what the body says, and the time.
+//! Changes of a resource by requests: pure functions of the stored resource, the body and the time.
 //!
-//! A [`Change`] is made from a body once, and may be tried on several versions of the resource: whoever writes it
-//! compares the version that it was made for.
+//! A [`Change`] is made from a body once and may be applied to several versions of the resource. The writer compares
+//! the version that it was applied to.
 
 use std::collections::BTreeSet;
 
@@ -28,21 +28,21 @@ use madako_json::krake::timestamp::Timestamp;
 
 use super::problem::{Problem, Title};
 
-/// The hook that holds back the deletion of an application.
+/// Hook that defers the deletion of an application.
 const SHUTDOWN_HOOK: &str = "shutdown";
 
-/// What becomes of a resource.
+/// Result of a change.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Effect {
-    /// It stays as it is, and the answer shows it.
+    /// The resource stays unchanged, and the answer shows it.
     Keep,
-    /// It is written.
+    /// The resource is written.
     Put(Object),
-    /// It goes; the answer shows it as it was at the end.
+    /// The resource is deleted; the answer shows its last state.
     Delete(Object),
 }
 
-/// What a request changes in what is stored.
+/// Computes the effect of a request on a stored resource.
 pub(super) type Change = Box<dyn Fn(&Object, &Timestamp) -> Result<Effect, Problem> + Send + Sync>;
 
 /// Runs code with the type of a kind.
@@ -64,12 +64,12 @@ macro_rules! with_type {
     };
 }
 
-/// Reads the resource that a body brings.
+/// Parses the resource in a body.
 pub(super) fn resource(kind: Kind, body: &str) -> Result<Object, Problem> {
     with_type!(kind, Type => read::<Type>(kind.name(), body).map(Resource::into_object))
 }
 
-/// The resource as it is created.
+/// The resource with the initial metadata.
 pub(super) fn prepare_create(
     mut resource: Object,
     namespace: Option<&str>,
@@ -93,7 +93,7 @@ pub(super) fn prepare_create(
     Ok(resource)
 }
 
-/// A change of the whole resource to what a body brings.
+/// Replaces a resource by the one in a body.
 pub(super) fn update(kind: Kind, body: &str) -> Result<Change, Problem> {
     with_type!(kind, Type => {
         let new = read::<Type>(kind.name(), body)?;
@@ -104,7 +104,7 @@ pub(super) fn update(kind: Kind, body: &str) -> Result<Change, Problem> {
     })
 }
 
-/// The stored resource with what an update brings.
+/// Merges an update into the stored resource.
 fn merge_update<T: Resource>(stored: &T, new: T, now: &Timestamp) -> Result<Effect, Problem> {
     let refused = |status, detail| Err(Problem::titled(status, Title::UpdateError, detail));
     if stored.metadata().deleted.is_some() {
@@ -117,7 +117,7 @@ fn merge_update<T: Resource>(stored: &T, new: T, now: &Timestamp) -> Result<Effe
     let mut merged = stored.clone();
     document::update(T::KIND.name(), &mut merged, new).map_err(Problem::immutable)?;
     if merged == *stored {
-        // Krake lets this one pass.
+        // Krake accepts an empty update of this kind.
         if T::KIND == Kind::GlobalMetricsProvider {
             return Ok(Effect::Keep);
         }
@@ -129,11 +129,11 @@ fn merge_update<T: Resource>(stored: &T, new: T, now: &Timestamp) -> Result<Effe
     Ok(if gone { Effect::Delete(merged) } else { Effect::Put(merged) })
 }
 
-/// A deletion: at once, or once finalizers and dependents are gone.
+/// Deletes a resource: at once, or once finalizers and dependents are gone.
 pub(super) fn delete(force: bool) -> Change {
     Box::new(move |stored, now| {
         let mut object = stored.clone();
-        // Krake takes an application or a cluster away at once if asked to, and nothing else.
+        // As in Krake, only applications and clusters can be deleted by force.
         if force && matches!(object, Object::Application(_) | Object::Cluster(_)) {
             object.metadata_mut().deleted = Some(now.clone());
             return Ok(Effect::Delete(object));
@@ -155,7 +155,7 @@ pub(super) fn delete(force: bool) -> Change {
     })
 }
 
-/// A change of a part of a resource to what a body brings. `None`: the kind has no such part.
+/// Replaces a part of a resource. `None` if the kind has no such part.
 pub(super) fn part(kind: Kind, part: Subresource, body: &str) -> Option<Result<Change, Problem>> {
     Some(match (kind, part) {
         (Kind::Application, Subresource::Status) => status::<Application>(body),
@@ -199,7 +199,7 @@ fn application_binding(body: &str) -> Result<Change, Problem> {
         let bound = application.status.scheduled_to.as_ref();
         if bound.is_some_and(|bound| binding::same(bound, &cluster)) && application.status.scheduled.is_some()
         {
-            // The decision did not change, so `scheduled` does not either (seed 004, "scheduled").
+            // The decision did not change, so `scheduled` does not change either (seed 004, "scheduled").
             binding::trigger(application, now.instant());
         } else {
             binding::bind(application, cluster.clone(), now.instant());
@@ -274,7 +274,7 @@ fn on<T: Resource>(
     })
 }
 
-/// What does not change is not written.
+/// An unchanged resource is not written.
 fn written<T: Resource>(stored: &T, changed: T) -> Effect {
     if changed == *stored { Effect::Keep } else { Effect::Put(changed.into_object()) }
 }
@@ -298,7 +298,7 @@ fn check_reference(field: &str, reference: &ResourceRef, kinds: &[Kind]) -> Resu
     Err(Problem::wrong(field, got, format!("a reference to a {}", names.join(", or a "))))
 }
 
-/// Compares all of it whatever differs, so that the time tells nothing about the token.
+/// Compares all bytes regardless of differences, so that the duration reveals nothing about the token.
 fn check_token(stored: Option<&Secret>, given: Option<&Secret>) -> Result<(), Problem> {
     let (Some(stored), Some(given)) = (stored, given) else { return Err(Problem::wrong_token()) };
     let (stored, given) = (stored.reveal().as_bytes(), given.reveal().as_bytes());

@@ -1,4 +1,4 @@
-//! Which pages of other origins a browser lets use the API, as Krake's server tells it (the `aiohttp_cors` package).
+//! Cross-origin access (CORS), as in Krake's server (the `aiohttp_cors` package).
 
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -6,11 +6,11 @@ use axum::response::Response;
 
 use super::problem::Problem;
 
-/// The origin that stands for all.
+/// Wildcard for all origins.
 const ANY: &str = "*";
-/// What a page may read of an answer besides its body.
+/// Response headers that pages may read.
 const EXPOSED: HeaderValue = HeaderValue::from_static("ETag");
-/// What a page may send. Whether a path takes it shows when it is sent.
+/// Methods that pages may send; whether a path supports a method is checked with the request itself.
 const METHODS: [Method; 5] = [Method::DELETE, Method::GET, Method::OPTIONS, Method::POST, Method::PUT];
 
 /// Whether pages of the origin may use the API.
@@ -18,7 +18,7 @@ fn allows(allowed: &str, origin: &HeaderValue) -> bool {
     allowed == ANY || origin.as_bytes() == allowed.as_bytes()
 }
 
-/// Answers a browser that asks whether it may send a request.
+/// Answers a preflight request.
 pub(super) fn preflight(allowed: &str, headers: &HeaderMap) -> Result<Response, Problem> {
     let failed = |why: String| {
         Err(Problem::new(StatusCode::FORBIDDEN, format!("CORS preflight request failed: {why}")))
@@ -46,13 +46,13 @@ pub(super) fn preflight(allowed: &str, headers: &HeaderMap) -> Result<Response, 
     Ok(response)
 }
 
-/// Marks an answer as one that the origin's pages may read.
+/// Adds the headers that let the origin's pages read an answer.
 pub(super) fn mark(allowed: &str, origin: Option<&HeaderValue>, response: &mut Response) {
     let Some(origin) = origin.filter(|origin| allows(allowed, origin)) else { return };
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
     headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
-    // The answer differs from origin to origin: caches have to know.
+    // The answer depends on the origin; `Vary` tells caches.
     headers.append(header::VARY, HeaderValue::from_static("Origin"));
 }

@@ -1,8 +1,8 @@
-//! `GET .../{name}/dependents`: what is deleted along with a resource. Ours; Krake has no such path.
+//! `GET .../{name}/dependents`: the resources that are deleted with a resource. An extension; Krake has no such path.
 //!
 //! Guarantees: the answer follows the rule of the garbage collection. Resources that the user may not list are counted
-//! and not named. Resources whose deletion has begun already are left out.
-//! Does not: hold anything. A dependent that comes between this answer and the deletion goes along, too.
+//! and not named. Resources whose deletion has already begun are left out.
+//! Does not: lock anything. A dependent that is created between this answer and the deletion is deleted too.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -22,7 +22,7 @@ use super::rbac::Granted;
 use super::service::{Turn, json_answer};
 
 impl Turn {
-    /// Answers what a deletion of the resource takes along.
+    /// Answers with the dependents that a deletion of the resource would delete.
     pub(super) async fn dependents(mut self, owner: ObjectKey) -> Result<Response, Problem> {
         self.authorize_one(&owner, None, Verb::Get).await?;
         self.fresh().await?;
@@ -43,7 +43,7 @@ impl Turn {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(unknown) => unknown.insert(self.visible(key.kind).await?),
             };
-            // A kind without namespaces is shown whole or not at all.
+            // A kind without namespaces is shown completely or not at all.
             let shown = granted.shows(key.namespace.as_deref());
             match shown {
                 true => {

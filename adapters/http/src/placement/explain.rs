@@ -1,10 +1,10 @@
-//! `GET .../applications/{name}/explain`: why an application is where it is, and what would have changed it. Ours; Krake
-//! has no such path.
+//! `GET .../applications/{name}/explain`: the reasons of an application's placement, and changes that would alter it.
+//! An extension; Krake has no such path.
 //!
-//! Guarantees: nobody learns of clusters and clouds that they may not list: not by candidates, nor by decisions, nor by
-//! what a question is refused for. Of the cluster that the application is bound to, the application itself tells the
-//! name; an answer adds nothing to the name.
-//! An instance that does not decide tells the last decision, and who decides.
+//! Guarantees: an answer reveals no clusters and clouds that the user may not list, neither in candidates, nor in
+//! decisions, nor in the refusal of a question. The cluster that the application is bound to is an exception: the
+//! application itself shows its name, and the answer adds nothing to the name.
+//! An instance that is not the leader answers with the last decision and the name of the leader.
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -25,7 +25,7 @@ use super::service::{Turn, json_answer};
 pub(super) use crate::limits::MOST_ASSUMPTIONS;
 
 impl Turn {
-    /// Answers what the scheduler says, of the candidates that the user may see.
+    /// Answers with the scheduler's explanation, restricted to the candidates that the user may see.
     pub(super) async fn explain(mut self, application: ObjectKey) -> Result<Response, Problem> {
         self.authorize_one(&application, None, Verb::Get).await?;
         let clusters = self.visible(Kind::Cluster).await?;
@@ -40,12 +40,12 @@ impl Turn {
         if let Granted::Namespaces(names) = &clusters {
             what_if.namespaces = Some(names.clone());
         }
-        // What was written just now is explained as well as what was there before.
+        // The explanation includes all earlier writes.
         self.fresh().await?;
         let Some(explainer) = &self.service.api.explainer else {
             return Err(elsewhere("this instance decides nothing about placement"));
         };
-        // Where it is bound, the application itself says.
+        // The application itself shows its binding.
         let bound = self.service.api.objects.get(&application).and_then(|stored| match &stored.object {
             Object::Application(application) => application.status.scheduled_to.as_ref()?.key(),
             _ => None,
@@ -88,7 +88,7 @@ impl Turn {
         }
     }
 
-    /// The namespaces whose resources of a kind the user may list.
+    /// Namespaces whose resources of a kind the user may list.
     pub(super) async fn visible(&mut self, kind: Kind) -> Result<Granted, Problem> {
         let place = if kind.namespaced() { Place::Everywhere } else { Place::Global };
         match self.authorize(&Wish { kind, part: None, verb: Verb::List, place }).await {
@@ -117,7 +117,7 @@ fn refused(error: &ExplainError) -> Problem {
     }
 }
 
-/// `with=metric=value` and `without=cluster`, each as often as wanted.
+/// `with=metric=value` and `without=cluster`, each any number of times.
 fn what_if(query: &Query) -> Result<WhatIf, Problem> {
     let mut what_if = WhatIf::default();
     for text in query.all("with") {

@@ -1,4 +1,4 @@
-//! Lists: put together from what is written already.
+//! Lists, assembled from serialized resources.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::selector::{Page, Selector, token};
 use super::service::{JSON, Turn};
 
 impl Turn {
-    /// The resources of a kind that the user may see and wants.
+    /// The resources of a kind that the user may see and that match the query.
     pub(super) async fn list(
         mut self,
         kind: Kind,
@@ -37,7 +37,7 @@ impl Turn {
     }
 }
 
-/// Cuts a list, which is in the order of its keys, to a page. Answers the list's metadata: where it continues.
+/// Cuts a list in key order to a page. Returns the list's metadata with the position at which it continues.
 fn cut(items: &mut Vec<Arc<Stored>>, page: &Page) -> String {
     if let Some(after) = &page.after {
         items.drain(..items.partition_point(|stored| stored.key.etcd_key() <= *after));
@@ -52,7 +52,6 @@ fn cut(items: &mut Vec<Arc<Stored>>, page: &Page) -> String {
     }
 }
 
-/// A list's JSON.
 fn body<'a>(kind: Kind, metadata: &str, items: impl ExactSizeIterator<Item = &'a Bytes> + Clone) -> Bytes {
     const BETWEEN: &[u8] = b", ";
     let head = format!(

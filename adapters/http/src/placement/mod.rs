@@ -1,23 +1,23 @@
 //! The API of placement: Krake's paths, verbs, bodies, status codes and watch streams, over the port to placement's
 //! resources ([`Objects`]).
 //!
-//! For: `krakectl` and Krake's controllers, unmodified, and everybody else who speaks HTTP.
+//! For: `krakectl` and Krake's controllers, unmodified, and all other HTTP clients.
 //!
 //! Guarantees:
-//! - a read, and an authorization, that starts after a write was answered sees it: each request first waits until
-//!   the view shows the store as it is ([`Objects::fresh`]), once;
-//! - a watch begins at the store's revision at that time, before its headers go out, misses nothing, and breaks off
-//!   rather than leaving anything out;
-//! - a resource is written only over the version that the request was judged by; `ETag` and `If-Match` let clients
-//!   do so too;
-//! - refusals come in Krake's order: authentication 401, authorization 403, JSON 415, schema 422, existence 404,
-//!   precondition 412, state 400 or 409; each is an RFC 7807 problem, and names every wrong field;
-//! - bodies, waiting and the number of streams are bounded ([`Settings`], [`BLOCKING`]).
+//! - A read or an authorization that starts after the answer to a write sees that write: each request first waits once
+//!   until the view has reached the present state of the store ([`Objects::fresh`]).
+//! - A watch begins at the store's revision at that time, before its headers are sent. It misses nothing, and breaks
+//!   off if it would have to leave a change out.
+//! - A resource is written only over the version that the request was checked against; `ETag` and `If-Match` offer the
+//!   same to clients.
+//! - Refusals follow Krake's order: authentication 401, authorization 403, JSON 415, schema 422, existence 404,
+//!   precondition 412, state 400 or 409. Each is an RFC 7807 problem and names every wrong field.
+//! - Bodies, waiting and the number of streams are bounded ([`Settings`], [`BLOCKING`]).
 //!
-//! Assumes: the listener puts the verified certificate of a client ([`ClientCertificate`]) among the extensions of
-//! its requests, and gives requests that wait the time of [`patience`].
+//! Assumes: the listener adds the verified certificate of a client ([`ClientCertificate`]) to the extensions of its
+//! requests, and extends the deadline of waiting requests by [`patience`].
 //!
-//! Does not: decide where anything is placed, collect garbage, or encrypt (the store does).
+//! Does not: make placement decisions, collect garbage, or encrypt (the store does).
 
 mod auth;
 mod change;
@@ -64,40 +64,37 @@ pub use crate::limits::{BLOCKING, STREAMS};
 const _: () =
     assert!(crate::Limits::PLACEMENT.connections >= 2 * STREAMS, "others are served beside all streams");
 
-/// Whether and how rights are looked up.
+/// Authorization mode of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Authorization {
-    /// By roles.
     Rbac,
-    /// Everybody may do everything.
+    /// All users may do everything.
     AlwaysAllow,
-    /// Nobody may do anything.
+    /// No user may do anything.
     AlwaysDeny,
 }
 
-/// How the API behaves.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The version that `/` shows.
+    /// Version that `/` shows.
     pub version: String,
-    /// Address of the documentation of problems; empty for none.
+    /// Base URL of the documentation of problems; empty for none.
     pub problem_base_url: String,
-    /// The origin whose pages may use the API; `*` for all.
+    /// Origin whose pages may use the API; `*` for all.
     pub cors_origin: String,
-    /// Whether who is not authenticated is [`ANONYMOUS`] rather than refused.
+    /// Whether an unauthenticated request has the user [`ANONYMOUS`] instead of being refused.
     pub allow_anonymous: bool,
-    /// Who may do what.
     pub authorization: Authorization,
-    /// How often a write that met another one is tried again.
+    /// Number of retries of a write after a conflict with a concurrent one.
     pub retry_transactions: u32,
-    /// Size of a request's body, in bytes.
+    /// Upper bound of a request's body, in bytes.
     pub body_bytes: usize,
-    /// Watches and waiting answers at a time; more are refused.
+    /// Concurrent watches and waiting answers; further ones are refused.
     pub streams: usize,
 }
 
 impl Settings {
-    /// Krake's defaults; 1 MiB is what its server takes.
+    /// Krake's defaults; its server accepts bodies up to 1 MiB.
     #[must_use]
     pub fn new(version: impl Into<String>) -> Self {
         Self {
@@ -114,28 +111,24 @@ impl Settings {
     }
 }
 
-/// What the API is made of.
 pub struct PlacementApi {
-    /// The resources.
     pub objects: Arc<dyn Objects>,
-    /// The time.
     pub clock: Arc<dyn Clock>,
-    /// Identities of new resources.
+    /// Source of the uids of new resources.
     pub uids: Uids,
-    /// Who explains decisions; `None`: this instance decides nothing.
+    /// Explains decisions; `None` if this instance makes none.
     pub explainer: Option<Arc<dyn Explainer>>,
-    /// Who finds out who asks, in this order.
+    /// Tried in this order.
     pub authenticators: Vec<Arc<dyn Authenticator>>,
-    /// How it behaves.
     pub settings: Settings,
 }
 
-/// The API: everything that other routers leave.
+/// Routes of the API, for all paths that other routers do not serve.
 pub fn router(api: PlacementApi) -> Router {
     Router::new().fallback(service::answer).with_state(Arc::new(service::Service::new(api)))
 }
 
-/// How much longer than others the answer to a request may take, because it waits for something.
+/// Additional time for the answer to a request that waits for a state.
 #[must_use]
 pub fn patience(uri: &Uri) -> Duration {
     match query::Query::read(uri.query()).get("blocking") {

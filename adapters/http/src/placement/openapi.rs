@@ -1,6 +1,7 @@
-//! The description of the API for programs (OpenAPI 3.1), made from the table of paths and the types themselves.
+//! The API's machine-readable description (OpenAPI 3.1), generated from the table of paths and from the types.
 //!
-//! Streams stand in the descriptions only: a program that tries out every parameter would wait for their end.
+//! Streams are documented in descriptions only: a program that tries every parameter would wait for the end of a
+//! stream.
 
 mod rules;
 mod types;
@@ -13,14 +14,13 @@ use self::types::{LABEL, LABEL_KEY, NAME, Side, Types, reference};
 use super::explain::MOST_ASSUMPTIONS;
 use super::route::{DEPENDENTS, EXPLAIN, Target, parts};
 
-/// Requirements on labels, as [`super::selector`] reads them.
+/// Label selectors, as [`super::selector`] parses them.
 const SELECTOR: &str = "^((!?KEY|KEY(=|==|!=)VALUE|KEY (in|notin) \\(VALUE(,VALUE)*\\))\
     (,(!?KEY|KEY(=|==|!=)VALUE|KEY (in|notin) \\(VALUE(,VALUE)*\\)))*)?$";
 
-/// A metric and the number that it is taken to have.
+/// A metric and its assumed value.
 const ASSUMED: &str = "^[^\n\r]*[^=\n\r]=[+-]?([0-9]{1,15}([.][0-9]{0,15})?|[.][0-9]{1,15})$";
 
-/// The document.
 pub(super) fn document(version: &str) -> Value {
     let mut types = Types::default();
     let mut paths = Map::new();
@@ -69,7 +69,7 @@ pub(super) fn document(version: &str) -> Value {
     })
 }
 
-/// What HTTP itself describes is not said again.
+/// HEAD and OPTIONS have the semantics of HTTP and are left out.
 fn described(method: &Method) -> bool {
     ![Method::HEAD, Method::OPTIONS].contains(method)
 }
@@ -101,7 +101,7 @@ fn targets(kind: Kind) -> Vec<(String, Target)> {
     targets
 }
 
-/// Parameters of the path. That a list's namespace is none of a resource's is no error: there is nothing in it.
+/// Parameters of the path. The namespace of a list may be an invalid name: such a list is empty, and no error.
 fn path_parameters(path: &str, target: &Target) -> Vec<Value> {
     let schema = match target {
         Target::Collection { .. } => json!({"type": "string", "minLength": 1}),
@@ -160,7 +160,7 @@ fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) ->
         Target::Collection { namespace, .. } if *method == Method::POST => {
             statuses.extend([409, 412]);
             if namespace.is_some() {
-                // What is created there bears its name.
+                // The name of the created resource.
                 let schema = name_schema();
                 parameters
                     .push(json!({"name": "namespace", "in": "path", "required": true, "schema": schema}));
@@ -175,7 +175,7 @@ fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) ->
             description.push(text);
             description.push("`continue` takes `metadata.continue` of a list before, which had a `limit`.");
         }
-        // 409: what is stored there cannot be read.
+        // 409: the stored value cannot be read.
         _ => statuses.extend([404, 409, 412]),
     }
     if matches!(target, Target::Object(_) | Target::Part(..)) && *method != Method::GET {
@@ -214,7 +214,7 @@ fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) ->
     operation.into()
 }
 
-/// Ours: what the scheduler says about an application.
+/// Extension: the scheduler's explanation of an application's placement.
 fn explanation() -> Value {
     let parameter = |name: &str, item: Value, text: &str| {
         let texts = json!({"type": "array", "items": item, "maxItems": MOST_ASSUMPTIONS / 2});
@@ -239,7 +239,7 @@ fn explanation() -> Value {
     })
 }
 
-/// Ours: what the garbage collection deletes along with a resource.
+/// Extension: the resources that the garbage collection deletes with a resource.
 fn dependents(kind: Kind) -> Value {
     let one = json!({
         "type": "object",
@@ -362,7 +362,7 @@ mod tests {
         }
         let expected: usize =
             Kind::ALL.iter().map(|kind| 6 + usize::from(kind.namespaced()) + parts(*kind).len()).sum();
-        // The pages, and the explanation of an application.
+        // Plus the pages and the explanation of an application.
         assert_eq!(operations, expected + 4 + 1);
         let mut ids: Vec<&str> = paths
             .values()

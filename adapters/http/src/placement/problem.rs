@@ -1,4 +1,4 @@
-//! What a refusal says: RFC 7807 with Krake's titles, details and media type.
+//! Problems of RFC 7807 with Krake's titles, details and media type.
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -10,15 +10,14 @@ use madako_json::krake::json;
 use madako_protocol::placement::objects::Gap;
 use serde::Serialize;
 
-/// The media type of a problem, as Krake's server sends it.
+/// Media type of a problem in Krake's server.
 pub(super) const MEDIA_TYPE: &str = "application/problem+json; charset=utf-8";
 
-/// Krake's kinds of problems. It has none for what HTTP's own status says already.
+/// Krake's kinds of problems. HTTP status codes cover the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Title {
-    /// There is no such resource.
     NotFoundError,
-    /// Others wrote at the same time.
+    /// A concurrent write.
     TransactionError,
     /// The update is not possible.
     UpdateError,
@@ -26,12 +25,11 @@ pub enum Title {
     InvalidKeystoneToken,
     /// Keycloak refused the token.
     InvalidKeycloakToken,
-    /// There is such a resource already.
     ResourceAlreadyExists,
 }
 
 impl Title {
-    /// Its name in `title`, and in the address of its documentation.
+    /// Name in `title`, and in the URL of its documentation.
     fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::NotFoundError => ("NOT_FOUND_ERROR", "not-found-error"),
@@ -44,7 +42,6 @@ impl Title {
     }
 }
 
-/// Why a request was refused.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
     status: StatusCode,
@@ -66,23 +63,23 @@ struct Written<'a> {
 }
 
 impl Problem {
-    /// A problem with a title of Krake's.
+    /// A problem with one of Krake's titles.
     pub fn titled(status: StatusCode, title: Title, detail: impl Into<String>) -> Self {
         Self { title: Some(title), ..Self::new(status, detail) }
     }
 
-    /// A problem that HTTP's status names.
+    /// A problem with the title of its HTTP status.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self { status, title: None, detail: detail.into(), errors: Vec::new(), headers: Vec::new() }
     }
 
-    /// A problem of which nothing more is to be said, in the words of Krake's server.
+    /// A problem without further detail, in the words of Krake's server.
     pub(super) fn plain(status: StatusCode) -> Self {
         let detail = format!("{}: {}", status.as_u16(), status.canonical_reason().unwrap_or("Refused"));
         Self::new(status, detail)
     }
 
-    /// Nobody was authenticated.
+    /// Authentication is required.
     pub(super) fn unauthenticated() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "401: No user has been authenticated.")
     }
@@ -92,7 +89,7 @@ impl Problem {
         Self::new(StatusCode::UNAUTHORIZED, "401: No token has been provided or the provided one is invalid.")
     }
 
-    /// No such resource.
+    /// The resource does not exist.
     pub(super) fn absent(key: &ObjectKey) -> Self {
         let namespace = match &key.namespace {
             Some(namespace) => format!("'{namespace}'"),
@@ -102,7 +99,7 @@ impl Problem {
         Self::titled(StatusCode::NOT_FOUND, Title::NotFoundError, detail)
     }
 
-    /// A resource that is there already.
+    /// The resource already exists.
     pub(super) fn exists(key: &ObjectKey) -> Self {
         let mut detail = format!("{} '{}' already exists", key.kind.name(), key.name);
         if let Some(namespace) = &key.namespace {
@@ -111,12 +108,12 @@ impl Problem {
         Self::titled(StatusCode::CONFLICT, Title::ResourceAlreadyExists, detail)
     }
 
-    /// Others wrote at the same time, as often as it was tried.
+    /// Every attempt conflicted with a concurrent write.
     pub(super) fn conflict() -> Self {
         Self::titled(StatusCode::CONFLICT, Title::TransactionError, "Concurrent writes to database")
     }
 
-    /// The resource is not the one that the request wants to change.
+    /// The resource's version is not the one that the request requires.
     pub(super) fn precondition(current: Option<i64>) -> Self {
         let is = match current {
             Some(current) => format!("is at \"{current}\""),
@@ -125,19 +122,19 @@ impl Problem {
         Self::new(StatusCode::PRECONDITION_FAILED, format!("412: Precondition Failed: the resource {is}"))
     }
 
-    /// A body with wrong fields.
+    /// A body with invalid fields.
     pub(super) fn invalid(error: InputError) -> Self {
         let detail = error.to_string();
         Self { errors: error.problems, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail) }
     }
 
-    /// One wrong field.
+    /// One invalid field.
     pub(super) fn wrong(field: &str, got: impl Into<String>, expected: impl Into<String>) -> Self {
         let problem = FieldProblem { field: field.to_owned(), got: got.into(), expected: expected.into() };
         Self::invalid(InputError { subject: "the request".to_owned(), problems: vec![problem] })
     }
 
-    /// An update that would change what never changes.
+    /// An update of an immutable field.
     pub(super) fn immutable(error: InputError) -> Self {
         let first = error.problems.first().map_or("", |problem| problem.field.as_str());
         let field = first.rsplit('.').next().unwrap_or_default();
@@ -145,14 +142,14 @@ impl Problem {
         Self { errors: error.problems, ..Self::titled(StatusCode::BAD_REQUEST, Title::UpdateError, detail) }
     }
 
-    /// The store did not do what it was asked.
+    /// The store failed or refused.
     pub(super) fn store(error: &StoreError) -> Self {
         let status = match error.kind {
-            // It is the request's value that the store does not take.
+            // The store refused the request's value.
             StoreErrorKind::Invalid => StatusCode::PAYLOAD_TOO_LARGE,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
-        // The whole reason goes to the log: it names hosts and users that are not the client's business.
+        // The full reason is only logged: it names hosts and users that clients must not see.
         tracing::warn!(%error, "a request to the placement API failed in the store");
         let kind = match error.kind {
             StoreErrorKind::Unavailable => "the store does not answer",
@@ -165,7 +162,7 @@ impl Problem {
         Self::new(status, format!("{}: {kind}", status.as_u16())).retry_later(status)
     }
 
-    /// A resource whose stored value cannot be read. It is there, so that it is neither absent nor to be created.
+    /// A resource whose stored value cannot be read. It exists, so it is neither absent nor can it be created.
     pub(super) fn unreadable(key: &ObjectKey, why: &str) -> Self {
         let detail = format!(
             "409: {key} is stored, but its value cannot be read: {why}; a DELETE with `?force=True` takes it away"
@@ -173,7 +170,7 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, detail)
     }
 
-    /// The store is being replaced while somebody wants to follow its changes.
+    /// The store was replaced while the watch started.
     pub(super) fn replaced(gap: &Gap) -> Self {
         let status = StatusCode::SERVICE_UNAVAILABLE;
         Self::new(status, format!("503: {gap}")).retry_later(status)
@@ -186,19 +183,18 @@ impl Problem {
         }
     }
 
-    /// With a header.
+    /// Adds a header.
     pub(super) fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self
     }
 
-    /// Its status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The answer. `base` is the address of the problems' documentation; empty for none.
+    /// The HTTP response. `base` is the base URL of the problems' documentation; empty for none.
     pub(super) fn response(&self, base: &str) -> Response {
         let kind = match self.title {
             Some(title) if !base.is_empty() => format!("{base}#{}", title.names().1),

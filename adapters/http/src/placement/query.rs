@@ -1,4 +1,4 @@
-//! What stands behind the `?`: read as Krake's server reads it, with clear refusals.
+//! Query parameters, parsed as in Krake's server, with explicit refusals.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::problem::Problem;
 use super::route::decoded;
 use crate::limits::{HEARTBEAT, MAX_HEARTBEAT, MAX_QUERY_SHOWN};
 
-/// What `blocking` says for a resource that is gone.
+/// Value of `blocking` for a deleted resource.
 const DELETED: &str = "DELETED";
 
 /// Names and values, in order.
@@ -18,7 +18,7 @@ const DELETED: &str = "DELETED";
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads a query. What is no percent-encoding stands for itself, as in Python.
+    /// Parses a query. Invalid percent-encoding stays unchanged, as in Python.
     pub(super) fn read(text: Option<&str>) -> Self {
         let plain = |text: &str| {
             let text = text.replace('+', " ");
@@ -45,17 +45,17 @@ impl Query {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether deletion is to be at once: only this word says so in Krake.
+    /// Whether to delete at once: Krake accepts only this word.
     pub(super) fn force(&self) -> bool {
         self.get("force") == Some("True")
     }
 
-    /// Whether a watch is asked for: whatever the value, as in Krake.
+    /// Whether a watch is requested: any value counts, as in Krake.
     pub(super) fn watch(&self) -> bool {
         self.get("watch").is_some()
     }
 
-    /// The interval between signs of life; `None` for no signs.
+    /// Interval of heartbeats; `None` for no heartbeats.
     pub(super) fn heartbeat(&self) -> Result<Option<Duration>, Problem> {
         let Some(text) = self.get("heartbeat") else { return Ok(Some(HEARTBEAT)) };
         let seconds: u64 = whole(text).ok_or_else(|| {
@@ -68,7 +68,7 @@ impl Query {
         Ok((seconds > 0).then(|| Duration::from_secs(seconds).min(MAX_HEARTBEAT)))
     }
 
-    /// The state that the answer is to wait for.
+    /// State that the answer waits for.
     pub(super) fn blocking(&self, kind: Kind) -> Result<Option<Awaited>, Problem> {
         let Some(states) = states(kind) else { return Ok(None) };
         let Some(text) = self.get("blocking").filter(|text| *text != "False") else { return Ok(None) };
@@ -86,16 +86,13 @@ impl Query {
     }
 }
 
-/// What an answer waits for.
+/// Condition that an answer waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Awaited {
-    /// The resource is gone.
     Deleted,
-    /// It has this state.
     State(&'static str),
 }
 
-/// The states that a kind's resources may have.
 pub(super) fn states(kind: Kind) -> Option<&'static [&'static str]> {
     let status = kind.schema().fields.iter().find(|field| field.name == "status")?;
     let Shape::Object(status) = &status.shape else { return None };
@@ -106,7 +103,6 @@ pub(super) fn states(kind: Kind) -> Option<&'static [&'static str]> {
     }
 }
 
-/// The state that a resource has.
 pub(super) fn state(object: &Object) -> Option<&'static str> {
     match object {
         Object::Application(it) => Some(it.status.state.as_str()),
@@ -126,18 +122,18 @@ pub(super) fn state(object: &Object) -> Option<&'static str> {
     }
 }
 
-/// A whole number, 0 or more, with a sign and spaces around it as Python takes them.
+/// A whole number of at least 0, with a sign and surrounding spaces as in Python.
 pub(super) fn whole(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.strip_prefix('+').unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
         return None;
     }
-    // Longer than any number that matters.
+    // A number beyond 64 bits is capped.
     Some(digits.parse().unwrap_or(u64::MAX))
 }
 
-/// A value for a message.
+/// A value, shortened for a message.
 pub(super) fn shortened(text: &str) -> &str {
     text.char_indices().nth(MAX_QUERY_SHOWN).map_or(text, |(end, _)| &text[..end])
 }

@@ -1,49 +1,43 @@
-//! Who may do what, by roles: pure, over the roles that somebody has.
+//! Role-based authorization: pure, over the rules of a user's roles.
 //!
-//! A rule grants a verb on resources of an API in namespaces; an empty text stands for all of them. Nothing forbids.
-//! A resource without a namespace needs no namespace in the rule. A list over all namespaces needs the verb in any,
-//! and shows the namespaces that the rules name.
+//! A rule grants a verb on resources of an API in namespaces; an empty text stands for all of them. No rule denies.
+//! A resource without a namespace needs no namespace in the rule. A list over all namespaces needs the verb in at least
+//! one and shows the namespaces that the rules name.
 
 use std::collections::BTreeSet;
 
 use madako_domain::placement::core::{RoleRule, Verb};
 use madako_domain::placement::kind::{Kind, Subresource};
 
-/// Where something is to be done.
+/// Scope of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place<'a> {
-    /// In a namespace.
     Namespace(&'a str),
-    /// In all namespaces.
     Everywhere,
-    /// On resources that have no namespace.
+    /// Resources without a namespace.
     Global,
 }
 
-/// What is to be done.
+/// A requested operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wish<'a> {
-    /// The kind.
     pub(super) kind: Kind,
-    /// The part.
     pub(super) part: Option<Subresource>,
-    /// The verb.
     pub(super) verb: Verb,
-    /// Where.
     pub(super) place: Place<'a>,
 }
 
-/// What is granted.
+/// Result of an authorization.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Granted {
-    /// The whole wish.
+    /// The whole request.
     Whole,
     /// Of all namespaces, these.
     Namespaces(BTreeSet<String>),
 }
 
 impl Granted {
-    /// Whether a resource of the namespace may be seen.
+    /// Whether the user may see resources of the namespace.
     pub(super) fn shows(&self, namespace: Option<&str>) -> bool {
         match self {
             Self::Whole => true,
@@ -52,10 +46,10 @@ impl Granted {
     }
 }
 
-/// What rules grant of a wish; `None` for nothing.
+/// What rules grant of a request; `None` for nothing.
 pub(super) fn granted<'r>(wish: &Wish<'_>, rules: impl Iterator<Item = &'r RoleRule>) -> Option<Granted> {
     let resource = match wish.part {
-        // Krake has no right of its own for it.
+        // Krake has no right of its own for a retry.
         Some(Subresource::Retry) => format!("{}/{}", wish.kind.plural(), Subresource::Status.name()),
         Some(part) => format!("{}/{}", wish.kind.plural(), part.name()),
         None => wish.kind.plural().to_owned(),

@@ -1,46 +1,39 @@
-//! Which path stands for what: one table for all kinds.
+//! Targets of paths: one table for all kinds.
 //!
-//! Segments are compared after percent-decoding, as Krake's server does; a path with one slash too many stands for
-//! nothing.
+//! Segments are compared after percent-decoding, as in Krake's server. A path with an additional slash has no target.
 
 use axum::http::Method;
 use madako_domain::placement::kind::{Kind, ObjectKey, Subresource};
 
-/// What a path stands for.
+/// Target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// `/`.
     Index,
-    /// `/me`.
     Me,
-    /// `/release`.
     Release,
-    /// `/openapi.json`.
     Document,
     /// All resources of a kind, or those of one namespace.
     Collection {
-        /// The kind.
         kind: Kind,
-        /// The namespace; `None` for all, and for kinds without.
+        /// `None` for all namespaces, and for kinds without namespaces.
         namespace: Option<String>,
     },
-    /// One resource.
     Object(ObjectKey),
-    /// A part of one.
+    /// A part of a resource.
     Part(ObjectKey, Subresource),
-    /// Why an application is where it is.
+    /// Explanation of an application's placement.
     Explanation(ObjectKey),
-    /// What is deleted along with a resource.
+    /// Resources that are deleted with a resource.
     Dependents(ObjectKey),
 }
 
-/// The last segment of the path of an explanation.
+/// Last path segment of an explanation.
 pub(super) const EXPLAIN: &str = "explain";
 
-/// The last segment of the path of what is deleted along with a resource.
+/// Last path segment of a resource's dependents.
 pub(super) const DEPENDENTS: &str = "dependents";
 
-/// The parts of a kind's resources that have a path.
+/// Parts of a kind's resources that have a path.
 pub(super) fn parts(kind: Kind) -> &'static [Subresource] {
     use Subresource::{Binding, Complete, Retry, Shutdown, Status};
     match kind {
@@ -58,7 +51,7 @@ pub(super) fn parts(kind: Kind) -> &'static [Subresource] {
     }
 }
 
-/// What a path stands for; `None` for nothing.
+/// The target of a path; `None` if there is none.
 pub(super) fn target(path: &str) -> Option<Target> {
     let segments: Vec<String> = path.strip_prefix('/')?.split('/').map(decoded).collect::<Option<_>>()?;
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
@@ -81,7 +74,7 @@ pub(super) fn target(path: &str) -> Option<Target> {
         ["namespaces", namespace, plural, rest @ ..] if !namespace.is_empty() => {
             (kind(plural, true)?, Some((*namespace).to_owned()), rest)
         }
-        // A namespaced kind has no more than its list over all namespaces here.
+        // Without a namespace, a namespaced kind only has its list over all namespaces.
         [plural] => {
             let kind = kind(plural, true).or_else(|| kind(plural, false))?;
             return Some(Target::Collection { kind, namespace: None });
@@ -106,8 +99,8 @@ pub(super) fn target(path: &str) -> Option<Target> {
 }
 
 impl Target {
-    /// The methods that it takes, in the order of `Allow` in Krake. HEAD is answered as GET without the body, OPTIONS
-    /// tells browsers what they may do.
+    /// Allowed methods, in the order of Krake's `Allow`. HEAD is answered as GET without the body; OPTIONS answers
+    /// preflight requests.
     pub(super) fn methods(&self) -> &'static [Method] {
         match self {
             Self::Index
@@ -126,7 +119,7 @@ impl Target {
     }
 }
 
-/// A segment without its percent-encoding; `None` if that is none, or not UTF-8.
+/// A percent-decoded segment; `None` if the encoding is invalid or not UTF-8.
 pub(super) fn decoded(text: &str) -> Option<String> {
     if !text.contains('%') {
         return Some(text.to_owned());

@@ -1,4 +1,4 @@
-//! Which resources of a list are wanted: `labelSelector`, as Kubernetes has it, and pages by `limit` and `continue`.
+//! List queries: `labelSelector` as in Kubernetes, and pages by `limit` and `continue`.
 
 use madako_domain::placement::constraint::names::{is_label_key, is_label_value};
 use madako_domain::placement::kind::Kind;
@@ -11,11 +11,11 @@ use crate::limits::MAX_TERMS;
 const EXPECTED: &str = "requirements such as key=value, key!=value, key in (a,b), key notin (a,b), key or !key, \
     with commas between";
 
-/// Requirements on labels, all of which must hold. None means everything.
+/// Requirements on labels; all must hold. An empty selector matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Selector(Vec<Term>);
 
-/// One requirement. What lacks the label has no value of it, so it is not in any list either.
+/// One requirement. A resource without the label matches no list of values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Term {
     Has(String),
@@ -61,7 +61,7 @@ impl Selector {
 fn term(text: &str) -> Option<Term> {
     let text = text.trim();
     let key = |text: &str| Some(text.trim().to_owned()).filter(|key| is_label_key(key));
-    // Kubernetes has empty values, which no label of Krake's has.
+    // Kubernetes allows empty values; labels of Krake do not.
     let value = |text: &str| Some(text.trim().to_owned()).filter(|value| is_label_value(value));
     if let Some(rest) = text.strip_prefix('!') {
         return Some(Term::Lacks(key(rest)?));
@@ -83,12 +83,12 @@ fn term(text: &str) -> Option<Term> {
     }
 }
 
-/// Which part of a list is wanted.
+/// Requested part of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Page {
-    /// At most so many.
+    /// Maximum number of items.
     pub(super) limit: Option<usize>,
-    /// Only what stands behind this key in etcd.
+    /// Only items after this etcd key.
     pub(super) after: Option<String>,
 }
 
@@ -117,7 +117,7 @@ impl Page {
     }
 }
 
-/// What continues a list behind a key.
+/// Token that continues a list after a key.
 pub(super) fn token(key: &str) -> String {
     key.bytes().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,4 +1,4 @@
-//! One request after the other: who asks, what for, whether they may, and what comes of it.
+//! Handling of a request: authentication, authorization, dispatch and answer.
 
 use std::sync::{Arc, OnceLock};
 
@@ -27,18 +27,17 @@ use super::watch::Selected;
 use super::write::{Expected, Written};
 use super::{ANONYMOUS, Authorization, PlacementApi, auth, change, cors, openapi};
 
-/// The media type of an answer, as Krake's server sends it.
+/// Media type of an answer in Krake's server.
 pub(super) const JSON: &str = "application/json; charset=utf-8";
 
-/// What answers requests.
 pub(super) struct Service {
     pub(super) api: PlacementApi,
     streams: Arc<Semaphore>,
-    /// Made when somebody asks for it.
+    /// Built at the first request for it.
     document: OnceLock<Bytes>,
 }
 
-/// One request under way, without its body.
+/// A request in progress, without its body.
 pub(super) struct Turn {
     pub(super) service: Arc<Service>,
     pub(super) parts: Parts,
@@ -47,7 +46,6 @@ pub(super) struct Turn {
     fresh: Option<i64>,
 }
 
-/// Answers a request.
 pub(super) async fn answer(State(service): State<Arc<Service>>, request: Request) -> Response {
     let origin = request.headers().get(header::ORIGIN).cloned();
     let asked_first = request.method() == Method::OPTIONS;
@@ -57,7 +55,7 @@ pub(super) async fn answer(State(service): State<Arc<Service>>, request: Request
         Ok(response) => response,
         Err(problem) => problem.response(&base),
     };
-    // A page may read refusals, too, but not that its origin was refused.
+    // A page may read refusals too, except the refusal of a preflight.
     if !asked_first || response.status().is_success() {
         cors::mark(&allowed, origin.as_ref(), &mut response);
     }
@@ -126,17 +124,17 @@ impl Service {
         Self { api, streams, document: OnceLock::new() }
     }
 
-    /// The time, as resources have it.
+    /// The present in the format of resources.
     pub(super) fn now(&self) -> Timestamp {
         Timestamp::new(self.api.clock.now())
     }
 
-    /// Waits until the view shows the store as it is now.
+    /// Waits until the view has reached the present state of the store.
     pub(super) async fn fresh(&self) -> Result<i64, Problem> {
         self.api.objects.fresh().await.map_err(|error| Problem::store(&error))
     }
 
-    /// A place among the streams.
+    /// Reserves a slot for a stream.
     pub(super) fn stream(&self) -> Result<OwnedSemaphorePermit, Problem> {
         Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
             let detail =
@@ -146,7 +144,7 @@ impl Service {
         })
     }
 
-    /// What the roles that the view shows grant a user.
+    /// What a user's roles in the view grant of a request.
     pub(super) fn granted(&self, user: &str, wish: &Wish<'_>) -> Option<Granted> {
         let objects = &self.api.objects;
         let (_, bindings) = objects.list(Selection { kind: Kind::RoleBinding, namespace: None });
@@ -170,7 +168,7 @@ impl Turn {
         &self.service.api.settings
     }
 
-    /// The revision of the store at the time of the request, or a little later, which the view has reached.
+    /// The store's revision at the time of the request or later, which the view has reached.
     pub(super) async fn fresh(&mut self) -> Result<i64, Problem> {
         match self.fresh {
             Some(revision) => Ok(revision),
@@ -182,12 +180,12 @@ impl Turn {
         }
     }
 
-    /// When the server goes down.
+    /// Signal of the server's shutdown.
     pub(super) fn closing(&self) -> Closing {
         self.parts.extensions.get::<Closing>().cloned().unwrap_or_default()
     }
 
-    /// Whether the user may do something.
+    /// Authorizes an operation of the user.
     pub(super) async fn authorize(&mut self, wish: &Wish<'_>) -> Result<Granted, Problem> {
         match self.settings().authorization {
             Authorization::AlwaysAllow => Ok(Granted::Whole),
@@ -261,7 +259,7 @@ impl Turn {
         let object = change::prepare_create(resource, namespace.as_deref(), &self.service.now(), uid)?;
         let expected = Expected::read(&self.parts.headers);
         if expected != Expected::Any {
-            // Somebody wants it to be there already: then it cannot be created either.
+            // The client requires an existing version, so the creation fails either way.
             self.fresh().await?;
             expected.holds(self.service.revision(&object.key()))?;
         }
@@ -280,7 +278,7 @@ impl Turn {
         self.authorize_one(&key, None, Verb::Delete).await?;
         let force = self.query.force();
         if force && self.service.discard(&key, &Expected::read(&self.parts.headers)).await? {
-            // Nobody could read it: there is nothing to show.
+            // The value cannot be read, so the answer is empty.
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
         let (resource, user) = (key.clone(), self.user.clone());
@@ -329,12 +327,12 @@ impl Turn {
         Ok(object_answer(written.wire(), revision))
     }
 
-    /// The body's text.
+    /// The body as text.
     async fn text(&self, body: Body) -> Result<String, Problem> {
         let limit = self.settings().body_bytes;
         let too_large = || {
             let detail = format!("Maximum request body size {limit} exceeded");
-            // What is left of the body is not read.
+            // The rest of the body is not read.
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
                 .with(header::CONNECTION, HeaderValue::from_static("close"))
         };
@@ -358,7 +356,7 @@ pub(super) fn json_answer<T: Serialize>(status: StatusCode, value: &T) -> Respon
     (status, [(header::CONTENT_TYPE, JSON)], json::to_text(value)).into_response()
 }
 
-/// A resource; `revision`: of its last change, if it is still there.
+/// A resource; `revision` is that of its last change, if it still exists.
 fn object_answer(wire: Bytes, revision: Option<i64>) -> Response {
     let mut response = ([(header::CONTENT_TYPE, JSON)], wire).into_response();
     if let Some(revision) = revision {

@@ -1,4 +1,4 @@
-//! Placement's resources in memory, for tests: an honest store with a view that may lag behind it.
+//! Placement's resources in memory, for tests: a correct store with a view that may lag behind it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use madako_domain::store::{Condition, Outcome, StoreError, Transaction, Write};
 use madako_protocol::placement::objects::{Follower, Gap, Objects, Selection};
 use tokio::sync::watch;
 
-/// Runs before a transaction, as another writer would.
+/// Runs before a transaction, as a concurrent writer would.
 type Rival = Box<dyn FnOnce(&MemoryObjects) + Send>;
 
 #[derive(Debug, Clone)]
@@ -27,23 +27,22 @@ struct Entry {
 struct Inside {
     revision: i64,
     keys: BTreeMap<String, Entry>,
-    /// What the store has and the view does not show yet.
+    /// Changes in the store that the view does not show yet.
     unseen: Vec<(i64, String, Option<Entry>)>,
     view: BTreeMap<ObjectKey, Arc<Stored>>,
     faults: BTreeMap<String, Unread>,
     viewed: i64,
     changes: Vec<Arc<Change>>,
-    /// Changes up to here are not kept any longer.
+    /// Changes up to this revision are discarded.
     forgotten: i64,
     rivals: Vec<Rival>,
     failure: Option<StoreError>,
     commits: usize,
 }
 
-/// Placement's resources in memory.
 pub(super) struct MemoryObjects {
     inside: Arc<Mutex<Inside>>,
-    /// Number of followers' generation and of changes.
+    /// Generation of the followers, and number of changes.
     moved: watch::Sender<(u64, usize)>,
 }
 
@@ -57,7 +56,7 @@ impl MemoryObjects {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a key as somebody else would, past the API. The view shows it only once somebody asks for freshness.
+    /// Writes a key past the API, as another client would. The view shows it only after a request for freshness.
     pub(super) fn put(&self, key: &str, value: &str) -> i64 {
         let mut inside = self.inside();
         inside.revision += 1;
@@ -69,7 +68,7 @@ impl MemoryObjects {
         modified
     }
 
-    /// Deletes a key as somebody else would.
+    /// Deletes a key as another client would.
     pub(super) fn remove(&self, key: &str) {
         let mut inside = self.inside();
         inside.revision += 1;
@@ -78,33 +77,33 @@ impl MemoryObjects {
         inside.unseen.push((revision, key.to_owned(), None));
     }
 
-    /// Whether something is stored, readable or not.
+    /// Whether the key exists, readable or not.
     pub(super) fn holds(&self, key: &str) -> bool {
         self.inside().keys.contains_key(key)
     }
 
-    /// What is stored.
     pub(super) fn value(&self, key: &str) -> Option<serde_json::Value> {
         let inside = self.inside();
         inside.keys.get(key).map(|entry| serde_json::from_slice(&entry.value).unwrap())
     }
 
-    /// Lets another writer come between the reading and the writing of the next transactions, one each.
+    /// Runs a concurrent writer between the read and the write of the next transaction; several are queued, one per
+    /// transaction.
     pub(super) fn rival(&self, rival: impl FnOnce(&Self) + Send + 'static) {
         self.inside().rivals.push(Box::new(rival));
     }
 
-    /// Fails everything until it is taken back.
+    /// Fails all operations until it is called with `None`.
     pub(super) fn fail(&self, failure: Option<StoreError>) {
         self.inside().failure = failure;
     }
 
-    /// How many transactions were tried.
+    /// Number of attempted transactions.
     pub(super) fn commits(&self) -> usize {
         self.inside().commits
     }
 
-    /// Breaks off all followers, and forgets what changed until now.
+    /// Breaks off all followers and discards earlier changes.
     pub(super) fn relist(&self) {
         let mut inside = self.inside();
         inside.revision += 1;
@@ -261,7 +260,7 @@ impl Objects for MemoryObjects {
             inside.unseen.push((revision, key, entry));
         }
         drop(inside);
-        // A watch of the store delivers sooner or later without being asked.
+        // A watch of the store delivers changes without a request for freshness.
         if self.moved.receiver_count() > 0 {
             self.catch_up();
         }
@@ -273,7 +272,7 @@ struct Following {
     inside: Arc<Mutex<Inside>>,
     moved: watch::Receiver<(u64, usize)>,
     generation: u64,
-    /// Place of the next change among all.
+    /// Position of the next change among all changes.
     next: usize,
 }
 

@@ -32,7 +32,7 @@ use super::*;
 /// Far beyond any limit; paused time makes it free.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// Each look at it is a second later.
+/// A clock that advances by a second at each read.
 struct Steps(AtomicI64);
 
 impl Clock for Steps {
@@ -46,7 +46,6 @@ struct World {
     router: Router,
 }
 
-/// An answer.
 #[derive(Debug)]
 struct Answer {
     status: StatusCode,
@@ -63,7 +62,7 @@ impl Answer {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// The answer, which must have the status.
+    /// The answer; panics on another status.
     #[track_caller]
     fn with(self, status: u16) -> Self {
         assert_eq!(self.status.as_u16(), status, "{:?}", self.body);
@@ -82,7 +81,7 @@ fn settings(authorization: Authorization) -> Settings {
     Settings { authorization, problem_base_url: "https://docs/problem.html".into(), ..Settings::new("1.2.3") }
 }
 
-/// Everybody may do everything.
+/// All users may do everything.
 fn world() -> World {
     world_with(settings(Authorization::AlwaysAllow), vec![Arc::new(StaticUser("alice".into()))])
 }
@@ -113,7 +112,7 @@ impl World {
         self.send_known(request, None).await
     }
 
-    /// Every answer is one that the document knows.
+    /// Sends a request, and checks the answer against the document.
     async fn send_known(&self, request: Request<Body>, sent: Option<&Value>) -> Answer {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let response = self.router.clone().oneshot(request).await.unwrap();
@@ -132,7 +131,7 @@ impl World {
         self.send_known(request(method, path, body.to_string()), Some(body)).await
     }
 
-    /// Creates an example, whose path is returned with what was answered.
+    /// Creates an example; returns its path and the answer.
     async fn created(&self, kind: Kind, name: &str) -> (String, Value) {
         let collection = collection(kind, "testing");
         let answer = self.say("POST", &collection, &example(kind, name)).await.with(200);
@@ -149,12 +148,12 @@ fn collection(kind: Kind, namespace: &str) -> String {
     }
 }
 
-/// The key in etcd.
+/// Key in etcd.
 fn stored(kind: Kind, name: &str) -> String {
     madako_domain::placement::kind::ObjectKey::new(kind, Some("testing"), name).etcd_key()
 }
 
-/// What a client sends to create a resource.
+/// Body that creates a resource.
 fn example(kind: Kind, name: &str) -> Value {
     let spec = match kind {
         Kind::Role => {

@@ -1,7 +1,7 @@
-//! Users by tokens of OpenStack's Keystone and of Keycloak: the service that issued a token says whose it is.
+//! Users by tokens of OpenStack's Keystone and of Keycloak: the issuer of a token names its user.
 //!
-//! The token stands in `Authorization`, bare as Krake's clients send it, or after `Bearer`. Every request asks again:
-//! a token that was revoked is worth nothing at once. Tokens are never logged.
+//! The token is in `Authorization`, bare as Krake's clients send it, or after `Bearer`. Every request asks the issuer
+//! again, so a revoked token is invalid at once. Tokens are never logged.
 
 use std::sync::Arc;
 
@@ -30,21 +30,16 @@ pub(crate) fn describe_metrics() {
     describe_histogram!(TOKEN_SECONDS, Unit::Seconds, "Time that these questions took, by service.");
 }
 
-/// Tokens of Keystone.
 pub struct Keystone {
-    /// Sends requests.
     pub transport: Arc<dyn HttpTransport>,
-    /// Its address, such as `http://localhost:5000/v3`.
+    /// Base URL, such as `http://localhost:5000/v3`.
     pub endpoint: String,
 }
 
-/// Tokens of Keycloak.
 pub struct Keycloak {
-    /// Sends requests.
     pub transport: Arc<dyn HttpTransport>,
-    /// Its address, such as `http://localhost:9080`.
+    /// Base URL, such as `http://localhost:9080`.
     pub endpoint: String,
-    /// The realm.
     pub realm: String,
 }
 
@@ -108,7 +103,7 @@ impl Authenticator for Keycloak {
     }
 }
 
-/// The token that a request brings.
+/// The token of a request.
 fn token(request: &Parts) -> Result<Option<&str>, Problem> {
     let Some(value) = request.headers.get(header::AUTHORIZATION) else { return Ok(None) };
     let text = value.to_str().map_err(|_| Problem::unauthenticated())?.trim();
@@ -133,7 +128,7 @@ async fn ask(
     })?;
     match StatusCode::from_u16(answer.status) {
         Ok(StatusCode::OK) => Ok(answer),
-        // Its own trouble says nothing about the token.
+        // A failure of the issuer says nothing about the token.
         Ok(status) if status.is_server_error() => {
             tracing::warn!(%status, "{service} failed to say whose a token is");
             Err(unusable(service, "failed"))
@@ -158,7 +153,7 @@ fn outcome(answer: &Result<HttpResponse, HttpError>) -> &'static str {
 fn named(service: &str, name: Result<String, serde_json::Error>) -> Result<Option<String>, Problem> {
     match name {
         Ok(name) if !name.is_empty() => Ok(Some(name)),
-        // Not the error: it may quote the answer.
+        // The error is left out, because it may quote the answer.
         _ => {
             tracing::warn!("{service} named no user for a token that it took");
             Err(unusable(service, "names no user"))
@@ -170,7 +165,7 @@ fn unusable(service: &str, why: &str) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("503: {service} {why}"))
 }
 
-/// Text within a form or a path.
+/// Text in a form or a path.
 fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -193,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers everything with one answer, and keeps what it was sent.
+    /// Returns the same answer to all requests, and records them.
     struct Service {
         answer: Option<(u16, &'static str)>,
         sent: Mutex<Vec<HttpRequest>>,

@@ -1,26 +1,24 @@
-//! Identities of new resources: UUIDs of version 4 from a seeded generator.
+//! Uids of new resources: UUIDs of version 4 from a seeded generator.
 
 use std::sync::{Mutex, PoisonError};
 
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Draws identities.
 #[derive(Debug)]
 pub struct Uids(Mutex<ChaCha12Rng>);
 
 impl Uids {
-    /// A source that always draws the same for the same seed. Two instances must not share one.
+    /// A source with a fixed sequence per seed. Two instances must not share a seed.
     #[must_use]
     pub fn seeded(seed: [u8; 32]) -> Self {
         Self(Mutex::new(ChaCha12Rng::from_seed(seed)))
     }
 
-    /// The next identity.
     #[must_use]
     pub fn draw(&self) -> String {
         let mut bytes = [0; 16];
-        // Nothing panics while the generator is locked, and half a draw would do no harm.
+        // No code panics while the generator is locked, and a partial draw would do no harm.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(&mut bytes);
         uuid(bytes)
     }

@@ -1,4 +1,4 @@
-//! Answers that wait for a state (`?blocking=running`), and the end of the server, which nobody waits longer than.
+//! Answers that wait for a state (`?blocking=running`), at most until the server's shutdown.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use super::query::{Awaited, state};
 use super::service::{Service, Turn};
 use super::write::{Shown, Written};
 
-/// Tells requests that the server goes down. The listener puts it among the extensions of each request; without it
-/// the server never goes down.
+/// Shutdown signal of the server. The listener adds it to the extensions of each request; without it the server never
+/// shuts down.
 #[derive(Debug, Clone, Default)]
 pub struct Closing(Option<watch::Receiver<bool>>);
 
 impl Closing {
-    /// Becomes true when the server goes down.
+    /// `closing` becomes true when the server shuts down.
     #[must_use]
     pub fn new(closing: watch::Receiver<bool>) -> Self {
         Self(Some(closing))
     }
 
-    /// Returns when the server goes down.
+    /// Returns when the server shuts down.
     pub(super) async fn closed(&mut self) {
         match &mut self.0 {
             // An error means that the server is gone, which closes as well.
@@ -37,7 +37,7 @@ impl Closing {
     }
 }
 
-/// A state that an answer waits for, with changes from before the write on.
+/// A state that an answer waits for, with a follower that started before the write.
 pub(super) struct Wait {
     awaited: Awaited,
     service: Arc<Service>,
@@ -48,7 +48,7 @@ pub(super) struct Wait {
 }
 
 impl Turn {
-    /// Prepares waiting for a state, before the write: no change after it is missed.
+    /// Prepares to wait for a state, before the write, so that no later change is missed.
     pub(super) async fn expect(&mut self, awaited: Option<Awaited>) -> Result<Option<Wait>, Problem> {
         let Some(awaited) = awaited else { return Ok(None) };
         let place = self.service.stream()?;
@@ -60,7 +60,7 @@ impl Turn {
 }
 
 impl Wait {
-    /// The resource in the awaited state, or as it was written if that does not come in time, as in Krake.
+    /// The resource in the awaited state, or as it was written if the state is not reached in time, as in Krake.
     pub(super) async fn until(mut self, written: Written) -> Written {
         if self.satisfied(&written) {
             return written;
@@ -81,11 +81,11 @@ impl Wait {
         }
     }
 
-    /// `None`: it never comes.
+    /// `None`: the state cannot be reached.
     async fn reached(&mut self, written: &Written) -> Option<Written> {
         loop {
             let Ok(changes) = self.follower.next().await else {
-                // Changes were missed: what is there now counts, and what comes after it.
+                // Changes were missed: check the present state, then follow later changes.
                 let revision = self.service.fresh().await.ok()?;
                 self.follower = self.service.api.objects.follow(revision).ok()?;
                 match self.service.api.objects.get(&written.key) {
@@ -111,9 +111,9 @@ impl Wait {
         }
     }
 
-    /// `None`: go on.
+    /// `None`: continue to wait.
     fn judge(&self, written: &Written, change: &Change) -> Option<Option<Written>> {
-        // The write itself, and what led to it.
+        // The write itself, and earlier changes.
         if change.revision <= written.revision {
             return None;
         }
@@ -133,13 +133,13 @@ impl Wait {
         }
     }
 
-    /// What is answered for a resource that is gone.
+    /// The answer for a deleted resource.
     fn gone(&self, written: &Written, last: Shown, revision: i64) -> Option<Written> {
         let last = Written { revision, gone: true, shown: last, ..written.clone() };
         if self.awaited != Awaited::Deleted {
             return None;
         }
-        // Krake says so in the status of applications.
+        // As in Krake's status of applications.
         let mut object = last.object().clone();
         if let Object::Application(application) = &mut object {
             application.status.state = ApplicationState::Deleted;

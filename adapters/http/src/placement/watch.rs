@@ -1,7 +1,7 @@
-//! Watches: one line of JSON a change, an empty line as a sign of life.
+//! Watches: one line of JSON per change, an empty line as a heartbeat.
 //!
-//! A watch that cannot go on breaks off in the middle of its chunked body, which every client takes for an error and
-//! lists again; a server that goes down ends it properly.
+//! A watch that cannot continue breaks off in the middle of its chunked body; every client treats that as an error and
+//! lists again. A server that shuts down ends the body properly.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use super::wait::Closing;
 use super::{ANONYMOUS, Authorization};
 use crate::limits::ATTEMPTS;
 
-/// The media type of a watch, as Krake's server sends it.
+/// Media type of a watch in Krake's server.
 const LINES: &str = "application/x-ndjson";
 
 const WATCHES: &str = "madako_placement_watches";
@@ -111,15 +111,14 @@ fn beat(every: Duration) -> Interval {
     interval
 }
 
-/// What a watch tells of.
+/// Filter of a watch.
 pub(super) struct Selected {
-    /// The kind.
     pub(super) kind: Kind,
     /// Only this namespace.
     pub(super) namespace: Option<String>,
-    /// What the user may see.
+    /// Namespaces that the user may see.
     pub(super) granted: Granted,
-    /// What the client wants.
+    /// Labels that the client selects.
     pub(super) selector: Selector,
 }
 
@@ -128,7 +127,7 @@ struct Watch {
     follower: Box<dyn Follower>,
     heartbeat: Option<Interval>,
     closing: Closing,
-    /// Changes that were taken and not written yet.
+    /// Changes that were received and not yet written.
     pending: VecDeque<Arc<Change>>,
     service: Arc<Service>,
     user: String,
@@ -136,7 +135,7 @@ struct Watch {
     _open: Open,
 }
 
-/// Counts an open watch for as long as it lives.
+/// Counts an open watch during its lifetime.
 struct Open(Gauge);
 
 impl Open {
@@ -178,7 +177,7 @@ impl Watch {
         }
     }
 
-    /// Looks up the user's rights again when somebody's may have changed.
+    /// Checks the user's rights again when a role or a role binding has changed.
     fn allowed(&mut self, change: &Change) -> Result<(), Broken> {
         let concerns = matches!(change.key.kind, Kind::Role | Kind::RoleBinding);
         if !concerns
@@ -194,7 +193,7 @@ impl Watch {
             None => Place::Global,
         };
         let wish = Wish { kind: *kind, part: None, verb: Verb::List, place };
-        // Whoever may see more has to list what is there already.
+        // After a gain of rights the client must list the existing resources, so the watch ends in this case too.
         match self.service.granted(&self.user, &wish) {
             Some(now) if now == *granted => Ok(()),
             _ => Err(Broken::Forbidden),
@@ -203,7 +202,7 @@ impl Watch {
 }
 
 impl Selected {
-    /// What a watch says about a change; `None` for nothing.
+    /// The line of a change; `None` if the watch does not show it.
     fn line(&self, change: &Change) -> Option<Bytes> {
         let key = &change.key;
         let concerns = key.kind == self.kind
@@ -219,7 +218,7 @@ impl Selected {
         let (kind, stored) = match (before, after) {
             (Some(_), Some(after)) if after.create_revision != after.mod_revision => ("MODIFIED", after),
             (_, Some(after)) => ("ADDED", after),
-            // What does not match any longer is shown as it is now.
+            // A resource that no longer matches is shown in its present state.
             (Some(before), None) => ("DELETED", change.after.clone().unwrap_or(before)),
             (None, None) => return None,
         };

@@ -1,4 +1,4 @@
-//! Writing: over the version that was read, or not at all.
+//! Writes over the version that was read, or not at all.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use super::change::{Change, Effect};
 use super::problem::Problem;
 use super::service::Service;
 
-/// The version that a client wants to change.
+/// Version that a client requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// Any, or none.
+    /// No requirement.
     Any,
-    /// Any that is there (`*`).
+    /// Any existing version (`*`).
     Existing,
-    /// One of these.
+    /// One of these tags.
     Tags(Vec<String>),
 }
 
 impl Expected {
-    /// Reads `If-Match`. Weak tags never match (RFC 9110, 13.1.1), nor what is no tag.
+    /// Parses `If-Match`. Weak and malformed tags never match (RFC 9110, 13.1.1).
     pub(super) fn read(headers: &HeaderMap) -> Self {
         let values = headers.get_all(header::IF_MATCH);
         let mut tags = Vec::new();
@@ -44,7 +44,7 @@ impl Expected {
         if given && !is_planted(Canary::IfMatchIgnored) { Self::Tags(tags) } else { Self::Any }
     }
 
-    /// Refuses what is not the version that a client names; `None`: there is none.
+    /// Refuses a version that the client does not allow; `None` is an absent resource.
     pub(super) fn holds(&self, revision: Option<i64>) -> Result<(), Problem> {
         match revision {
             _ if *self == Self::Any => Ok(()),
@@ -64,22 +64,21 @@ impl Expected {
 /// A resource after a write.
 #[derive(Debug, Clone)]
 pub(super) struct Written {
-    /// Which one.
     pub(super) key: ObjectKey,
-    /// Revision of its last change; of its deletion, if it is gone.
+    /// Revision of its last change, or of its deletion.
     pub(super) revision: i64,
-    /// Whether it is gone.
+    /// Whether it was deleted.
     pub(super) gone: bool,
-    /// What it is, or was at the end.
+    /// Its present or last state.
     pub(super) shown: Shown,
 }
 
-/// What an answer shows.
+/// Resource in an answer.
 #[derive(Debug, Clone)]
 pub(super) enum Shown {
-    /// What is stored.
+    /// Read from the view.
     Stored(Arc<Stored>),
-    /// What was written, and its JSON.
+    /// Just written, with its JSON.
     New(Box<Object>, Bytes),
 }
 
@@ -91,7 +90,6 @@ impl Written {
         }
     }
 
-    /// Its JSON.
     pub(super) fn wire(&self) -> Bytes {
         match &self.shown {
             Shown::Stored(stored) => stored.wire.clone(),
@@ -101,7 +99,7 @@ impl Written {
 }
 
 impl Service {
-    /// Creates a resource that is not there yet.
+    /// Creates a resource that does not exist yet.
     pub(super) async fn create(&self, object: Object) -> Result<Written, Problem> {
         let key = object.key();
         let path = key.etcd_key();
@@ -125,8 +123,8 @@ impl Service {
         }
     }
 
-    /// Changes a resource. The view is fresh already; after a conflict it is made so again, as often as the
-    /// settings say.
+    /// Changes a resource. The view is already fresh; after a conflict it is refreshed again, up to the configured
+    /// number of retries.
     pub(super) async fn change(
         &self,
         key: &ObjectKey,
@@ -142,7 +140,7 @@ impl Service {
             }
             tracing::debug!(%key, attempt, "somebody else wrote at the same time");
         }
-        // Whoever named a version has to learn that it is not the one that is there.
+        // A client that requires a version must learn that it has changed.
         self.fresh().await?;
         match self.api.objects.get(key) {
             Some(stored) => expected.holds(Some(stored.mod_revision)).and(Err(Problem::conflict())),
@@ -150,7 +148,7 @@ impl Service {
         }
     }
 
-    /// `None`: somebody else wrote at the same time.
+    /// `None` after a conflict with a concurrent write.
     async fn attempt(
         &self,
         key: &ObjectKey,
@@ -180,7 +178,7 @@ impl Service {
         Ok(committed.map(|revision| {
             let uid = &object.metadata().uid;
             match gone {
-                // What cannot be looked at any more is worth a line.
+                // A deleted resource can no longer be inspected, so its deletion is logged.
                 true => tracing::info!(%key, uid, "deleted"),
                 false => tracing::debug!(%key, uid, "changed"),
             }
@@ -188,7 +186,7 @@ impl Service {
         }))
     }
 
-    /// The revision of the writes; `None`: a condition did not hold.
+    /// The revision of the writes; `None` if a condition did not hold.
     async fn commit(&self, transaction: Transaction) -> Result<Option<i64>, Problem> {
         match self.api.objects.commit(transaction).await {
             Ok(Outcome::Committed { revision }) => Ok(Some(revision)),
@@ -197,7 +195,7 @@ impl Service {
         }
     }
 
-    /// Why a resource cannot be had. What is stored and cannot be read is no resource, but it is there.
+    /// Why a resource is not available. An unreadable value is no resource, but it exists.
     pub(super) fn absent(&self, key: &ObjectKey) -> Problem {
         match self.api.objects.unread(key) {
             Some(unread) => Problem::unreadable(key, &unread.why),
@@ -205,21 +203,21 @@ impl Service {
         }
     }
 
-    /// The revision of what stands at a key, whether it can be read or not.
+    /// The revision of the value at a key, readable or not.
     pub(super) fn revision(&self, key: &ObjectKey) -> Option<i64> {
         let objects = &self.api.objects;
         let readable = objects.get(key).map(|stored| stored.mod_revision);
         readable.or_else(|| objects.unread(key).map(|unread| unread.mod_revision))
     }
 
-    /// Deletes what stands at a resource's key and cannot be read. `false`: nothing such is there.
+    /// Deletes an unreadable value at a resource's key. `false` if there is none.
     pub(super) async fn discard(&self, key: &ObjectKey, expected: &Expected) -> Result<bool, Problem> {
         for _ in 0..=self.api.settings.retry_transactions {
             self.fresh().await?;
             let Some(unread) = self.api.objects.unread(key) else { return Ok(false) };
             expected.holds(Some(unread.mod_revision))?;
             if unread.sealed {
-                // Whoever has the key can read it, and delete it as any other.
+                // An instance with the encryption key can read the value and delete it as usual.
                 return Err(Problem::unreadable(key, &unread.why));
             }
             let path = key.etcd_key();

@@ -1,4 +1,4 @@
-//! Real handshakes over loopback, with an authority of the test's own.
+//! Real handshakes over loopback, with a CA of the test.
 
 use axum::Router;
 use axum::extract::Request;
@@ -36,7 +36,7 @@ impl Authority {
     }
 }
 
-/// Serves the name that a client's certificate says, or `nobody`.
+/// Serves the name in a client's certificate, or `nobody`.
 async fn served(tls: Tls) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -55,7 +55,7 @@ async fn served(tls: Tls) -> SocketAddr {
     address
 }
 
-/// Asks who we are, showing a certificate or none.
+/// Requests the client's name, with or without a certificate.
 async fn ask(address: SocketAddr, trusted: &str, shown: Option<&(String, String)>) -> io::Result<String> {
     let mut roots = RootCertStore::empty();
     for authority in certificates(trusted, "test").unwrap() {

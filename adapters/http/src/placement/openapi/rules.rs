@@ -1,9 +1,9 @@
-//! Rules across the fields of a request, as far as a schema can say them. That names in a kubeconfig fit together, it
-//! cannot.
+//! Rules across the fields of a request, as far as a schema can express them. Matching names within a kubeconfig is
+//! beyond a schema.
 
 use serde_json::{Value, json};
 
-/// Adds to the description of a request's type what its fields have to be together.
+/// Adds the rules across fields to the description of a request's type.
 pub(super) fn add(name: &str, described: &mut Value) {
     match name {
         "ApplicationSpec" => {
@@ -35,7 +35,7 @@ pub(super) fn add(name: &str, described: &mut Value) {
             described["anyOf"] = json!([with("token", &text), user]);
         }
         "GlobalCloud" => {
-            // What is everybody's refers to nothing of one namespace.
+            // A global resource refers to no namespaced one.
             let global = json!({"type": "object", "properties": {"namespaced": {"const": false}}});
             let content = json!({"type": "object", "properties": {
                 "infrastructure_provider": global, "metrics": {"type": "array", "items": global},
@@ -51,7 +51,7 @@ pub(super) fn add(name: &str, described: &mut Value) {
 /// Addresses of CSAR archives.
 const CSAR: &str = "[.](csar|zip)$";
 
-/// An object with a member.
+/// An object with a required member.
 fn with(name: &str, member: &Value) -> Value {
     json!({"type": "object", "required": [name], "properties": {name: member}})
 }
@@ -64,7 +64,6 @@ fn something() -> Value {
     json!({"type": "object", "minProperties": 1})
 }
 
-/// A TOSCA template.
 fn template() -> Value {
     with("tosca_definitions_version", &json!({"type": "string"}))
 }

@@ -1,4 +1,4 @@
-//! The types of the API for programs: what a request may bring, and what an answer has.
+//! Types of the API in the document: of requests and of answers.
 
 use std::collections::BTreeMap;
 
@@ -13,31 +13,30 @@ use super::rules;
 
 /// Names of resources and namespaces.
 pub(super) const NAME: &str = "^[A-Za-z0-9_]([A-Za-z0-9_.:-]{0,253}[A-Za-z0-9_])?$";
-/// Values of labels, and their keys.
+/// Values of labels.
 pub(super) const LABEL: &str = "^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9_])?$";
 pub(super) const LABEL_KEY: &str =
     "^([A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?/)?[A-Za-z0-9_]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9_])?$";
-/// Points in time: of what is taken, what everybody writes.
+/// Points in time: the common subset of the accepted forms.
 const TIME: &str = "^[12][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\
     ([.][0-9]{1,6})?(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9])?$";
-/// What a number may be as a text.
+/// Numbers as text.
 const NUMBER: &str = r"^[+-]?([0-9]{1,15}(\.[0-9]{0,15})?|\.[0-9]{1,15})$";
 const WEIGHT: &str = r"^([0-9]{1,15}(\.[0-9]{0,15})?|\.[0-9]{1,15})$";
 const INTEGER: &str = "^[+-]?[0-9]{1,15}$";
 
-/// Whose view of a type is described.
+/// Use of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Side {
-    /// What a request brings: fields of ours may be there and count for nothing, others may not.
+    /// In a request: fields of this project's extensions are allowed and ignored, other additional fields are not.
     Request,
-    /// What an answer has: every field, and such that another version left.
+    /// In an answer: every field, including those that another version has stored.
     Answer,
 }
 
-/// The types that were described, by name.
+/// The described types by name.
 #[derive(Default)]
 pub(super) struct Types {
-    /// Descriptions.
     pub(super) named: BTreeMap<String, Value>,
 }
 
@@ -49,7 +48,7 @@ impl Types {
             Side::Answer => schema.name.to_owned(),
         };
         if !self.named.contains_key(&name) {
-            // Its place, for types that contain themselves.
+            // Reserves the name, for types that contain themselves.
             self.named.insert(name.clone(), Value::Null);
             let described = self.describe(schema, side);
             self.named.insert(name.clone(), described);
@@ -114,7 +113,7 @@ impl Types {
             Side::Request => json!({"anyOf": [number, {"type": "string", "pattern": pattern}]}),
         };
         match shape {
-            // What is stored already may be a constraint that no request may bring any more.
+            // A stored resource may contain a constraint that requests may no longer contain.
             Shape::LabelConstraint | Shape::MetricConstraint if side == Side::Request => {
                 let pattern = shape.pattern().map(|pattern| format!("^(?:{pattern})$"));
                 json!({"type": "string", "pattern": pattern})
@@ -155,7 +154,7 @@ impl Types {
         }
     }
 
-    /// What a request for a part brings; `None` for nothing.
+    /// The body of a request for a part; `None` if it has none.
     pub(super) fn part(&mut self, kind: Kind, part: Subresource) -> Option<Value> {
         let schema = match (part, kind) {
             (Subresource::Retry, _) => return None,
@@ -173,7 +172,7 @@ impl Types {
             (Subresource::Binding, _) => &[Kind::Cluster],
             _ => return Some(described),
         };
-        // What it is bound to is always the first field.
+        // The target of a binding is always the first field.
         if let Some(field) = schema.fields.first() {
             let described = self.named.entry(format!("{}Request", schema.name)).or_default();
             described["properties"][field.name] =
@@ -182,7 +181,7 @@ impl Types {
         Some(described)
     }
 
-    /// A whole resource of which only the status counts.
+    /// A whole resource of which only the status is used.
     fn status(&mut self, kind: Kind) -> Value {
         let schema = kind.schema();
         let mut properties = Map::new();
@@ -228,7 +227,6 @@ fn target_of(kind: &Kind) -> Value {
     json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
 }
 
-/// A reference to a type.
 pub(super) fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }

@@ -1,4 +1,4 @@
-//! Who may do what, other paths, and pages of other origins.
+//! Authorization, other paths, and pages of other origins.
 
 use super::*;
 
@@ -6,7 +6,7 @@ pub(super) fn rbac() -> World {
     world_with(settings(Authorization::Rbac), vec![Arc::new(StaticUser("alice".into()))])
 }
 
-/// Gives alice a role, as the store has it.
+/// Gives alice a role, in its stored form.
 pub(super) fn allow(world: &World, name: &str, api: &str, resource: &str, namespaces: &[&str], verb: &str) {
     let metadata = json!({
         "name": name, "uid": "u", "created": "2026-01-01T00:00:00", "modified": "2026-01-01T00:00:00",
@@ -106,7 +106,7 @@ async fn nobody_is_let_in_without_a_name() {
     let anonymous = world_with(allowed(Authorization::AlwaysAllow), vec![]);
     assert_eq!(anonymous.ask("GET", "/me").await.json(), json!({"user": "system:anonymous", "roles": []}));
     anonymous.ask("GET", "/core/roles").await.with(200);
-    // With roles, anonymous is nobody.
+    // With roles, the anonymous user has no rights.
     let anonymous = world_with(allowed(Authorization::Rbac), vec![]);
     anonymous.ask("GET", "/core/roles").await.with(401);
     let denied = world_with(allowed(Authorization::AlwaysDeny), vec![]);
@@ -165,7 +165,7 @@ async fn pages_of_the_one_origin_may_use_the_api() {
         request.headers_mut().insert("access-control-request-headers", "X-Requested-With".parse().unwrap());
         world.send(request).await
     };
-    // Without authentication: a browser sends none.
+    // Without authentication, because a browser sends none in a preflight.
     let allowed = preflight(Some(origin), Some("GET"), "/kubernetes/applications").await.with(200);
     assert_eq!(allowed.header("access-control-allow-origin"), origin);
     assert_eq!(allowed.header("access-control-allow-credentials"), "true");
@@ -184,7 +184,7 @@ async fn pages_of_the_one_origin_may_use_the_api() {
         assert!(detail.starts_with("CORS preflight request failed") && detail.contains(said), "{detail}");
     }
     preflight(Some(origin), Some("GET"), "/nowhere").await.with(404);
-    // Refusals may be read, too; other origins read nothing.
+    // The origin's pages may read refusals too; other origins may read nothing.
     for (from, shown) in [(origin, origin), ("http://invalid.com", "")] {
         let mut request = request("GET", "/me", Body::empty());
         request.headers_mut().insert("origin", from.parse().unwrap());

@@ -1,4 +1,4 @@
-//! Writers that meet, versions that clients name, and a store that fails.
+//! Concurrent writers, versions required by clients, and a failing store.
 
 use super::*;
 
@@ -14,14 +14,14 @@ async fn two_writers_meet() {
         value["status"]["migration_retries"] = json!(count + 1);
         objects.put(&key, &value.to_string());
     };
-    // Once: the second attempt is over what the other wrote, and loses nothing of it.
+    // One conflict: the second attempt applies to the other write and loses nothing of it.
     world.objects.rival(rival);
     value["metadata"]["labels"] = json!({"a": "b"});
     world.say("PUT", &path, &value).await.with(200);
     let both = world.objects.value(&key).unwrap();
     assert_eq!(both["status"]["migration_retries"], 1);
     assert_eq!(both["metadata"]["labels"], json!({"a": "b"}));
-    // Twice: that was all.
+    // Two conflicts exceed the number of retries.
     world.objects.rival(rival);
     world.objects.rival(rival);
     value["metadata"]["labels"] = json!({"a": "c"});
@@ -48,7 +48,7 @@ async fn a_client_may_name_the_version_that_it_changes() {
     assert_eq!(refused.header("content-type"), "application/problem+json; charset=utf-8");
     send("DELETE", &tag, &Value::Null).await.with(412);
     send("PUT", "*", &value).await.with(200);
-    // Somebody else comes in between: the version is another one then.
+    // A concurrent write changes the version.
     let current = world.ask("GET", &path).await.header("etag").to_owned();
     assert_ne!(current, next);
     world.objects.rival(|objects| {
@@ -78,7 +78,7 @@ async fn a_client_may_name_the_version_that_it_reads_or_believes_to_be_there() {
     for (tag, status) in [("*", 200), (current.as_str(), 200), ("\"1\"", 412), ("W/\"1\"", 412)] {
         send("GET", &path, tag, &Value::Null).await.with(status);
     }
-    // What is to be created is not there, whatever its version.
+    // A resource to be created does not exist, so no version matches.
     for tag in ["*", current.as_str()] {
         let refused = send("POST", &collection, tag, &other).await.with(412).json();
         assert!(refused["detail"].as_str().unwrap().contains("does not exist"), "{refused}");

@@ -1,4 +1,4 @@
-//! Creation, reading, updating and deleting, of every kind.
+//! Creating, reading, updating and deleting resources of every kind.
 
 use super::*;
 
@@ -141,7 +141,7 @@ async fn what_is_there_already_is_not_created() {
     assert_eq!(application.json()["detail"], "Application 'one' already exists in namespace 'testing'");
     let role = world.say("POST", "/core/roles", &example(Kind::Role, "one")).await;
     assert_eq!(role.json()["detail"], "Role 'one' already exists");
-    // Another namespace is another resource.
+    // The same name in another namespace is another resource.
     let elsewhere = collection(Kind::Application, "other");
     world.say("POST", &elsewhere, &example(Kind::Application, "one")).await.with(200);
 }
@@ -219,7 +219,7 @@ async fn a_body_may_have_one_mebibyte() {
     world.send(request("POST", &applications, padding(1024 * 1024))).await.with(200);
     let refused = world.send(request("POST", &applications, padding(1024 * 1024 + 1))).await.with(413);
     assert_eq!(refused.json()["detail"], "Maximum request body size 1048576 exceeded");
-    // Without a length at the beginning, too.
+    // Also without a declared length.
     let chunks = (0..3).map(|_| Ok::<_, std::io::Error>(Bytes::from(vec![b' '; 512 * 1024])));
     let stream = Body::from_stream(futures::stream::iter(chunks));
     world.send(request("POST", &applications, stream)).await.with(413);
@@ -231,7 +231,7 @@ async fn an_update_that_changes_nothing_is_refused() {
         let world = world();
         let (path, created) = world.created(kind, "one").await;
         let same = world.say("PUT", &path, &created).await;
-        // Krake lets this one pass.
+        // Krake accepts an empty update of this kind.
         if kind == Kind::GlobalMetricsProvider {
             assert_eq!(same.with(200).json(), created);
         } else {
@@ -289,7 +289,7 @@ async fn force_takes_applications_and_clusters_away_at_once() {
     for &kind in Kind::ALL {
         let world = world();
         let (path, _) = world.created(kind, "one").await;
-        // What krakectl sends without the option.
+        // The form that krakectl sends without the option.
         if kind == Kind::Application {
             world.ask("DELETE", &format!("{path}?blocking=False&force=False")).await.with(200);
             assert!(world.objects.value(&stored(kind, "one")).is_some());
@@ -416,7 +416,7 @@ async fn what_somebody_else_changed_meanwhile_does_not_go_by_force() {
     let world = world();
     let key = stored(Kind::Role, "r");
     world.objects.put(&key, "{");
-    // Somebody mends it: then it is deleted as any other, and shown.
+    // After a repair, it is deleted and shown as usual.
     world.objects.rival(|objects| {
         let value = json!({"metadata": {
             "name": "r", "uid": "u", "created": "2026-01-01T00:00:00", "modified": "2026-01-01T00:00:00",
@@ -450,7 +450,7 @@ async fn a_manifest_with_numbers_that_are_none_is_shown_updated_and_deleted() {
 async fn a_list_may_be_taken_in_pages_and_by_labels() {
     let world = world();
     let mut expected = Vec::new();
-    // In the order of their keys in etcd, where "/" stands behind "." and "-".
+    // In the order of the keys in etcd, where "/" follows "." and "-".
     for (namespace, name, team) in
         [("a.b", "x", "blue"), ("a", "x", "red"), ("a", "y", "blue"), ("b", "x", "red")]
     {

@@ -1,4 +1,4 @@
-//! What a deletion takes along, as the API tells it beforehand.
+//! Dependents of a resource, as the API lists them before a deletion.
 
 use super::access::{allow, rbac};
 use super::*;
@@ -26,7 +26,7 @@ async fn applications_that_are_bound_to_a_cluster_go_with_it() {
     let answer = world.ask("GET", &path).await.with(200).json();
     let both = json!({"dependents": [application("other", "b"), application("testing", "a")], "hidden": 0});
     assert_eq!(answer, both);
-    // What is deleted already is nothing that a deletion adds.
+    // A dependent that is already being deleted is left out.
     world.ask("DELETE", &format!("{}/b", collection(Kind::Application, "other"))).await.with(200);
     let answer = world.ask("GET", &path).await.with(200).json();
     assert_eq!(answer["dependents"], json!([application("testing", "a")]));

@@ -1,10 +1,10 @@
-//! Whether requests and answers are as the document says: every answer of every test is held against it.
+//! Compares requests and answers with the document: every answer of every test is checked.
 
 use std::sync::OnceLock;
 
 use super::*;
 
-/// Panics if the document does not know of such an answer.
+/// Panics if the document does not describe such an answer.
 #[track_caller]
 pub(super) fn check(method: &str, path: &str, sent: Option<&Value>, answer: &Answer) {
     let Some(target) = route::target(path) else { return };
@@ -12,7 +12,7 @@ pub(super) fn check(method: &str, path: &str, sent: Option<&Value>, answer: &Ans
     let document = DOCUMENT.get_or_init(|| openapi::document("1"));
     let template = openapi::template(&target);
     let operation = &document["paths"][&template][method.to_lowercase()];
-    // What is not described is refused.
+    // An operation that is not described is refused.
     if operation.is_null() {
         let status = answer.status.as_u16();
         let known = ["HEAD", "OPTIONS"].contains(&method) || [401, 405].contains(&status);
@@ -40,7 +40,7 @@ pub(super) fn check(method: &str, path: &str, sent: Option<&Value>, answer: &Ans
     }
 }
 
-/// As much of JSON Schema as the document uses, but for patterns.
+/// The subset of JSON Schema that the document uses, without patterns.
 fn valid(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     if let Some(reference) = schema["$ref"].as_str() {
         let name = reference.rsplit('/').next().unwrap();

@@ -1,4 +1,4 @@
-//! Explanations: what a question becomes, who may see what of the answer, and what there is when there is none.
+//! Explanations: parsing of questions, visibility of answers, and answers without a leader.
 
 use madako_domain::placement::decision::{
     Candidate, Counts, Decision, Dropped, ExplainError, Explanation, Gain, Hold, MetricPart, Move, Outcome,
@@ -10,8 +10,8 @@ use madako_protocol::placement::explainer::{Explainer, NoExplanation};
 use super::access::{allow, rbac};
 use super::*;
 
-/// Knows two applications, `testing/known` and `testing/bound`, with a cluster in each of two namespaces. The second one is
-/// bound to `testing/c`.
+/// Knows two applications, `testing/known` and `testing/bound`, and a cluster in each of two namespaces.
+/// `testing/bound` is bound to `testing/c`.
 pub(super) struct Fake;
 
 fn cluster(namespace: &str) -> ObjectKey {
@@ -44,7 +44,7 @@ fn ranked(namespace: &str) -> Ranked {
     Ranked { target: cluster(namespace), score: 0.5, has_metrics: false }
 }
 
-/// A decision that speaks of both clusters.
+/// A decision that names both clusters.
 fn held() -> Decision {
     let rule = Hold::MaxMoves { limit: 10, until: None };
     Decision {
@@ -142,7 +142,7 @@ async fn candidates_of_others_stay_theirs() {
         (&json!("c"), &json!("(hidden)"))
     );
     assert!(!answer.to_string().contains("other"), "{answer}");
-    // Nor is it told whether it exists.
+    // The existence of a hidden cluster is not revealed either.
     let question = format!("{path}?without=other");
     let answer = world.ask("GET", &question).await.with(422).json();
     assert!(answer["detail"].as_str().unwrap().contains("there is no cluster other"), "{answer}");
@@ -184,7 +184,7 @@ async fn of_a_bound_cluster_that_the_user_may_not_list_the_name_alone_is_shown()
     let answer = world.ask("GET", &path).await.with(200).json();
     assert_eq!(answer["clusters"][0]["metrics"][0]["weight"], 0.25);
     assert_eq!(answer["decision"]["best"]["score"], 0.5);
-    // The gain compares with a cluster of another namespace.
+    // The gain compares with a hidden cluster of another namespace.
     assert_eq!(answer["decision"]["gain"], Value::Null);
     allow(&world, "all", "kubernetes", "clusters", &[""], "list");
     assert_eq!(world.ask("GET", &path).await.with(200).json()["decision"]["gain"]["gain"], 0.125);
@@ -198,7 +198,7 @@ async fn who_does_not_decide_tells_the_last_decision_and_who_decides() {
         (&answer["last"]["outcome"], &answer["last"]["to"]["namespace"]),
         (&json!("held"), &json!("other"))
     );
-    // What would have changed it, only who decides can say.
+    // Only the leader can evaluate an assumption.
     let answer = world().ask("GET", &format!("{PATH}/kept/explain?without=other")).await.with(503).json();
     assert!(answer["detail"].as_str().unwrap().contains("ask the one that leads, on host1"), "{answer}");
 

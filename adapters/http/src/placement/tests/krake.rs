@@ -1,7 +1,7 @@
-//! What Krake's own server (commit 92f86489, on etcd 3.4) answered to requests, one a line, in their order: ours are
-//! the same, byte for byte where they are resources. `edit` changes fields of what GET answers before it is sent.
+//! Answers of Krake's own server (commit 92f86489, on etcd 3.4) to requests, one per line, in order. Those of this API
+//! must be the same, byte for byte for resources. `edit` changes fields of a GET answer before it is sent.
 //!
-//! Not compared: the details of wrong bodies (422), which name every field here, and members of problems that are
+//! Not compared: the details of invalid bodies (422), which name every field here, and members of problems that are
 //! `null` there.
 
 use serde::Deserialize;
@@ -9,9 +9,9 @@ use serde::Deserialize;
 use super::*;
 
 const EXCHANGES: &str = include_str!("krake.jsonl");
-/// A time that what is stored already may have.
+/// A time that a stored resource may have.
 const TIME: &str = "2026-01-01T00:00:00.000000+00:00";
-/// What the times of this test's clock begin with.
+/// Prefix of the times of this test's clock.
 const CLOCK: &str = "2027-01-15T";
 
 #[derive(Deserialize)]
@@ -24,7 +24,7 @@ struct Exchange {
     answer: Option<String>,
 }
 
-/// The text without what differs from run to run.
+/// The text without parts that differ between runs.
 fn steady(text: &str) -> String {
     let mut steady = String::new();
     let mut rest = text;
@@ -45,7 +45,7 @@ fn steady(text: &str) -> String {
     }
 }
 
-/// A problem as far as it is compared.
+/// The compared part of a problem.
 fn problem(text: &str) -> Value {
     let mut problem: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
     if let Some(members) = problem.as_object_mut() {

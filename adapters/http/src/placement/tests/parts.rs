@@ -30,7 +30,7 @@ async fn a_status_is_written_and_nothing_else() {
         expected["status"]["state"] = json!(state);
         assert_eq!(answer, expected, "{kind}");
         assert_eq!(world.objects.value(&stored(kind, "one")), Some(expected));
-        // The same again is not written.
+        // An equal status is not written again.
         let commits = world.objects.commits();
         world.say("PUT", &format!("{path}/status"), &body).await.with(200);
         assert_eq!(world.objects.commits(), commits);
@@ -63,7 +63,7 @@ async fn an_application_is_bound_and_moves() {
     assert_eq!(bound["metadata"]["modified"], created["metadata"]["modified"]);
     assert_eq!(world.objects.value(&stored(Kind::Application, "echo")), Some(bound.clone()));
 
-    // To the same cluster again: deployed anew, but not scheduled anew.
+    // Bound to the same cluster again: deployed again, but not rescheduled.
     let again = world.say("PUT", &binding, &body).await.with(200).json();
     assert_eq!(again["status"]["scheduled"], bound["status"]["scheduled"]);
     assert_ne!(again["status"]["kube_controller_triggered"], bound["status"]["kube_controller_triggered"]);
@@ -95,7 +95,7 @@ async fn clusters_are_bound_to_clouds_and_projects() {
     assert_eq!(bound["status"]["project"], project);
     assert_eq!(bound["status"]["template"], "t");
     assert_eq!(bound["metadata"]["owners"], json!([project]));
-    // The template never changes through the status.
+    // The status endpoint never changes the template.
     let mut status = bound.clone();
     status["status"]["template"] = json!("other");
     let refused = world.say("PUT", &format!("{path}/status"), &status).await.with(400);

@@ -1,14 +1,14 @@
-//! Bodies drawn from the document: what is as described round-trips, what is spoiled is refused, and every answer is
-//! as described (which [`World::send`] checks).
+//! Random bodies from the document: valid ones round-trip, invalid ones are refused, and every answer is as described
+//! (which [`World::send`] checks).
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
 use super::*;
 
-/// Bodies for each kind.
+/// Bodies per kind.
 const CASES: usize = 200;
-/// Round trips of all kinds, at least.
+/// Minimum number of round trips over all kinds.
 const ROUND_TRIPS: usize = 1_000;
 
 struct Draw {
@@ -26,7 +26,7 @@ impl Draw {
         &of[place]
     }
 
-    /// A value that fits a schema.
+    /// A value that matches a schema.
     fn value(&mut self, schema: &Value) -> Value {
         if let Some(reference) = schema["$ref"].as_str() {
             let name = reference.rsplit('/').next().unwrap();
@@ -75,7 +75,7 @@ impl Draw {
         }
     }
 
-    /// Makes a value fit another schema, too, as far as constants and members that have to be there go.
+    /// Changes a value to match a second schema as well, as far as constants and required members are concerned.
     fn fit(&mut self, value: &mut Value, schema: &Value) {
         if let Some(fixed) = schema.get("const") {
             value.clone_from(fixed);
@@ -177,7 +177,7 @@ async fn what_is_as_described_round_trips_and_what_is_not_is_refused() {
             let mut body = draw.value(&schema);
             let name = format!("x{case}");
             body["metadata"]["name"] = json!(name);
-            // What rules between fields ask for.
+            // Fields that rules across fields require.
             for (field, value) in example(kind, &name)["spec"].as_object().into_iter().flatten() {
                 if ["manifest", "kubeconfig", "auth", "im"].contains(&field.as_str()) {
                     body["spec"][field] = value.clone();
@@ -221,7 +221,7 @@ async fn what_is_as_described_round_trips_and_what_is_not_is_refused() {
     assert!(round_trips >= ROUND_TRIPS, "only {round_trips}");
 }
 
-/// A resource that is there, as its reader sees it.
+/// An existing resource, as clients read it.
 async fn created_example(world: &World, kind: Kind) -> Value {
     let path = format!("{}/part", collection(kind, "testing"));
     let answer = world.ask("GET", &path).await;

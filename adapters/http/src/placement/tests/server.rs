@@ -38,7 +38,7 @@ fn server(world: &World, limits: Limits) -> Server {
     let (stop, stopped) = oneshot::channel::<()>();
     let router = router_before(world.router.clone(), Arc::new(Pages), Duration::from_secs(2));
     let serving = tokio::spawn(serve(listener, router, limits, crate::nobody, async move {
-        // Dropping the sender stops it too.
+        // Dropping the sender stops the server too.
         let _ = stopped.await;
     }));
     Server { dialer, stop: Some(stop), serving }
@@ -64,7 +64,7 @@ async fn to_end(io: &mut DuplexStream) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// Reads until the text comes.
+/// Reads until the text arrives.
 async fn until(io: &mut DuplexStream, text: &str) -> String {
     let mut seen = String::new();
     while !seen.contains(text) {
@@ -153,7 +153,7 @@ async fn a_client_that_goes_away_gives_its_watch_back() {
     let refused = server.ask("GET", "/core/roles?watch", "").await;
     assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
     drop(io);
-    // Until the server has seen it.
+    // Repeats until the server has noticed it.
     let mut io = loop {
         let mut io = server.open("GET", "/core/roles?watch", "").await;
         if until(&mut io, "\r\n\r\n").await.starts_with("HTTP/1.1 200") {

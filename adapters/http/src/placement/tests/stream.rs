@@ -28,7 +28,7 @@ impl World {
 }
 
 impl Lines {
-    /// The next line; `None` at the proper end, an error when it was cut off.
+    /// The next line; `None` at the proper end, an error if the stream was cut off.
     async fn next(&mut self) -> Option<Result<String, axum::Error>> {
         loop {
             if let Some((line, rest)) = self.rest.split_once('\n') {
@@ -44,7 +44,7 @@ impl Lines {
         }
     }
 
-    /// Type, namespace and name of the next event.
+    /// Type and object of the next event.
     async fn event(&mut self) -> (String, Value) {
         loop {
             let line = self.next().await.expect("it goes on").unwrap();
@@ -85,7 +85,7 @@ async fn a_watch_tells_of_every_change_after_its_beginning() {
     let last = world.ask("DELETE", &format!("{path}?force=True")).await.with(200);
     assert_eq!(lines.event().await, ("ADDED".to_owned(), created));
     assert_eq!(lines.event().await, ("MODIFIED".to_owned(), deleted.clone()));
-    // What was stored last, not what the deletion answered.
+    // The last stored state, not the answer to the deletion.
     assert_eq!(lines.event().await, ("DELETED".to_owned(), deleted));
     drop(last);
     world.created(Kind::Application, "one").await;
@@ -96,7 +96,7 @@ async fn a_watch_tells_of_every_change_after_its_beginning() {
 async fn a_watch_begins_when_its_headers_come() {
     let world = world();
     let mut lines = world.watch("/kubernetes/applications?watch").await;
-    // Nobody looked at the body yet.
+    // The body has not been read yet.
     let (_, created) = world.created(Kind::Application, "one").await;
     assert_eq!(lines.event().await.1, created);
 }
@@ -212,7 +212,7 @@ async fn an_answer_waits_for_a_state() {
     assert_eq!(created.json()["status"]["state"], "RUNNING");
     assert_eq!(created.header("etag"), "\"4\"");
     assert_eq!(begun.elapsed(), Duration::from_secs(20));
-    // What is so already is not waited for.
+    // A state that is already reached needs no wait.
     let path = format!("{}?blocking=Pending", collection(Kind::Application, "testing"));
     world.say("POST", &path, &example(Kind::Application, "other")).await.with(200);
     assert_eq!(begun.elapsed(), Duration::from_secs(20));
@@ -244,7 +244,7 @@ async fn a_deletion_waits_until_the_resource_is_gone() {
     let (path, _) = world.created(Kind::Application, "echo").await;
     let collecting = async {
         tokio::time::sleep(Duration::from_secs(5)).await;
-        // Followers that miss changes look again.
+        // Followers that missed changes read the resource again.
         world.objects.relist();
         tokio::time::sleep(Duration::from_secs(5)).await;
         world.objects.remove(&stored(Kind::Application, "echo"));
@@ -257,7 +257,7 @@ async fn a_deletion_waits_until_the_resource_is_gone() {
     assert_eq!(begun.elapsed(), Duration::from_secs(10));
     assert_eq!(gone.json()["status"]["state"], "DELETED");
     assert_eq!(gone.header("etag"), "");
-    // By force it is gone at once.
+    // Deletion by force completes at once.
     let (path, _) = world.created(Kind::Application, "other").await;
     world.ask("DELETE", &format!("{path}?blocking=deleted&force=True")).await.with(200);
     assert_eq!(begun.elapsed(), Duration::from_secs(10));
