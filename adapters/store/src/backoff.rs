@@ -1,4 +1,4 @@
-//! How long to wait before a retry, and where its chance comes from.
+//! Back-off between retries, and its source of randomness.
 
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// The generator of one purpose: its draws do not depend on those of others.
+    /// A back-off with its own generator per purpose: its draws do not depend on those of other purposes.
     pub(crate) fn new(seed: u64, purpose: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(purpose);
         Self { rng, next: FIRST_PAUSE }
     }
 
-    /// How long to wait now: between half of the step and the whole; the step doubles.
+    /// The next wait: between half of the step and the whole step. The step doubles.
     pub(crate) fn wait(&mut self) -> Duration {
         let step = self.next;
         self.next = (step * 2).min(LONGEST_PAUSE);
         step.mul_f64(self.rng.random_range(0.5..=1.0))
     }
 
-    /// It worked: the next failure begins anew.
+    /// Resets the step after a success.
     pub(crate) fn reset(&mut self) {
         self.next = FIRST_PAUSE;
     }

@@ -1,13 +1,13 @@
-//! Leadership: a session lease, a key on it, and the candidates' order of creation.
+//! Leadership: a session lease, a key attached to it, and the create order of the candidates' keys.
 //!
-//! The recipe is that of etcd's own election, so that CKE's instances and ours stand in one line:
-//! each candidate puts `leader//<lease in hex>` on its lease, unless it exists, and leads when no key
-//! below `leader//` has a lower create revision. A watch of all these keys (there are as many as
-//! instances) tells when that is, and when our own key vanished.
+//! The recipe is that of etcd's own election, so that CKE's instances and this service's share one queue: each
+//! candidate puts `leader//<lease in hex>` with its lease attached unless the key exists, and leads when no key below
+//! `leader//` has a lower create revision. A watch of all these keys (one per instance) shows when this is the case,
+//! and when the own key vanishes.
 //!
-//! A term ends, whichever comes first: when the lease could have expired by our own clock, less a
-//! margin; when the store says that the lease is gone; when the watch does not show our key any more;
-//! when it is given up. [`Tenures`] says so to everybody before the event is received.
+//! A term ends at the earliest of these events: the lease could have expired by the own clock, less a margin; the store
+//! reports that the lease is gone; the watch no longer shows the own key; the campaign gives the term up. [`Tenures`]
+//! shows the end to all readers before the receiver gets the event.
 
 mod ballot;
 mod requests;
@@ -34,7 +34,7 @@ use crate::limits::{CAMPAIGN_COMMANDS, CAMPAIGN_EVENTS};
 use crate::lines::Lines;
 use crate::namespace::Namespace;
 
-/// What a campaign needs.
+/// Dependencies of a campaign.
 pub(crate) struct Parts {
     pub(crate) lines: Arc<Lines>,
     pub(crate) namespace: Namespace,
@@ -45,7 +45,6 @@ pub(crate) struct Parts {
     pub(crate) backoff: Backoff,
 }
 
-/// Starts a campaign.
 pub(crate) fn start(parts: Parts) -> Campaign {
     let (events, receiver) = mpsc::channel(CAMPAIGN_EVENTS);
     let (sender, commands) = mpsc::channel(CAMPAIGN_COMMANDS);
@@ -62,7 +61,7 @@ pub(crate) fn start(parts: Parts) -> Campaign {
     Campaign { events: receiver, commands: sender }
 }
 
-/// What the receiver believes while we do not lead.
+/// The latest state told to the receiver while this candidate does not lead.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
     Nothing,
@@ -70,21 +69,21 @@ enum Told {
     Unavailable(StoreErrorKind),
 }
 
-/// What comes from outside.
+/// External events.
 enum Wake {
-    /// Nobody listens.
+    /// The receiver was dropped.
     Dropped,
     Command(CampaignCommand),
     Candidates(WatchEvent),
 }
 
-/// How a session ended, or what interrupted the way to one.
+/// Why a session ended or could not be obtained.
 enum Next {
-    /// Nobody listens: give the lease back, and end.
+    /// The receiver was dropped: revoke the lease and end.
     Dropped,
     Stop(oneshot::Sender<()>),
     Yield(Duration),
-    /// Begin anew.
+    /// Start over.
     Again,
 }
 
@@ -99,7 +98,7 @@ impl From<CampaignCommand> for Next {
 
 type Asking<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
-/// The answer, if something was asked.
+/// Awaits the pending request; never returns if there is none.
 async fn answer<T>(asking: &mut Asking<T>) -> T {
     let answer = match asking {
         Some(asked) => asked.await,
@@ -113,9 +112,9 @@ struct Candidate {
     parts: Parts,
     events: mpsc::Sender<CampaignEvent>,
     commands: mpsc::Receiver<CampaignCommand>,
-    /// Whether anybody can still command.
+    /// Whether the sender of commands still exists.
     commanded: bool,
-    /// What the receiver had no room for yet.
+    /// Events that wait for room in the receiver's channel.
     outbox: VecDeque<CampaignEvent>,
     ballot: Ballot,
     told: Told,
@@ -128,13 +127,13 @@ impl Candidate {
                 Ok(session) => self.stand(session).await,
                 Err(next) => next,
             };
-            // A pause can be followed by another.
+            // A command during the pause can start another pause.
             loop {
                 let pause = match next {
                     Next::Dropped => return,
                     Next::Stop(done) => {
                         self.flush();
-                        // Whoever asked may have gone.
+                        // The sender of the command may be gone.
                         let _ = done.send(());
                         return;
                     }
@@ -149,14 +148,14 @@ impl Candidate {
         }
     }
 
-    /// Gets a session, however long it takes.
+    /// Obtains a session; retries without limit.
     async fn session(&mut self) -> Result<Session, Next> {
-        // No new term before the receiver knows of the end of the last one.
+        // A new term must not begin before the receiver knows of the end of the previous one.
         while !self.outbox.is_empty() {
             self.attend(self.events.clone().reserve_owned()).await.map(drop)?;
             self.flush();
         }
-        // The store takes whole seconds; a part of one is rounded up.
+        // The store counts whole seconds; round up.
         let ttl = i64::try_from(self.parts.options.ttl.as_millis().div_ceil(1000).max(1)).unwrap_or(i64::MAX);
         loop {
             let error = match self.attend(grant(Arc::clone(&self.parts.lines), ttl)).await? {
@@ -169,20 +168,19 @@ impl Candidate {
         }
     }
 
-    /// Stands for election with a session, and leads if elected, until it ends. Gives the lease back.
+    /// Campaigns with a session, and leads if elected, until the session ends. Revokes the lease.
     async fn stand(&mut self, session: Session) -> Next {
         let lease = session.lease;
         let (next, gone) = self.stand_and_lead(session).await;
         self.ballot.withdraw();
-        // Also when nobody listens any more: an actor that failed must not leave its successor waiting
-        // for the lease to end.
+        // Revoke also without a receiver: after a failed actor, its successor must not wait for the lease to expire.
         if !gone {
             self.release(lease).await;
         }
         next
     }
 
-    /// Returns what comes next, and whether the store is known to have ended the lease.
+    /// Returns the next step, and whether the store is known to have ended the lease.
     async fn stand_and_lead(&mut self, mut session: Session) -> (Next, bool) {
         let lines = &Arc::clone(&self.parts.lines);
         let mut reign = Reign { tenures: self.parts.tenures.clone(), epoch: None };
@@ -191,7 +189,7 @@ impl Candidate {
         let mut enrol_at = Instant::now();
         let mut renewing: Asking<Result<Instant, SessionError>> = None;
         loop {
-            // First of all, since a process that was stopped for long comes back just here.
+            // Check this first: a process that was stopped for a long time continues here.
             if Instant::now() >= session.valid_until {
                 self.tell_lost(&mut reign, "the session lease was not renewed in time");
                 return (Next::Again, false);
@@ -229,7 +227,7 @@ impl Candidate {
                     }
                     Wake::Candidates(event) => {
                         if matches!(event, WatchEvent::Interrupted(_)) {
-                            // Is the store still there?
+                            // Check whether the store still answers.
                             session.renew_at = session.renew_at.min(Instant::now());
                         }
                         self.ballot.take(event);
@@ -280,7 +278,7 @@ impl Candidate {
         }
     }
 
-    /// Gives a lease back, as far as the store can be reached; otherwise it expires by itself.
+    /// Revokes a lease if the store can be reached; otherwise the lease expires by itself.
     async fn release(&mut self, lease: i64) {
         let lines = Arc::clone(&self.parts.lines);
         let patience = lines.timeout();
@@ -289,9 +287,9 @@ impl Candidate {
             tokio::select! {
                 biased;
                 revoked = &mut revoking => break revoked,
-                // Commands wait: they are for what comes next.
+                // Commands wait for the next step.
                 wake = self.wake(false) => match wake {
-                    // Nobody listens any more, or the watch ended: only the lease is left to care for.
+                    // The receiver is gone or the watch has ended: only finish the revocation.
                     Wake::Dropped => break revoking.await,
                     Wake::Candidates(event) => self.ballot.take(event),
                     Wake::Command(_) => {}
@@ -306,7 +304,7 @@ impl Candidate {
         }
     }
 
-    /// Does something while listening to the outside.
+    /// Runs `work` while handling external events.
     async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Next> {
         let mut work = pin!(work);
         loop {
@@ -322,7 +320,7 @@ impl Candidate {
         }
     }
 
-    /// What comes from outside; meanwhile the receiver gets what it has room for.
+    /// The next external event; meanwhile sends queued events to the receiver.
     async fn wake(&mut self, commands: bool) -> Wake {
         loop {
             tokio::select! {
@@ -346,7 +344,7 @@ impl Candidate {
         }
     }
 
-    /// Gives the receiver what it has room for, without waiting.
+    /// Sends queued events without waiting, as far as the channel has room.
     fn flush(&mut self) {
         while let Some(event) = self.outbox.pop_front() {
             if let Err(mpsc::error::TrySendError::Full(event)) = self.events.try_send(event) {
@@ -358,7 +356,7 @@ impl Candidate {
 
     fn put(&mut self, event: CampaignEvent) {
         use CampaignEvent::{Unavailable, Waiting};
-        // Of what only describes the present the last one counts, so that the outbox stays short.
+        // Of consecutive state reports keep only the last, so that the outbox stays short.
         if matches!(
             (self.outbox.back(), &event),
             (Some(Waiting { .. } | Unavailable(_)), Waiting { .. } | Unavailable(_))
@@ -370,7 +368,7 @@ impl Candidate {
     }
 
     fn tell_waiting(&mut self, leader: String) {
-        // An interruption that lasts is told until the store answers again.
+        // During an interruption, do not report waiting until the store answers again.
         let news = match &self.told {
             Told::Waiting(told) => *told != leader,
             Told::Nothing | Told::Unavailable(_) => true,
@@ -388,7 +386,7 @@ impl Candidate {
         }
     }
 
-    /// The store answers: whatever is true now is told again.
+    /// The store answers again: the next state is reported even if it is unchanged.
     fn tell_available(&mut self) {
         if matches!(self.told, Told::Unavailable(_)) {
             self.told = Told::Nothing;
@@ -403,7 +401,6 @@ impl Candidate {
     }
 }
 
-/// The term that holds now; it ends when this is dropped.
 struct Reign {
     tenures: Tenures,
     epoch: Option<Epoch>,

@@ -1,4 +1,4 @@
-//! Transactions: conditions, writes, and which condition failed.
+//! Transactions: conditions, writes, and the failed conditions.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::lines::Lines;
 use crate::namespace::Namespace;
 use crate::telemetry::Operation;
 
-/// Runs a transaction. Sent once.
+/// Runs a transaction. Sends it once.
 pub(crate) async fn commit(
     lines: &Lines,
     namespace: &Namespace,
@@ -23,7 +23,7 @@ pub(crate) async fn commit(
     let impossible =
         |condition: &Condition| matches!(condition, Condition::Created { revision, .. } if *revision <= 0);
     if let Some(condition) = transaction.conditions.iter().find(|condition| impossible(condition)) {
-        // etcd takes a create revision of 0 for "does not exist": the opposite of what is asked.
+        // In etcd a create revision of 0 means "does not exist", the opposite of this condition.
         return Err(fail(
             StoreErrorKind::Invalid,
             &format!("{condition:?} cannot hold: revisions are greater than 0"),
@@ -40,14 +40,14 @@ pub(crate) async fn commit(
     outcome(namespace, transaction, answer, revision).ok_or_else(|| fail(StoreErrorKind::Other, UNREASONED))
 }
 
-/// Runs several transactions in one request: nested in one that has no condition of its own. Each has its own outcome;
-/// those that are committed get the same revision. Sent once. No two may touch the same key.
+/// Runs several transactions in one request, nested in one without conditions. Each has its own outcome; the committed
+/// ones share a revision. Sends the request once. No two may touch the same key.
 pub(crate) async fn commit_together(
     lines: &Lines,
     namespace: &Namespace,
     transactions: Vec<Transaction>,
 ) -> Result<Vec<Outcome>, StoreError> {
-    // No keys: what one of them is told must not name what others write.
+    // No keys, because the error of one transaction must not name the keys of others.
     let object = format!("{} transactions at a time", transactions.len());
     let nested: Vec<_> =
         transactions.iter().map(|transaction| TxnOp::txn(txn(namespace, transaction))).collect();
@@ -59,7 +59,7 @@ pub(crate) async fn commit_together(
         })
         .await?;
     let revision = answer.header().map_or(0, |header| header.revision());
-    // The store took the request: what it wrote cannot be said.
+    // The store accepted the request, so its writes are unknown.
     let fail = |why: &str| StoreError {
         operation: Operation::Commit.of(&object),
         kind: StoreErrorKind::Unavailable,
@@ -80,7 +80,7 @@ pub(crate) async fn commit_together(
 
 const UNREASONED: &str = "the store refused it, though every condition holds";
 
-/// What became of a transaction; `None`: the answer contradicts itself.
+/// Outcome of a transaction; `None` if the answer contradicts itself.
 fn outcome(
     namespace: &Namespace,
     transaction: Transaction,
@@ -96,7 +96,7 @@ fn outcome(
     (!failed.is_empty()).then_some(Outcome::Refused { failed })
 }
 
-/// What a transaction is about, in few words.
+/// Short description of a transaction.
 fn object(transaction: &Transaction) -> String {
     let mut keys: Vec<&str> = transaction
         .writes
@@ -130,7 +130,7 @@ fn txn(namespace: &Namespace, transaction: &Transaction) -> Txn {
                 Compare::mod_revision(namespace.absolute(key), CompareOp::Equal, *revision)
             }
             Condition::NoneSince { prefix, revision } => {
-                // Of what has no keys the comparison takes the revision for 0.
+                // For a prefix without keys the comparison uses revision 0.
                 Compare::mod_revision(namespace.absolute(prefix), CompareOp::Less, revision + 1).with_prefix()
             }
         })
@@ -154,7 +154,7 @@ fn txn(namespace: &Namespace, transaction: &Transaction) -> Txn {
             let options = GetOptions::new().with_keys_only();
             let options = match condition {
                 Condition::Created { .. } | Condition::Unchanged { .. } => options,
-                // One that was written since is enough.
+                // One key with a later change fails the condition.
                 Condition::NoneSince { revision, .. } => {
                     options.with_prefix().with_min_mod_revision(revision + 1).with_limit(1)
                 }

@@ -1,8 +1,7 @@
-//! How to reach etcd: the settings that CKE's configuration file has, checked.
+//! Connection settings of etcd, as in CKE's configuration file, with validation.
 //!
-//! An endpoint with a scheme is taken at its word: `http` without TLS, `https` with it. One without a
-//! scheme gets TLS if a certificate authority or a client certificate is given. Without an authority
-//! of its own, the system's certificates vouch for the server.
+//! An endpoint's scheme decides on TLS: `http` without, `https` with it. An endpoint without a scheme uses TLS if a CA
+//! or a client certificate is configured. Without a configured CA, the system's certificates verify the server.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,27 +14,26 @@ pub use crate::limits::DEFAULT_TIMEOUT;
 use crate::limits::{CONNECTION_WINDOW, KEEP_ALIVE_INTERVAL, LONGEST_TIMEOUT, MOST_ENDPOINTS};
 use crate::sealing::Sealing;
 
-/// Where etcd is when nothing is said (CKE's default).
+/// Default endpoint, as in CKE.
 pub const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:2379";
 
-/// A text that is never shown.
+/// A text that `Debug` does not show.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides a text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text, for the one place that needs it.
+    /// The text itself, for its single use.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Whether there is none.
+    /// Whether the text is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -48,18 +46,17 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Settings that cannot be used.
+/// Invalid settings.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// No endpoint, or too many.
     #[error("endpoints: {0} given, expected 1 to {MOST_ENDPOINTS}")]
     Endpoints(usize),
-    /// An endpoint that is not understood.
+    /// An endpoint that cannot be parsed.
     #[error("endpoints: {endpoint:?} cannot be used: {why}")]
     Endpoint {
-        /// What was given, without user and password.
+        /// The value without user and password.
         endpoint: String,
-        /// What was expected.
         why: String,
     },
     /// A deadline of zero, or one that is too long.
@@ -67,42 +64,31 @@ pub enum ConfigError {
     Timeout(Duration),
     /// A certificate or key that cannot be used.
     #[error("{field}: {why}")]
-    Tls {
-        /// The setting.
-        field: &'static str,
-        /// What is wrong.
-        why: String,
-    },
+    Tls { field: &'static str, why: String },
     /// The transport refused the settings.
     #[error("TLS for endpoint {endpoint:?} cannot be set up")]
-    Transport {
-        /// The endpoint.
-        endpoint: String,
-        /// Why.
-        source: tonic::transport::Error,
-    },
+    Transport { endpoint: String, source: tonic::transport::Error },
 }
 
-/// How to reach etcd, as in CKE's configuration file. Certificates are PEM text.
+/// Connection settings of etcd, as in CKE's configuration file. Certificates are PEM text.
 #[derive(Debug, Clone)]
 pub struct StoreConfig {
-    /// Addresses, with or without scheme. One is used at a time; the next one when it fails.
+    /// Addresses with or without scheme. One is used at a time, the next one after a failure.
     pub endpoints: Vec<String>,
-    /// Put before every key as it is.
+    /// Put before every key unchanged.
     pub prefix: String,
-    /// The deadline of each request, and of making a connection.
+    /// Deadline of each request, and of opening a connection.
     pub timeout: Duration,
-    /// Authentication by password needs both.
+    /// User for authentication; needs the password.
     pub username: String,
-    /// See there.
+    /// Password for authentication; needs the user.
     pub password: Secret,
-    /// Who vouches for the server.
+    /// CA of the server.
     pub tls_ca: Option<String>,
-    /// The client's certificate; needs the key.
+    /// Client certificate; needs the key.
     pub tls_cert: Option<String>,
-    /// Its key.
     pub tls_key: Option<Secret>,
-    /// How secrets of placement's resources are kept.
+    /// Encryption of secrets in placement's resources.
     pub sealing: Sealing,
 }
 
@@ -123,21 +109,21 @@ impl Default for StoreConfig {
 }
 
 impl StoreConfig {
-    /// Whether all of it can be used. Nothing is dialled.
+    /// Validates the settings without opening a connection.
     ///
     /// # Errors
-    /// The first setting that cannot be used.
+    /// The first invalid setting.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.dialled().map(drop)
     }
 
-    /// User and password, if both are given (CKE's client takes no part of them otherwise).
+    /// User and password, if both are set. If only one is set, it is ignored, as in CKE's client.
     pub(crate) fn credentials(&self) -> Option<(String, Secret)> {
         (!self.username.is_empty() && !self.password.is_empty())
             .then(|| (self.username.clone(), self.password.clone()))
     }
 
-    /// The deadline, checked.
+    /// The validated deadline.
     pub(crate) fn checked_timeout(&self) -> Result<Duration, ConfigError> {
         if self.timeout.is_zero() || self.timeout > LONGEST_TIMEOUT {
             return Err(ConfigError::Timeout(self.timeout));
@@ -145,7 +131,7 @@ impl StoreConfig {
         Ok(self.timeout)
     }
 
-    /// What to dial, each with its name for errors.
+    /// Endpoints with their names for errors.
     pub(crate) fn dialled(&self) -> Result<Vec<(String, Endpoint)>, ConfigError> {
         let timeout = self.checked_timeout()?;
         if self.endpoints.is_empty() || self.endpoints.len() > MOST_ENDPOINTS {
@@ -155,7 +141,7 @@ impl StoreConfig {
         self.endpoints.iter().map(|given| dialled(given.trim(), tls.as_ref(), timeout)).collect()
     }
 
-    /// TLS as configured; `None` if nothing of it is.
+    /// The TLS configuration; `None` if no TLS setting is set.
     fn tls(&self) -> Result<Option<ClientTlsConfig>, ConfigError> {
         let mut tls = ClientTlsConfig::new();
         tls = match &self.tls_ca {
@@ -169,7 +155,7 @@ impl StoreConfig {
             (Some(cert), Some(key)) => {
                 require_certificates("tls-cert", cert)?;
                 PrivateKeyDer::from_pem_slice(key.reveal().as_bytes()).map_err(|_| ConfigError::Tls {
-                    // The parser's own words could quote the key.
+                    // The parser's message could quote the key.
                     field: "tls-key",
                     why: "expected a private key in PEM".into(),
                 })?;
@@ -252,7 +238,7 @@ fn dialled(
     Ok((name, tuned(endpoint, timeout)))
 }
 
-/// An endpoint as given, without what stands before an `@`.
+/// An endpoint as given, without the part before an `@`.
 fn without_user(given: &str) -> String {
     match given.rsplit_once('@') {
         Some((before, host)) => match before.split_once("://") {
@@ -263,12 +249,12 @@ fn without_user(given: &str) -> String {
     }
 }
 
-/// What every connection has, whatever carries it.
+/// Common options of all connections.
 pub(crate) fn tuned(endpoint: Endpoint, timeout: Duration) -> Endpoint {
     endpoint
         .connect_timeout(timeout)
         .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
-        // As CKE's client waits for the answer: twice the deadline.
+        // As in CKE's client: twice the deadline.
         .keep_alive_timeout(timeout * 2)
         .keep_alive_while_idle(true)
         .initial_connection_window_size(CONNECTION_WINDOW)

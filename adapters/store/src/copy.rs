@@ -1,9 +1,9 @@
-//! A copy of what the store holds, at one revision, for whoever works on it elsewhere.
+//! Reads a copy of the store's keys at one revision.
 //!
-//! Guarantees: a [`CopyReader`] sends range requests, and the one that a user and a password need: by its type there is no way to a
-//! lease, a campaign or a write. Only what is asked for leaves the store, and all of it is of one revision.
+//! Guarantees: a [`CopyReader`] only sends range requests and the authentication by password; its type offers no
+//! leases, campaigns or writes. It reads only the requested keys, all at one revision.
 //!
-//! Does not: keep a copy, or show its values, secrets as they may be.
+//! Does not: keep a copy, or show values in `Debug`, because they may be secrets.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,20 +21,19 @@ use crate::namespace::Namespace;
 use crate::objects::decoded;
 use crate::sealing::Sealing;
 
-/// Reads the store, and can do nothing else with it.
+/// A client that can only read.
 pub struct CopyReader {
     lines: Lines,
     prefix: Namespace,
 }
 
-/// Keys and what they hold, at one revision. Values are not shown: there may be secrets among them.
+/// Keys and values at one revision. `Debug` hides the values, which may be secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Keyspace {
-    /// The revision.
     pub revision: i64,
     /// Keys below the prefix, relative to it.
     pub own: BTreeMap<String, Entry>,
-    /// Keys at the root, as the store has them.
+    /// Keys at the root, as in etcd.
     pub root: BTreeMap<String, Entry>,
 }
 
@@ -49,8 +48,8 @@ impl fmt::Debug for Keyspace {
 }
 
 impl Keyspace {
-    /// Placement's resources among the keys at the root, opened with the keys that there are, and the keys of those that cannot
-    /// be read, each with the reason.
+    /// Placement's resources among the keys at the root, decrypted with the available keys; and the keys of unreadable
+    /// ones, each with the reason.
     #[must_use]
     pub fn resources(&self, sealing: &Sealing) -> (Vec<Arc<Stored>>, Vec<(String, String)>) {
         let (mut resources, mut unread) = (Vec::new(), Vec::new());
@@ -65,10 +64,10 @@ impl Keyspace {
 }
 
 impl CopyReader {
-    /// At the configured endpoints. Dials nothing yet.
+    /// Uses the configured endpoints. Opens no connection yet.
     ///
     /// # Errors
-    /// A setting that cannot be used.
+    /// An invalid setting.
     pub fn open(config: &StoreConfig, seed: u64) -> Result<Self, ConfigError> {
         let targets =
             config.dialled()?.into_iter().map(|(name, endpoint)| Target::Endpoint(name, Box::new(endpoint)));
@@ -76,10 +75,10 @@ impl CopyReader {
         Ok(Self { lines, prefix: Namespace::new(&config.prefix) })
     }
 
-    /// Every key that begins with one of these, below the configured prefix (`own`) and at the root.
+    /// Every key with one of these prefixes, below the configured prefix (`own`) and at the root.
     ///
     /// # Errors
-    /// The store does not answer, refuses, or holds more there than a list may have.
+    /// The store does not answer, refuses, or has more keys there than the limit of a list.
     pub async fn read(&self, own: &[&str], root: &[&str]) -> Result<Keyspace, StoreError> {
         let mut tries = 1;
         loop {

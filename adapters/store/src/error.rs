@@ -1,4 +1,4 @@
-//! What a failure of the store means for the caller.
+//! Classification of the store's failures for the caller.
 
 use std::error::Error as _;
 use std::fmt::Write as _;
@@ -10,20 +10,19 @@ use tonic::Code;
 use crate::limits::LONGEST_ERROR;
 use crate::telemetry::Operation;
 
-/// What etcd says when a token is not known to it (any more), or was not sent at all.
+/// etcd's messages for a token that is unknown, expired or missing.
 const TOKEN_REFUSALS: [&str; 3] = [
     "etcdserver: invalid auth token",
     "etcdserver: user name is empty",
     "etcdserver: revision of auth store is old",
 ];
-/// What etcd says when it knows no passwords at all.
+/// etcd's message if authentication is disabled.
 const AUTH_IS_OFF: &str = "etcdserver: authentication is not enabled";
-/// What etcd says to a request above its limit, and its gRPC library to one that is larger still.
+/// Messages for an oversized request: etcd's, and its gRPC library's for even larger ones.
 const REQUEST_IS_TOO_LARGE: [&str; 2] = ["request is too large", "received message larger than max"];
-/// What etcd says to a put with a lease that ended ("requested lease not found"), and etcd-client to a
-/// keep-alive.
+/// Message for an ended lease: etcd's for a put ("requested lease not found"), and etcd-client's for a keep-alive.
 const LEASE_IS_GONE: &str = "lease not found";
-/// What etcd says to a read of a revision that was compacted, and of one that is still to come.
+/// etcd's messages for reads of compacted and of future revisions.
 const REVISION_IS_GONE: [&str; 2] =
     ["required revision has been compacted", "required revision is a future revision"];
 
@@ -35,28 +34,26 @@ fn message(error: &Error) -> &str {
     }
 }
 
-/// Whether the store refused the token: another one may be accepted. Nothing was done.
+/// Whether the store refused the token. The request had no effect, and a new token may be accepted.
 pub(crate) fn refuses_token(error: &Error) -> bool {
     matches!(error, Error::GRpcStatus(status)
         if status.code() == Code::Unauthenticated || TOKEN_REFUSALS.contains(&status.message()))
 }
 
-/// Whether the store has authentication switched off.
 pub(crate) fn auth_is_off(error: &Error) -> bool {
     message(error) == AUTH_IS_OFF
 }
 
-/// Whether the lease ended.
 pub(crate) fn lease_is_gone(why: &str) -> bool {
     why.contains(LEASE_IS_GONE)
 }
 
-/// Whether the store does not have the revision: it was compacted, or the store went back in time.
+/// Whether the store does not have the revision: it was compacted, or the store was reset to an earlier state.
 pub(crate) fn revision_is_gone(error: &Error) -> bool {
     REVISION_IS_GONE.iter().any(|text| message(error).contains(text))
 }
 
-/// Whether the answer was larger than the limit of a message.
+/// Whether the answer exceeded the limit of a message.
 pub(crate) fn answer_is_too_large(error: &Error) -> bool {
     matches!(error, Error::GRpcStatus(status)
         if matches!(status.code(), Code::OutOfRange | Code::ResourceExhausted)
@@ -64,7 +61,7 @@ pub(crate) fn answer_is_too_large(error: &Error) -> bool {
                 || status.message().contains("message larger than max")))
 }
 
-/// Whether no connection could be made, so that the store cannot have seen the request.
+/// Whether no connection could be opened, so that the store cannot have seen the request.
 pub(crate) fn never_sent(error: &Error) -> bool {
     let Error::GRpcStatus(status) = error else { return false };
     let mut source = status.source();
@@ -77,7 +74,6 @@ pub(crate) fn never_sent(error: &Error) -> bool {
     false
 }
 
-/// What kind of failure it is.
 pub(crate) fn kind(error: &Error) -> StoreErrorKind {
     let status = match error {
         Error::GRpcStatus(status) => status,
@@ -87,7 +83,7 @@ pub(crate) fn kind(error: &Error) -> StoreErrorKind {
         Error::InvalidArgs(_) | Error::LeaseKeepAliveError(_) => return StoreErrorKind::Invalid,
         _ => return StoreErrorKind::Other,
     };
-    // A status that comes from a server has no source: this one stands for a broken connection.
+    // A status from a server has no source; this one represents a broken connection.
     if status.source().is_some() {
         return StoreErrorKind::Unavailable;
     }
@@ -95,7 +91,7 @@ pub(crate) fn kind(error: &Error) -> StoreErrorKind {
         return StoreErrorKind::Denied;
     }
     match status.code() {
-        // `too many requests` passes by itself.
+        // `too many requests` is temporary.
         Code::ResourceExhausted if status.message().contains("too many requests") => {
             StoreErrorKind::Unavailable
         }
@@ -114,7 +110,7 @@ pub(crate) fn kind(error: &Error) -> StoreErrorKind {
     }
 }
 
-/// What happened, with its causes, at most [`LONGEST_ERROR`] bytes.
+/// The error with its causes, at most [`LONGEST_ERROR`] bytes.
 fn why(error: &Error) -> String {
     let mut text = match error {
         Error::GRpcStatus(status) => {
@@ -123,7 +119,7 @@ fn why(error: &Error) -> String {
             while let Some(cause) = source {
                 let part = cause.to_string();
                 if !text.contains(&part) {
-                    // Writing to a string cannot fail.
+                    // Writing to a `String` cannot fail.
                     let _ = write!(text, ": {part}");
                 }
                 source = cause.source();
@@ -142,7 +138,7 @@ fn why(error: &Error) -> String {
     text
 }
 
-/// The failure of an operation, told to the caller.
+/// The error of an operation for the caller.
 pub(crate) fn store_error(operation: Operation, object: &str, endpoint: &str, error: &Error) -> StoreError {
     StoreError {
         operation: operation.of(object),

@@ -1,9 +1,9 @@
 //! Connections to the store: one at a time, replaced when it stops answering.
 //!
-//! Guarantees: making a line does no I/O, so that the service can start before the store; all requests
-//! go over one connection to one endpoint until it fails, then over the next; a request that was not
-//! answered in time takes its connection out of use, since it may be half-open; a token that the store
-//! does not know (it expired, the store was restarted) is renewed by password, once for all who wait.
+//! Guarantees: creating a connection object does no I/O, so that the service can start before the store. All requests
+//! use one connection to one endpoint until it fails, then the next endpoint. A request timeout takes its connection
+//! out of use, because it may be half-open. A token that the store does not know (it expired, or the store was
+//! restarted) is renewed by password, once for all waiting requests.
 
 use std::fmt;
 use std::future::Future;
@@ -29,24 +29,23 @@ use crate::error::{auth_is_off, kind, never_sent, refuses_token, store_error};
 pub(crate) use crate::limits::LARGEST_ANSWER;
 use crate::telemetry::{self, Operation};
 
-/// A carrier of bytes, instead of TCP.
+/// A byte stream in place of TCP.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
-/// Any carrier.
 pub type BoxedStream = Box<dyn Stream>;
 
 type Connecting = Pin<Box<dyn Future<Output = io::Result<BoxedStream>> + Send>>;
-/// Makes one connection each time it is called.
+/// Opens one connection per call.
 pub(crate) type Connector = Arc<dyn Fn() -> Connecting + Send + Sync>;
 
-/// Where a line can go.
+/// Destination of a connection.
 #[derive(Clone)]
 pub(crate) enum Target {
-    /// Over the network.
+    /// An endpoint on the network.
     Endpoint(String, Box<Endpoint>),
-    /// Over what the connector gives.
+    /// Streams from a connector.
     Connector(Connector),
-    /// Over a client that somebody else made.
+    /// An existing client of the caller.
     Client(Box<Client>),
 }
 
@@ -59,13 +58,13 @@ impl Target {
         }
     }
 
-    /// A client that connects when it is used first.
+    /// A client that connects at its first use.
     fn client(&self, timeout: Duration) -> Result<Client, Error> {
         let channel = match self {
             Self::Endpoint(_, endpoint) => endpoint.connect_lazy(),
             Self::Connector(connector) => {
                 let connector = Arc::clone(connector);
-                // The address is never dialled; it only names the authority of requests.
+                // This address is never dialled; it only names the authority of requests.
                 let endpoint = tuned(Endpoint::from_static("http://localhost"), timeout);
                 endpoint.connect_with_connector_lazy(tower::service_fn(move |_: http::Uri| {
                     let connecting = connector();
@@ -74,30 +73,27 @@ impl Target {
             }
             Self::Client(client) => return Ok(Client::clone(client)),
         };
-        // A member that lost sight of its cluster's leader says so, instead of keeping streams that
-        // hear nothing.
+        // A member without a leader reports an error instead of keeping silent streams.
         let options = ConnectOptions::new().with_require_leader(true);
-        // Without a user there is nothing to wait for.
+        // Without a user, no authentication is awaited.
         Client::from_channel(etcd_client::Channel::Tonic(channel), Some(options))
             .now_or_never()
             .unwrap_or_else(|| Err(Error::Internal("making a client had to wait".into())))
     }
 }
 
-/// One connection.
 pub(crate) struct Line {
     client: Client,
     name: String,
     generation: u64,
     credentials: Option<(String, Secret)>,
-    /// How often a token was taken; 0: never.
+    /// Number of tokens obtained; 0 for none.
     tokens: tokio::sync::Mutex<u64>,
-    /// Whether a request was not answered in time, so that the connection may be half-open.
+    /// Whether a request timed out, so that the connection may be half-open.
     suspect: watch::Sender<bool>,
 }
 
 impl Line {
-    /// The endpoint's name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -118,19 +114,19 @@ impl Line {
         self.client.maintenance_client()
     }
 
-    /// Whether requests carry a token of ours.
+    /// Whether requests carry a token.
     pub(crate) fn has_credentials(&self) -> bool {
         self.credentials.is_some()
     }
 
-    /// Returns when there is reason to ask for a sign of life.
+    /// Returns when a request timeout makes the connection suspect.
     pub(crate) async fn suspected(&self) {
-        // The sender is ours, so that it is there as long as we are.
+        // `self` holds the sender, so the channel stays open.
         let _ = self.suspect.subscribe().wait_for(|suspect| *suspect).await;
     }
 
-    /// Takes a token if there is none, or if the one with the `stale` number is the last. Returns the
-    /// number of the last one.
+    /// Obtains a token if there is none, or if number `stale` is still the latest. Returns the number of the latest
+    /// token.
     pub(crate) async fn token(&self, stale: Option<u64>) -> Result<u64, Error> {
         let Some((user, password)) = &self.credentials else { return Ok(0) };
         let mut tokens = self.tokens.lock().await;
@@ -142,7 +138,7 @@ impl Line {
         match taken {
             Ok(()) => {}
             Err(error) if auth_is_off(&error) => {
-                // CKE's client goes on without a token, too.
+                // CKE's client also continues without a token.
                 tracing::warn!(endpoint = %self.name, "a password is configured, but the store has authentication switched off");
             }
             Err(error) => return Err(error),
@@ -159,13 +155,12 @@ struct Current {
     line: Option<Arc<Line>>,
 }
 
-/// The connections of one store.
 pub(crate) struct Lines {
     targets: Vec<Target>,
     credentials: Option<(String, Secret)>,
     timeout: Duration,
     current: Mutex<Current>,
-    /// What tells when the store answered; without one that is not shown.
+    /// Clock for the metric of the last answer; unset, the metric is not shown.
     clock: OnceLock<Arc<dyn Clock>>,
 }
 
@@ -176,7 +171,7 @@ impl fmt::Debug for Lines {
 }
 
 impl Lines {
-    /// The seed decides which target is the first, so that instances spread over them.
+    /// The seed selects the first target, so that instances spread over them.
     pub(crate) fn new(targets: Vec<Target>, config: &StoreConfig, seed: u64) -> Result<Self, ConfigError> {
         let target = ChaCha8Rng::seed_from_u64(seed).random_range(0..targets.len());
         Ok(Self {
@@ -188,7 +183,7 @@ impl Lines {
         })
     }
 
-    /// Shows from now on when the store answered last, by this clock or by the one that was given before.
+    /// Enables the metric of the last answer, with this clock unless one was set before.
     pub(crate) fn show_answers(&self, clock: Arc<dyn Clock>) {
         self.clock.get_or_init(|| clock);
     }
@@ -205,11 +200,11 @@ impl Lines {
     }
 
     fn current(&self) -> std::sync::MutexGuard<'_, Current> {
-        // Nothing panics while it is held; its fields are whole at any moment anyway.
+        // No code panics while it holds the lock, and its fields are consistent at any moment.
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The line to use now.
+    /// The current connection.
     pub(crate) fn line(&self) -> Result<Arc<Line>, Error> {
         let mut current = self.current();
         if let Some(line) = &current.line {
@@ -228,12 +223,12 @@ impl Lines {
         Ok(line)
     }
 
-    /// Takes a line out of use, if it failed in a way that another may not.
+    /// Takes a connection out of use after a failure that another one may not have.
     pub(crate) fn failed(&self, line: &Line, kind: StoreErrorKind) {
         let replace = match kind {
             // It may be half-open.
             StoreErrorKind::Deadline => true,
-            // A single endpoint's connection is made anew by itself.
+            // The connection to a single endpoint reconnects by itself.
             StoreErrorKind::Unavailable => self.targets.len() > 1,
             _ => false,
         };
@@ -253,8 +248,8 @@ impl Lines {
         }
     }
 
-    /// Asks the store, until the deadline at the latest. Asks again only if the store refused the
-    /// token, or if no connection could be made and there is another endpoint: it did nothing then.
+    /// Sends a request, within the deadline. Repeats it only if the store refused the token, or if no connection could
+    /// be opened and there is another endpoint: in both cases it had no effect.
     pub(crate) async fn request<T, F>(
         &self,
         operation: Operation,
@@ -323,11 +318,11 @@ where
     }
 }
 
-/// A request that failed: what the caller is told, and what we saw.
+/// A failed request: the error for the caller, and the original error.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) told: StoreError,
-    /// `None` after a deadline.
+    /// `None` after a timeout.
     pub(crate) seen: Option<Error>,
 }
 

@@ -1,4 +1,4 @@
-//! Reading every key below a prefix, page by page, at one revision.
+//! Reads every key below a prefix, page by page, at one revision.
 
 use bytes::Bytes;
 use etcd_client::{GetOptions, GetResponse, KeyValue};
@@ -10,17 +10,15 @@ use crate::lines::{Failed, Lines};
 use crate::namespace::{Namespace, Range};
 use crate::telemetry::{self, Operation};
 
-/// What of the store is read.
+/// Extent of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
-    /// Keys and values.
     All,
     /// Keys and their revisions.
     Keys,
 }
 
-/// Every key below the prefix, at the given revision or (0) at the present one. Each page has the
-/// store's deadline.
+/// Every key below the prefix, at the given revision or (0) at the present one. Each page has the store's deadline.
 pub(crate) async fn list(
     lines: &Lines,
     namespace: &Namespace,
@@ -58,7 +56,7 @@ pub(crate) async fn list(
         }
         let more = answer.more();
         let kvs = answer.take_kvs();
-        // The first key after the last of this page.
+        // Continue after the last key of this page.
         if let Some(last) = kvs.last() {
             from = [last.key(), &[0]].concat();
         } else if more {
@@ -82,10 +80,10 @@ pub(crate) async fn list(
     }
 }
 
-/// A key at the root that is never written: asking for it costs the store next to nothing.
+/// A key at the root that is never written: reading it costs the store next to nothing.
 const NOTHING: &str = "/madako/nothing";
 
-/// The revision that the store has now: a linearizable read of a key that is not there.
+/// The present revision of the store: a linearizable read of a key that does not exist.
 pub(crate) async fn revision(lines: &Lines) -> Result<i64, Failed> {
     let ask = |line: std::sync::Arc<crate::lines::Line>| async move {
         line.kv().get(NOTHING, Some(GetOptions::new().with_keys_only())).await
@@ -106,7 +104,7 @@ fn refused(prefix: &str, why: String) -> Failed {
     Failed { told: StoreError { operation, kind: StoreErrorKind::Invalid, why }, seen: None }
 }
 
-/// A key and what it holds, as we name it. `None`: a key that is no text, which nobody of us wrote.
+/// A relative key with its entry. `None` for a key that is not UTF-8, which this service never writes.
 pub(crate) fn entry(namespace: &Namespace, kv: KeyValue) -> Option<(String, Entry)> {
     let key = relative(namespace, &kv)?;
     let (create_revision, mod_revision, lease) = (kv.create_revision(), kv.mod_revision(), kv.lease());
@@ -114,7 +112,7 @@ pub(crate) fn entry(namespace: &Namespace, kv: KeyValue) -> Option<(String, Entr
     Some((key, entry))
 }
 
-/// The relative key; one that is no text is counted and logged.
+/// The relative key; a key that is not UTF-8 is counted and logged.
 pub(crate) fn relative(namespace: &Namespace, kv: &KeyValue) -> Option<String> {
     let key = namespace.relative(kv.key());
     if key.is_none() {

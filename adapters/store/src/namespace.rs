@@ -1,6 +1,6 @@
-//! Keys below the prefix, as bytes that etcd sees.
+//! Absolute keys below the prefix, as bytes.
 //!
-//! The prefix is put before each key as it is, with or without a slash at its end: so does CKE.
+//! The prefix is put before each key unchanged, with or without a trailing slash, as in CKE.
 
 /// The prefix of every key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,9 +9,8 @@ pub(crate) struct Namespace(String);
 /// A half-open range of keys, in etcd's form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Range {
-    /// The first key.
     pub(crate) from: Vec<u8>,
-    /// The first key that is not part of it; one zero byte: there is no end.
+    /// The first key after the range; a single zero byte means no end.
     pub(crate) end: Vec<u8>,
 }
 
@@ -24,27 +23,27 @@ impl Namespace {
         &self.0
     }
 
-    /// What etcd calls a relative key.
+    /// The absolute key in etcd.
     pub(crate) fn absolute(&self, key: &str) -> String {
         format!("{}{key}", self.0)
     }
 
-    /// What we call one of etcd's keys. `None`: it is not UTF-8, or not below the prefix.
+    /// The relative key. `None` if it is not UTF-8 or not below the prefix.
     pub(crate) fn relative(&self, key: &[u8]) -> Option<String> {
         let key = std::str::from_utf8(key).ok()?;
         key.strip_prefix(self.0.as_str()).map(str::to_owned)
     }
 
-    /// All keys that start with a relative prefix.
+    /// All keys with a relative prefix.
     pub(crate) fn range(&self, prefix: &str) -> Range {
         let from = self.absolute(prefix).into_bytes();
         if from.is_empty() {
-            // etcd refuses an empty key; its least one is a zero byte.
+            // etcd refuses an empty key; the least key is a zero byte.
             return Range { from: vec![0], end: vec![0] };
         }
         let mut end = from.clone();
-        // The least string that is greater than every one with the prefix: its last byte raised by one.
-        // UTF-8 has no byte 0xff, so that there is one always.
+        // The least string above all strings with the prefix: the last byte plus one. UTF-8 has no byte 0xff, so it
+        // always exists.
         if let Some(last) = end.last_mut() {
             *last += 1;
         }

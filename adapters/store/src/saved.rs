@@ -11,10 +11,9 @@ use crate::lines::Failed;
 use crate::store::EtcdStore;
 use crate::telemetry::Operation;
 
-/// Why there is no snapshot.
+/// Why a snapshot could not be saved.
 #[derive(Debug, thiserror::Error)]
 pub enum SaveError {
-    /// The store does not answer, or refuses.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A part could not be written.
@@ -23,7 +22,8 @@ pub enum SaveError {
 }
 
 impl EtcdStore {
-    /// Hands out a snapshot part by part: every key of the store, whatever the prefix, and a SHA-256 at the end.
+    /// Passes a snapshot to `take` part by part: every key of the store, regardless of the prefix, and a SHA-256 at the
+    /// end.
     ///
     /// # Errors
     /// See [`SaveError`].

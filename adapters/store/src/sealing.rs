@@ -1,25 +1,24 @@
-//! Secrets of placement's resources, encrypted where they are stored.
+//! Encryption at rest of the secrets in placement's resources.
 //!
-//! For: everything that writes a resource to etcd or reads one: [`EtcdStore`](crate::EtcdStore) seals what it commits,
-//! the cache of resources opens what the watch brings. Nobody else knows that anything is encrypted.
+//! For: all writers and readers of resources in etcd. [`EtcdStore`](crate::EtcdStore) encrypts its commits, and the
+//! cache of resources decrypts the values of the watch. Other code never sees encrypted values.
 //!
 //! Guarantees:
-//! - which fields are secret is said by the types ([`madako_domain::placement::secrets`]); everything else stays as it
-//!   is, byte for byte;
-//! - a sealed value is bound to its resource's key in etcd and to its field: put anywhere else it does not open;
-//! - what cannot be opened is an error of that resource, never something else in its place;
-//! - the same value at the same place becomes the same text, so that a write that changes nothing writes nothing else;
-//!   two values that differ, or stand at different places, have nothing in common;
-//! - values in clear text are read as well, and sealed by the next write;
-//! - keys and values are in no error and no `Debug`.
+//! - The types declare which fields are secret ([`madako_domain::placement::secrets`]). All other bytes stay unchanged.
+//! - A sealed value is bound to its resource's key in etcd and to its field: it does not decrypt anywhere else.
+//! - A value that does not decrypt is an error of its resource and is never replaced by other data.
+//! - The same value at the same place always gives the same text, so that a write without a change writes no
+//!   difference. Different values, or values at different places, give unrelated texts.
+//! - Values in clear text are read too; the next write encrypts them.
+//! - Keys and values are in no error and no `Debug`.
 //!
-//! The form: `["madako-sealed", 1, "<id of the key>", "<Base64>"]`. Neither a text nor an object can be taken for it.
-//! The bytes are a code of 32 bytes and a ciphertext. As in RFC 5297 the code is computed from what is sealed and its
-//! place (HMAC-SHA-256), and stands for a nonce; the key of the one message is derived from it (HKDF, RFC 5869), and
-//! ChaCha20-Poly1305 seals with that key (RFC 8439). No random number is drawn, so none can come twice.
+//! Format: `["madako-sealed", 1, "<id of the key>", "<Base64>"]`. No text or object field can be mistaken for it. The
+//! bytes are a code of 32 bytes and a ciphertext. As in RFC 5297 the code is computed from the plaintext and its place
+//! (HMAC-SHA-256) and serves as a nonce. The key of the single message is derived from the code (HKDF, RFC 5869);
+//! ChaCha20-Poly1305 (RFC 8439) encrypts with that key. No random numbers are used, so none can repeat.
 //!
-//! Does not: hide how long a value is, or that a field has the value again that it had before; encrypt the texts of
-//! manifests and templates; keep somebody who may write to etcd from putting an older value of a field back.
+//! Does not: hide the length of a value, or that a field has an earlier value again; encrypt the texts of manifests and
+//! templates; prevent a client with write access to etcd from restoring an older value of a field.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -40,68 +39,56 @@ use ring::hmac::{self, HMAC_SHA256};
 
 use crate::limits::MOST_SEALING_KEYS;
 
-/// What a sealed value begins with, as JSON.
+/// First element of a sealed value, as JSON.
 const MARK: &str = "\"madako-sealed\"";
-/// The form that is written, and the only one that is read.
+/// Version of the format; only this version is read and written.
 const VERSION: u64 = 1;
-/// Bytes of a key.
 const KEY_BYTES: usize = 32;
 /// Bytes of the code before the ciphertext: a whole HMAC-SHA-256.
 const CODE_BYTES: usize = 32;
-/// Bytes of a key's id: who has a few keys does not meet two with one id.
+/// Bytes of a key's id: among a few keys, no two have the same id.
 const ID_BYTES: usize = 4;
 
-/// Keys that cannot be used. Says nothing of what they are.
+/// Invalid keys. Errors do not quote them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
-    /// Nothing but comments.
+    /// No key, only comments.
     #[error("at least one key")]
     None,
-    /// Too many.
+    /// More keys than the limit.
     #[error("at most {MOST_SEALING_KEYS} keys")]
     TooMany,
-    /// Not a key.
+    /// A line that is no key.
     #[error("{KEY_BYTES} bytes in Base64 in line {0} (openssl rand -base64 {KEY_BYTES} makes some)")]
     NotAKey(usize),
-    /// A key for the second time.
+    /// A repeated key.
     #[error("each key once: the one of line {0} came before")]
     Twice(usize),
 }
 
-/// Why a stored value cannot be opened.
+/// Why a stored value cannot be decrypted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// Another key sealed it.
+    /// No given key has this id.
     #[error("{field} is encrypted with the key {id}, which is not configured here")]
-    UnknownKey {
-        /// The field.
-        field: String,
-        /// The key's id.
-        id: String,
-    },
-    /// It is not what the key sealed there.
+    UnknownKey { field: String, id: String },
+    /// The value was changed or moved.
     #[error("{field} cannot be decrypted: it was changed, or moved from another resource or field")]
-    Altered {
-        /// The field.
-        field: String,
-    },
-    /// A later version sealed it, or nobody did.
+    Altered { field: String },
+    /// The format is unknown: written by a later version, or invalid.
     #[error("{field} is encrypted in a form that this version does not know")]
-    Form {
-        /// The field.
-        field: String,
-    },
+    Form { field: String },
 }
 
-/// What is to be sealed is no JSON: it is not written, since there may be secrets in it.
+/// The value to be encrypted is not JSON. It is not written, because it may contain secrets.
 #[derive(Debug, thiserror::Error)]
 #[error("the value of {0} is no JSON, so that its secrets cannot be encrypted")]
 pub struct SealError(ObjectKey);
 
-/// How secrets are kept. Without keys nothing is encrypted, and what is encrypted cannot be read.
+/// Encryption of secrets. Without keys nothing is encrypted, and encrypted values cannot be read.
 #[derive(Clone, Default)]
 pub struct Sealing {
-    /// The first one seals.
+    /// The first key encrypts.
     keys: Arc<[Key]>,
 }
 
@@ -117,7 +104,6 @@ impl fmt::Debug for Sealing {
     }
 }
 
-/// A length for HKDF.
 struct Length(usize);
 
 impl KeyType for Length {
@@ -137,7 +123,7 @@ impl Key {
         Self { id, code, messages }
     }
 
-    /// The cipher of the one message that has this code, which is used once: another message has another code.
+    /// The cipher of the single message with this code. Another message has another code.
     fn cipher(&self, code: &[u8]) -> LessSafeKey {
         let info = [b"message", code];
         let key = self.messages.expand(&info, &CHACHA20_POLY1305).expect("a key is one block long");
@@ -146,7 +132,7 @@ impl Key {
 
     fn seal(&self, place: &str, value: &str) -> String {
         let mut code = hmac::Context::with_key(&self.code);
-        // Where the place ends is said first, so that no other pair has the same bytes.
+        // The length of the place comes first, so that no two pairs of place and value give the same bytes.
         code.update(&(place.len() as u64).to_be_bytes());
         code.update(place.as_bytes());
         code.update(value.as_bytes());
@@ -166,7 +152,7 @@ impl Key {
     }
 }
 
-/// Each message has a key of its own, so that one nonce does for all.
+/// Each message has its own key, so a constant nonce is safe.
 fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; NONCE_LEN])
 }
@@ -177,11 +163,11 @@ fn place(key: &str, field: &str) -> String {
 }
 
 impl Sealing {
-    /// Keys as a file has them: one a line, each 32 bytes in Base64; the first one encrypts, all decrypt. Empty lines and
-    /// what follows a `#` are passed over.
+    /// Parses a key file: one key per line, each 32 bytes in Base64. The first key encrypts, all decrypt. Empty lines
+    /// and text after a `#` are ignored.
     ///
     /// # Errors
-    /// Says what was expected, and where.
+    /// The expected form, and the line.
     pub fn parse(text: &str) -> Result<Self, KeysError> {
         let mut keys: Vec<Key> = Vec::new();
         let mut ids = BTreeSet::new();
@@ -208,21 +194,21 @@ impl Sealing {
         self.keys.iter().map(|key| key.id.as_str())
     }
 
-    /// The value of a resource as it is stored. What is sealed already stays so.
+    /// The value of a resource with its secrets encrypted. Encrypted parts stay unchanged.
     ///
     /// # Errors
-    /// It is no JSON.
+    /// The value is not JSON.
     pub fn seal(&self, key: &ObjectKey, text: &str) -> Result<String, SealError> {
         let Some(first) = self.keys.first().filter(|_| key.kind.holds_secrets()) else {
             return Ok(text.to_owned());
         };
         let path = key.etcd_key();
-        // What is wrong with it could quote it.
+        // The parser's error could quote the value.
         let found = places(key.kind, text).map_err(|_| SealError(key.clone()))?;
         let sealed = |Place { range, field }| {
             let value = &text[range.clone()];
             if is_sealed(value) || value == "{}" {
-                // An empty object stands for none.
+                // An empty object means no secret.
                 return None;
             }
             let sealed = first.seal(&place(&path, &field), value);
@@ -235,12 +221,12 @@ impl Sealing {
     /// A stored value in clear text.
     ///
     /// # Errors
-    /// A part of it is sealed and does not open.
+    /// An encrypted part cannot be decrypted.
     pub fn open<'t>(&self, key: &ObjectKey, text: &'t str) -> Result<Cow<'t, str>, OpenError> {
         if !text.contains(MARK) || !key.kind.holds_secrets() {
             return Ok(Cow::Borrowed(text));
         }
-        // What is no JSON even then is told by whoever reads the resource.
+        // The reader of the resource reports a value that is not JSON.
         let Some(text) = json::readable(text) else { return Ok(Cow::Borrowed(text)) };
         let Ok(found) = places(key.kind, &text) else { return Ok(text) };
         let path = key.etcd_key();
@@ -260,14 +246,14 @@ impl Sealing {
             return Err(OpenError::Form { field });
         };
         let Some(key) = self.keys.iter().find(|key| key.id == id) else {
-            // It may be anything that somebody put there.
+            // The text may contain anything, so keep only plain characters.
             let id = id.chars().filter(char::is_ascii_alphanumeric).take(2 * ID_BYTES).collect();
             return Err(OpenError::UnknownKey { field, id });
         };
         key.open(&place(path, &field), sealed.as_str()).ok_or(OpenError::Altered { field })
     }
 
-    /// A transaction with the values of resources sealed. `absolute` makes etcd's keys of the transaction's.
+    /// A transaction with the secrets of resources encrypted. `absolute` converts its keys to absolute keys in etcd.
     ///
     /// # Errors
     /// See [`Sealing::seal`].

@@ -32,26 +32,26 @@ pub struct EtcdStore {
     sealing: Sealing,
     tenures: Tenures,
     seed: u64,
-    /// How many generators were given out: each purpose has its own.
+    /// Number of generators so far: each purpose has its own.
     purposes: Arc<AtomicU64>,
 }
 
 impl EtcdStore {
-    /// A store at the configured endpoints. Dials nothing yet: the first request does.
+    /// A store at the configured endpoints. The first request opens the connection.
     ///
     /// # Errors
-    /// A setting that cannot be used.
+    /// An invalid setting.
     pub fn open(config: &StoreConfig, seed: u64) -> Result<Self, ConfigError> {
         let targets =
             config.dialled()?.into_iter().map(|(name, endpoint)| Target::Endpoint(name, Box::new(endpoint)));
         Self::new(targets.collect(), config, seed)
     }
 
-    /// A store behind connections that `connect` makes, each time one is needed; of the settings only
-    /// prefix, deadline, user and password count. For the store in the same process, and for tests.
+    /// A store behind connections from `connect`, which is called for each new connection. Of the settings only prefix,
+    /// deadline, user and password are used. For the store in the same process, and for tests.
     ///
     /// # Errors
-    /// A setting that cannot be used.
+    /// An invalid setting.
     pub fn over<F>(
         connect: impl Fn() -> F + Send + Sync + 'static,
         config: &StoreConfig,
@@ -65,12 +65,11 @@ impl EtcdStore {
         Self::new(vec![Target::Connector(connector)], config, seed)
     }
 
-    /// A store behind a client that exists; of the settings only prefix, deadline, user and password
-    /// count. The client should have HTTP/2 keep-alive: without it a half-open connection is found by
-    /// deadlines only.
+    /// A store behind an existing client. Of the settings only prefix, deadline, user and password are used. The client
+    /// should use HTTP/2 keep-alive; without it only deadlines detect a half-open connection.
     ///
     /// # Errors
-    /// A setting that cannot be used.
+    /// An invalid setting.
     pub fn from_client(client: Client, config: &StoreConfig, seed: u64) -> Result<Self, ConfigError> {
         Self::new(vec![Target::Client(Box::new(client))], config, seed)
     }
@@ -86,39 +85,40 @@ impl EtcdStore {
         })
     }
 
-    /// The same store, which shows in a metric when it answered last. For what runs on: a command has nobody to show it to.
+    /// The same store, with a metric of the time of its last answer. For the service; a one-time command has no
+    /// scraper.
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
         self.lines.show_answers(clock);
         self
     }
 
-    /// The endpoint that requests go to now. Another one is used when it fails.
+    /// The endpoint in use. After a failure another one is used.
     #[must_use]
     pub fn endpoint(&self) -> &str {
         self.lines.name()
     }
 
-    /// The same store, over the same connection, with keys as etcd has them: the prefix is empty. Terms of campaigns
-    /// hold in both.
+    /// The same store over the same connection with an empty prefix, that is with absolute keys. The terms of campaigns
+    /// are valid in both.
     #[must_use]
     pub fn at_root(&self) -> Self {
         Self { namespace: Namespace::new(""), ..self.clone() }
     }
 
-    /// What every key of this store begins with in etcd.
+    /// Prefix of this store's keys in etcd.
     #[must_use]
     pub fn prefix(&self) -> &str {
         self.namespace.prefix()
     }
 
-    /// How secrets of placement's resources are kept.
+    /// Encryption of secrets in placement's resources.
     #[must_use]
     pub fn sealing(&self) -> &Sealing {
         &self.sealing
     }
 
-    /// The revision that the store has now.
+    /// The store's present revision.
     pub(crate) async fn revision(&self) -> Result<i64, StoreError> {
         Ok(revision(&self.lines).await?)
     }
@@ -132,7 +132,7 @@ impl EtcdStore {
         commit_together(&self.lines, &self.namespace, sealed.collect::<Result<_, _>>()?).await
     }
 
-    /// The transaction as it is sent: every secret in it is sealed.
+    /// The transaction with every secret encrypted.
     fn sealed(&self, transaction: Transaction) -> Result<Transaction, StoreError> {
         self.sealing.transaction(transaction, |key| self.namespace.absolute(key)).map_err(|error| {
             StoreError {
@@ -152,7 +152,7 @@ impl EtcdStore {
         self.lines.timeout()
     }
 
-    /// Watches the whole store: every revision, and what is of interest.
+    /// Watches the whole store: every revision, and the changes of interest.
     pub(crate) fn watch_every_revision(&self, interest: Interest) -> mpsc::Receiver<Seen> {
         let root = Namespace::new("");
         watch_every_revision(Arc::clone(&self.lines), root, interest, self.backoff())

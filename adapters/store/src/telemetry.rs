@@ -1,4 +1,4 @@
-//! What the store's client counts and times, and the words for its operations.
+//! Metrics of the store's client, and names of its operations.
 
 use std::time::Duration;
 
@@ -6,26 +6,24 @@ use madako_domain::store::StoreErrorKind;
 use madako_protocol::ports::Clock;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-/// What is asked of the store.
+/// Operations of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// A page of a list.
     List,
-    /// A transaction.
     Commit,
-    /// The beginning of a watch.
+    /// The start of a watch.
     Watch,
-    /// A session lease.
+    /// The grant of a session lease.
     Grant,
-    /// Its renewal.
+    /// The renewal of a session lease.
     KeepAlive,
-    /// Its end.
+    /// The revocation of a session lease.
     Revoke,
-    /// The key of a candidate.
+    /// The creation of a candidate's key.
     Enrol,
-    /// The present revision.
+    /// The read of the present revision.
     Revision,
-    /// The beginning of a snapshot of the whole store.
     Snapshot,
 }
 
@@ -44,7 +42,7 @@ impl Operation {
         }
     }
 
-    /// Words for an error.
+    /// Description for an error.
     pub(crate) fn of(self, object: &str) -> String {
         let object = if object.is_empty() { "every key" } else { object };
         match self {
@@ -105,7 +103,7 @@ pub fn describe_metrics() {
         "Connections given up, because a request on them was not answered in time or another endpoint may work."
     );
     describe_counter!(TOKENS, Unit::Count, "Authentications by password, by outcome.");
-    // What does not happen is shown as not happening.
+    // Create the series at zero.
     counter!(TOKENS, "outcome" => "ok").increment(0);
     describe_counter!(SKIPPED, Unit::Count, "Keys left out because they are not UTF-8.");
     crate::objects::describe();
@@ -117,7 +115,7 @@ pub(crate) fn request(operation: Operation, result: Result<(), StoreErrorKind>, 
     histogram!(SECONDS, "operation" => operation.label()).record(took.as_secs_f64());
 }
 
-/// The store answered well.
+/// Records the time of a successful answer.
 #[allow(clippy::cast_precision_loss, reason = "seconds are far below 2^52")]
 pub(crate) fn answered(clock: &dyn Clock) {
     gauge!(ANSWERED).set(clock.now().unix_timestamp() as f64);

@@ -1,13 +1,12 @@
-//! A watch that goes on for ever: list, follow, resume.
+//! An endless watch: list, follow, resume.
 //!
-//! A stream is opened before anything is read. Then, at the first time, everything is listed, and the
-//! stream's changes up to that list's revision are dropped; later, what the receiver was told is
-//! compared with the store as it was at the last told revision. If the store does not have that
-//! revision any more, or never had it, or had other keys in it (it was wiped, or restored), everything
-//! is listed again. So a gap cannot stay unseen: while the stream lives, its server keeps the order;
-//! and a server that was replaced behind its address breaks the stream.
+//! A stream is opened before anything is read. At the first time, everything is then listed, and the stream's changes
+//! up to the list's revision are dropped. Later, the receiver's state is compared with the store at the last delivered
+//! revision. If the store no longer has that revision, never had it, or had other keys at it (it was wiped or
+//! restored), everything is listed again. A gap therefore cannot stay undetected: while the stream lives, its server
+//! keeps the order, and the replacement of a server breaks the stream.
 //!
-//! Progress notifications are taken as signs of life only: etcd 3.4 sends them ahead of changes.
+//! Progress notifications only count as heartbeats, because etcd 3.4 sends them ahead of changes.
 
 mod assembly;
 mod interest;
@@ -33,33 +32,32 @@ use crate::list::{entry, relative};
 use crate::namespace::{Namespace, Range};
 use crate::telemetry::{self, Operation};
 
-/// What a watch sees.
+/// Events of a watch.
 #[derive(Debug)]
 pub(crate) enum Seen {
-    /// Everything: first of all, and whenever it cannot be known what was missed.
+    /// A list of everything: at the start, and whenever changes may have been missed.
     Listed {
-        /// What is of interest.
+        /// Keys of interest.
         snapshot: Snapshot,
-        /// How many keys are not.
+        /// Number of other keys.
         others: usize,
         /// Why it was listed.
         cause: &'static str,
     },
-    /// Everything that changed up to a revision.
+    /// All changes up to a revision.
     Changed {
-        /// The revision.
         revision: i64,
-        /// What changed and is of interest. There may be nothing.
+        /// Changes of interest; may be empty.
         changes: Vec<Dated>,
     },
-    /// There is no stream. Told once an interruption.
+    /// The stream is broken. Sent once per interruption.
     Interrupted(StoreError),
-    /// The stream is there again and goes on where it was; after a list this is not said.
+    /// The stream is back and continues; not sent after a list.
     Resumed,
 }
 
 impl Seen {
-    /// What the port tells of it.
+    /// The corresponding event of the port.
     fn told(self) -> Option<WatchEvent> {
         match self {
             Self::Listed { snapshot, .. } => Some(WatchEvent::Listed(snapshot)),
@@ -74,7 +72,6 @@ impl Seen {
     }
 }
 
-/// Starts a watch of a relative prefix.
 pub(crate) fn watch(
     lines: Arc<Lines>,
     namespace: Namespace,
@@ -88,7 +85,7 @@ pub(crate) fn watch(
     receiver
 }
 
-/// Starts a watch that tells of every revision, and of the keys that are of interest also what they hold.
+/// Starts a watch that delivers every revision, and the values of keys of interest.
 pub(crate) fn watch_every_revision(
     lines: Arc<Lines>,
     namespace: Namespace,
@@ -108,19 +105,19 @@ struct Watcher<E> {
     prefix: String,
     interest: Interest,
     events: mpsc::Sender<E>,
-    /// What the receiver is told of what is seen.
+    /// Converts events for the receiver.
     wrap: fn(Seen) -> Option<E>,
-    /// `None`: nothing yet, or nothing that can be built on.
+    /// Last delivered state. `None` before the first list, and when a new list is needed.
     told: Option<Told>,
 }
 
-/// Why a stream is not followed any longer.
+/// Why a stream is no longer followed.
 enum End {
-    /// Nobody listens.
+    /// The receiver was dropped.
     Unwatched,
-    /// It failed; what was told still holds.
+    /// The stream failed; the delivered state is still valid.
     Failed(StoreError),
-    /// The store cannot tell what changed since.
+    /// The store no longer has the changes since the last delivered revision.
     Missed(&'static str),
 }
 
@@ -130,7 +127,7 @@ impl From<Failed> for End {
     }
 }
 
-/// A stream whose server has said that it watches.
+/// A stream whose creation the server has confirmed.
 struct Open {
     line: Arc<Line>,
     stream: WatchStream,
@@ -166,7 +163,7 @@ impl<E: Send + 'static> Watcher<E> {
                     if began {
                         telemetry::interrupted(&self.prefix);
                     }
-                    // Told once an interruption. The port does not tell it before there was anything to interrupt.
+                    // Sent once per interruption. The port gets it only after the first list.
                     if began
                         && (cause_is_told(&self.told, cause) || self.interest != Interest::All)
                         && self.send(Seen::Interrupted(error)).await.is_err()
@@ -200,10 +197,11 @@ impl<E: Send + 'static> Watcher<E> {
         self.told.as_ref().map_or(0, |told| told.revision)
     }
 
-    /// Opens a stream and brings the receiver to where it begins.
+    /// Opens a stream and brings the receiver to its starting point.
     async fn attach(&mut self, cause: &'static str, interrupted: &mut bool) -> Result<Open, End> {
-        // 0: from now. Not from the revision after the one that was told: were the history compacted up to just there, etcd before 3.6
-        // would leave out what that one deleted, and not say so (its issue 18089). What was told is dropped.
+        // 0 means from now. Resuming after the last delivered revision is not safe: if the history is compacted up to
+        // that next revision, etcd before 3.6 omits the deletions at it without notice (its issue 18089). Changes that
+        // were already delivered are dropped.
         let resume = self.told.as_ref().map_or(0, |told| told.revision);
         let open = self.open(resume).await?;
         let from = Read { lines: &self.lines, namespace: &self.namespace, prefix: &self.prefix };
@@ -244,7 +242,7 @@ impl<E: Send + 'static> Watcher<E> {
                 let mut stream = line.watches().watch(key, Some(options)).await?;
                 let first = stream.message().await?.ok_or_else(ended)?;
                 if first.canceled() && denied(&first) && line.has_credentials() {
-                    // etcd 3.4 does not tell an unknown token from a lack of permission.
+                    // etcd 3.4 does not distinguish an unknown token from a missing permission.
                     return Err(Error::GRpcStatus(tonic::Status::unauthenticated(first.cancel_reason())));
                 }
                 Ok((line, stream, first))
@@ -256,7 +254,7 @@ impl<E: Send + 'static> Watcher<E> {
         Ok(Open { line, stream })
     }
 
-    /// What the end of a watch by its server means.
+    /// Classifies the cancellation of a watch by its server.
     fn refuse_canceled(&self, line: &Line, answer: &WatchResponse) -> Result<(), End> {
         if answer.compact_revision() > 0 {
             return Err(End::Missed("compacted"));
@@ -271,12 +269,12 @@ impl<E: Send + 'static> Watcher<E> {
         Err(End::Failed(StoreError { operation: Operation::Watch.of(&self.prefix), kind, why }))
     }
 
-    /// Tells the stream's changes until it ends.
+    /// Delivers the stream's changes until it ends.
     async fn follow(&mut self, open: Open) -> End {
         let Open { line, mut stream } = open;
         let mut assembly = Assembly::default();
         let mut silent_at = Instant::now() + WATCH_SILENCE;
-        // Set while a sign of life was asked for: until then it must have come.
+        // Deadline of a requested heartbeat, while one is pending.
         let mut answer_by = None;
         let mut suspected = false;
         loop {
@@ -295,7 +293,7 @@ impl<E: Send + 'static> Watcher<E> {
                     }
                     continue;
                 }
-                // A request on the same connection was not answered: no reason to wait for silence.
+                // A request on the same connection timed out, so do not wait for silence.
                 () = line.suspected(), if !suspected => {
                     suspected = true;
                     silent_at = Instant::now();
@@ -317,7 +315,7 @@ impl<E: Send + 'static> Watcher<E> {
         }
     }
 
-    /// Asks for a sign of life. Returns until when it must come.
+    /// Requests a heartbeat. Returns its deadline.
     async fn ask(&self, line: &Line, stream: &mut WatchStream) -> Result<Instant, End> {
         let by = Instant::now() + self.lines.timeout() * 2;
         match timeout_at(by, stream.request_progress()).await {
@@ -351,7 +349,7 @@ impl<E: Send + 'static> Watcher<E> {
     }
 }
 
-/// Whether there is anything that an interruption could interrupt: a list was told once.
+/// Whether a list was delivered, so that an interruption is visible to the receiver.
 fn cause_is_told(told: &Option<Told>, cause: &str) -> bool {
     told.is_some() || cause != "start"
 }

@@ -1,4 +1,4 @@
-//! Who is first among the candidates, as a watch of their keys tells. Pure.
+//! Order of the candidates, from a watch of their keys. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use madako_domain::keys;
 use madako_domain::store::{Entry, KeyChange};
 use madako_protocol::store::WatchEvent;
 
-/// What the keys say about our own.
+/// Position of the own key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The watch has not come as far as our key yet.
+    /// The watch has not reached the own key yet.
     Unknown,
-    /// Another was there before us.
+    /// A key with a lower create revision exists.
     Behind {
-        /// The value of the first key.
+        /// Value of the first key.
         leader: String,
     },
-    /// Nobody that was there before us is there any more.
+    /// No key has a lower create revision.
     First,
-    /// Our key was there, and is not any more.
+    /// The own key existed and is gone.
     Gone,
 }
 
-/// Our own key.
+/// The own key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Own {
     pub(super) key: String,
@@ -37,24 +37,24 @@ pub(super) struct Ballot {
     revision: i64,
     candidates: BTreeMap<String, (i64, Bytes)>,
     own: Option<Own>,
-    /// Whether the watch has shown our key since we took it.
+    /// Whether the watch has shown the own key.
     shown: bool,
 }
 
 impl Ballot {
-    /// Our key is in the store.
+    /// The own key is in the store.
     pub(super) fn enrol(&mut self, own: Own) {
         self.own = Some(own);
         self.shown = false;
     }
 
-    /// We have no key any more.
+    /// The own key is given up.
     pub(super) fn withdraw(&mut self) {
         self.own = None;
         self.shown = false;
     }
 
-    /// Takes what the watch tells, and says what it means.
+    /// Applies an event of the watch.
     pub(super) fn take(&mut self, event: WatchEvent) {
         match event {
             WatchEvent::Listed(snapshot) => {
@@ -78,12 +78,11 @@ impl Ballot {
     }
 
     fn put(&mut self, key: String, entry: Entry) {
-        // A key deeper down is nobody's lease; CKE takes every key under the prefix for a candidate,
-        // and so do we: one that waits too long is safer than two that lead.
+        // A deeper key belongs to no lease. CKE treats every key under the prefix as a candidate, and so does this:
+        // waiting too long is safer than two leaders.
         self.candidates.insert(key, (entry.create_revision, entry.value));
     }
 
-    /// How we stand now.
     pub(super) fn standing(&mut self) -> Standing {
         let Some(own) = &self.own else { return Standing::Unknown };
         let there = self.candidates.get(&own.key).is_some_and(|(created, _)| *created == own.create_revision);
@@ -110,7 +109,6 @@ impl Ballot {
     }
 }
 
-/// The key of a candidate.
 pub(super) fn key(lease: i64) -> String {
     keys::leader(lease)
 }

@@ -1,4 +1,4 @@
-//! What a campaign asks of the store.
+//! Requests of a campaign to the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,11 @@ use crate::lines::Lines;
 use crate::namespace::Namespace;
 use crate::telemetry::Operation;
 
-/// Why a request of a session failed.
 #[derive(Debug)]
 pub(super) enum SessionError {
-    /// The lease is over, the store says.
+    /// The store reports that the lease has ended.
     Gone,
-    /// Anything else: it may work later.
+    /// Any other error; a retry may succeed.
     Store(StoreError),
 }
 
@@ -29,7 +28,7 @@ impl From<StoreError> for SessionError {
     }
 }
 
-/// Asks for a lease. A lease whose answer is lost expires by itself; nothing hangs on it.
+/// Requests a lease. If the answer is lost, the lease expires by itself; no key is attached to it.
 pub(super) async fn grant(lines: Arc<Lines>, ttl: i64) -> Result<Session, StoreError> {
     let (sent, lease, ttl) = lines
         .request(Operation::Grant, "", lines.timeout(), |line| async move {
@@ -45,8 +44,8 @@ pub(super) async fn grant(lines: Arc<Lines>, ttl: i64) -> Result<Session, StoreE
     })
 }
 
-/// Renews a lease: by a stream of its own each time, so that nothing of a broken one is left. Returns
-/// when it was asked for: from then on the lease has the time that it was granted for, whole.
+/// Renews a lease with a new stream each time, so that no broken stream remains. Returns the time of the request: from
+/// then on the lease has its full TTL.
 pub(super) async fn renew(
     lines: Arc<Lines>,
     lease: i64,
@@ -62,7 +61,7 @@ pub(super) async fn renew(
         .map_err(|failed| SessionError::from(failed.told))
 }
 
-/// Ends a lease, and so the keys on it.
+/// Revokes a lease, which deletes its keys.
 pub(super) async fn revoke(lines: Arc<Lines>, lease: i64, patience: Duration) -> Result<(), SessionError> {
     lines
         .request(Operation::Revoke, &format!("{lease:x}"), patience, |line| async move {
@@ -73,7 +72,7 @@ pub(super) async fn revoke(lines: Arc<Lines>, lease: i64, patience: Duration) ->
         .map_err(|failed| SessionError::from(failed.told))
 }
 
-/// Puts the candidate's key, unless it is there already: from an earlier try whose answer was lost.
+/// Puts the candidate's key unless it exists from an earlier attempt whose answer was lost.
 pub(super) async fn enrol(
     lines: Arc<Lines>,
     namespace: Namespace,
@@ -104,7 +103,7 @@ pub(super) async fn enrol(
     });
     match found {
         Some((create_revision, on)) if on == lease => Ok(Own { key, create_revision }),
-        // Somebody wrote it by hand, or removed it just now: another lease has another key.
+        // Another client wrote the key, or just removed it. A new lease gives a new key.
         _ => Err(SessionError::Gone),
     }
 }

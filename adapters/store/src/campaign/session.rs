@@ -1,4 +1,4 @@
-//! A session: a lease, its key, and how long we may believe in them. Pure, but for the clock's type.
+//! A session: a lease, its key, and the time for which it counts as valid. Pure except for the type of the clock.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,16 +15,15 @@ use crate::limits::{LONGEST_MARGIN, LONGEST_TTL, RENEW_AFTER, TTL_MARGIN};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Session {
     pub(super) lease: i64,
-    /// By our own clock; the lease cannot have expired before, since the store began to count after
-    /// our request was sent.
+    /// By the own clock. The lease cannot expire earlier, because the store starts to count after the request was sent.
     pub(super) valid_until: Instant,
-    /// When it is to be renewed.
+    /// Time of the next renewal.
     pub(super) renew_at: Instant,
     ttl: Duration,
 }
 
 impl Session {
-    /// A lease that was asked for at `sent`. `None`: the store gave a time that makes no sense.
+    /// A lease that was requested at `sent`. `None` if the TTL in the answer is invalid.
     pub(super) fn granted(lease: i64, ttl: i64, sent: Instant) -> Option<Self> {
         if !(1..=LONGEST_TTL).contains(&ttl) {
             return None;
@@ -35,7 +34,7 @@ impl Session {
         Some(session)
     }
 
-    /// It was renewed by a request that was sent at `sent`.
+    /// Records a renewal by a request that was sent at `sent`.
     pub(super) fn renewed(&mut self, sent: Instant) {
         self.valid_until = sent + (self.ttl - margin(self.ttl));
         if is_planted(Canary::EndlessTerm) {
@@ -44,7 +43,7 @@ impl Session {
         self.renew_at = sent + self.ttl / RENEW_AFTER;
     }
 
-    /// How long one try to renew it may take: a third of the time between the first try and the end.
+    /// Time for one attempt to renew: a third of the time between the first attempt and the end.
     pub(super) fn patience(&self, timeout: Duration) -> Duration {
         timeout.min(self.ttl / (2 * RENEW_AFTER))
     }
@@ -54,7 +53,7 @@ fn margin(ttl: Duration) -> Duration {
     (ttl / TTL_MARGIN).min(LONGEST_MARGIN)
 }
 
-/// Which epochs hold, and until when: read by everybody, written by the campaigns.
+/// Valid epochs with the end of their validity. All clones read it; campaigns write it.
 #[derive(Clone, Default)]
 pub(crate) struct Tenures(Arc<Mutex<BTreeMap<(i64, i64), Instant>>>);
 
@@ -65,7 +64,7 @@ impl fmt::Debug for Tenures {
 }
 
 impl Tenures {
-    /// Until when an epoch holds. `None`: it is over.
+    /// End of an epoch's validity. `None`: the epoch is over.
     pub(crate) fn until(&self, epoch: &Epoch) -> Option<Instant> {
         let until = *self.held().get(&(epoch.number, epoch.lease))?;
         (Instant::now() < until).then_some(until)
@@ -80,7 +79,7 @@ impl Tenures {
     }
 
     fn held(&self) -> std::sync::MutexGuard<'_, BTreeMap<(i64, i64), Instant>> {
-        // Nothing panics while it is held.
+        // No code panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! From what the store holds to resources: opened, and read leniently. Pure.
+//! Decodes stored values into resources: decrypts them and parses them leniently. Pure.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use crate::sealing::{OpenError, Sealing};
 /// Why a value is no resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wrong {
-    /// What is wrong with it, without values.
+    /// The fault, without values.
     pub(super) why: String,
-    /// Whether it may be in order for who has the key that it is encrypted with.
+    /// Whether the value may be valid for an instance with its encryption key.
     pub(super) sealed: bool,
 }
 
@@ -33,10 +33,10 @@ impl From<OpenError> for Wrong {
     }
 }
 
-/// The resource that a key holds.
+/// The resource at a key.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the value.
 pub(super) fn decode(key: &str, entry: &Entry, sealing: &Sealing) -> Result<Arc<Stored>, Wrong> {
     let of = ObjectKey::from_etcd_key(key)
         .ok_or_else(|| "the key has another form than those of resources: it is left alone".to_owned())?;

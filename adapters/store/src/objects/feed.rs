@@ -1,4 +1,4 @@
-//! Brings what the watch sees to the view.
+//! Applies the watch's events to the view.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -16,11 +16,11 @@ use crate::limits::{MOST_FED_AT_ONCE, MOST_LOGGED};
 use crate::sealing::Sealing;
 use crate::watch::{Dated, Interest, Seen};
 
-/// What the keys of placement's resources begin with.
+/// Key prefixes of placement's resources.
 static PREFIXES: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| Kind::ALL.iter().map(|kind| kind.prefix()).collect());
 
-/// Feeds the view, until nobody wants it.
+/// Feeds the view until the cache is dropped.
 pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<Shared>) {
     let mut seen = source.watch(Interest::Below(&PREFIXES));
     let sealing = source.sealing();

@@ -9,19 +9,19 @@ use madako_protocol::placement::objects::{Follower, Gap};
 
 use super::{Shared, telemetry};
 
-/// Where a follower stands.
+/// Position of a follower.
 pub(super) struct Cursor {
     shared: Arc<Shared>,
     news: Subscriber<()>,
     generation: u64,
-    /// The number of the next change.
+    /// Number of the next change.
     next: u64,
-    /// What it ended with: nothing comes after it.
+    /// Final gap of the follower; no change follows it.
     ended: Option<Gap>,
 }
 
 impl Cursor {
-    /// `news` must not have heard anything yet that came after the view was looked at.
+    /// `news` must not have received any event later than the caller's read of the view.
     pub(super) fn new(shared: Arc<Shared>, news: Subscriber<()>, generation: u64, next: u64) -> Self {
         telemetry::follower_came();
         Self { shared, news, generation, next, ended: None }
@@ -51,7 +51,7 @@ impl Follower for Cursor {
             if !taken.is_empty() {
                 return Ok(taken);
             }
-            // Whatever came after the news that we heard last wakes us, and so after that look.
+            // Every change after the last received event wakes this, so none is missed between the read and the wait.
             self.news.next().await;
         }
     }

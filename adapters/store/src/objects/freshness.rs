@@ -1,8 +1,8 @@
-//! Reads that see everything that was written before them.
+//! Reads that see all earlier writes.
 //!
-//! A reader needs the store's revision as of now, and a view that has reached it. The revision comes from a read that
-//! begins after the reader came; all who wait share it. Revisions of two stores cannot be compared, so that an answer
-//! counts only if the view belonged to the same generation from before the read until it has reached it.
+//! A reader needs the store's present revision, and a view that has reached it. The revision comes from a read that
+//! begins after the reader's request; all waiting readers share it. Revisions of two stores cannot be compared, so an
+//! answer counts only if the view kept its generation from before the read until it has reached the revision.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,28 +16,25 @@ use super::source::Source;
 use super::{Position, Shared, telemetry};
 use crate::limits::{MOST_READS_WAITING, MOST_TOLD};
 
-/// A revision that was asked for.
+/// Result of a revision read.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
-    /// Where the view stood when the read began.
+    /// Position of the view when the read began.
     before: Position,
-    /// The store's revision.
     revision: i64,
 }
 
 type Answer = Result<Asked, StoreError>;
 
-/// The way to ask.
 pub(super) struct Asker {
     readers: mpsc::Sender<oneshot::Sender<Answer>>,
     told: Mutex<VecDeque<Told>>,
     deadline: Duration,
 }
 
-/// A revision that readers were told.
+/// A revision that was reported to readers.
 #[derive(Debug, Clone, Copy)]
 struct Told {
-    /// The generation that it is of.
     generation: u64,
     revision: i64,
     at: Instant,
@@ -57,7 +54,7 @@ impl Asker {
         }
     }
 
-    /// Whether somebody was just told this revision as one of another generation, and may follow after it by mistake.
+    /// Whether this revision was just reported for another generation; a reader may then follow from it by mistake.
     pub(super) fn told_of_another(&self, revision: i64, generation: u64, now: Instant) -> bool {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.iter().any(|told| {
@@ -66,7 +63,7 @@ impl Asker {
     }
 }
 
-/// An asker, and what must run for it.
+/// An asker, and the task that it needs.
 pub(super) fn asker(
     source: Arc<dyn Source>,
     shared: Arc<Shared>,
@@ -80,7 +77,7 @@ pub(super) fn asker(
             let answer = source.revision().await.map(|revision| Asked { before, revision });
             telemetry::asked();
             for reader in waiting.drain(..) {
-                // One that waits no longer needs no answer.
+                // A reader that no longer waits needs no answer.
                 let _ = reader.send(answer.clone());
             }
         }
@@ -88,7 +85,7 @@ pub(super) fn asker(
     (asker, asking)
 }
 
-/// Waits until the view shows what the store holds now. Returns the revision that it has reached at least.
+/// Waits until the view shows the store's present state. Returns a revision that it has reached.
 pub(super) async fn fresh(asker: &Asker, shared: &Shared, deadline: Duration) -> Result<i64, StoreError> {
     let began = Instant::now();
     let mut wanted = None;
@@ -102,7 +99,7 @@ async fn reached(asker: &Asker, shared: &Shared, wanted: &mut Option<i64>) -> Re
     loop {
         let Asked { before, revision } = ask(asker).await?;
         *wanted = Some(revision);
-        // A store that went back is another one: its list is on the way.
+        // A store with a lower revision was replaced; its list follows.
         let went_back = revision < before.revision;
         let look = |now: &Position| {
             let same = now.generation == before.generation;
@@ -148,7 +145,7 @@ fn late(shared: &Shared, wanted: Option<i64>, deadline: Duration) -> StoreError 
     };
     let operation = OPERATION.to_owned();
     match trouble {
-        // What keeps the watch from the store says more than that it took too long.
+        // The watch's failure explains more than the timeout.
         Some(trouble) => StoreError { operation, kind: trouble.kind, why: format!("{why}: {trouble}") },
         None => StoreError { operation, kind: StoreErrorKind::Deadline, why },
     }

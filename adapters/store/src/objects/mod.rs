@@ -1,26 +1,27 @@
-//! Placement's resources: one cache that one watch of the whole store feeds.
+//! Placement's resources: one cache, fed by one watch of the whole store.
 //!
-//! For: everybody who reads placement's resources, and who follows their changes.
+//! For: readers and followers of placement's resources.
 //!
-//! Guarantees, beside those of the port:
-//! - one watch, however many read or follow; it sees every revision of the store, so that a view whose revision is that
-//!   of the store shows all of it;
-//! - [`fresh`](Objects::fresh) costs one small read of the store, which all who wait share: whoever comes while one is
-//!   under way waits for the next, since the running one may have been answered before it came. It never waits for a
-//!   revision of a store that was wiped or restored meanwhile, and never answers from the view of one;
-//! - of keys that are none of placement's only names and revisions are kept (by the watch, to know the store again),
-//!   and how many there are;
-//! - transactions that come at a time go to the store in one request, each with conditions and an answer of its own;
-//! - a follower costs a cursor: the changes that wait for it are those of one ring, which is bounded. One that is too
-//!   slow is told so; none ever holds up another, the view or the store.
+//! Guarantees, in addition to those of the port:
+//! - There is one watch for any number of readers and followers. It sees every revision of the store, so a view at the
+//!   store's revision is complete.
+//! - [`fresh`](Objects::fresh) costs one small read of the store, which all waiting readers share. A reader that
+//!   arrives during a read waits for the next one, because the store may have answered the running one already. It
+//!   never waits for a revision of a store that was wiped or restored meanwhile, and never answers from the view of
+//!   such a store.
+//! - Of keys outside placement, only names and revisions are kept (by the watch, to recognize the store after an
+//!   interruption), and their number.
+//! - Concurrent transactions go to the store in one request; each has its own conditions and answer.
+//! - A follower costs a cursor: pending changes are in one bounded ring. A follower that is too slow gets a gap. None
+//!   delays another follower, the view or the store.
 //!
-//! Assumes: a user that may read and watch the whole key space. What changed only in revisions of the store that no key
-//! has (there are none in etcd: compactions and leases do not raise it) would never be seen.
+//! Assumes: a user that may read and watch the whole key space; a store that raises its revision only with a change of
+//! a key (in etcd, compactions and leases do not raise it).
 //!
 //! Does not: retry a transaction, or write anything by itself.
 //!
-//! `view` and `ring` are data without I/O, `feed` brings what the watch sees to them, `freshness` asks the store, and
-//! `together` writes.
+//! `view` and `ring` are data without I/O, `feed` applies the watch's events to them, `freshness` reads the store's
+//! revision, and `together` writes.
 
 mod decode;
 mod feed;
@@ -54,7 +55,7 @@ use crate::store::EtcdStore;
 
 pub(crate) use self::telemetry::describe;
 
-/// The resource that a key holds, or what is wrong with it.
+/// The resource at a key, or the fault of its value.
 pub(crate) fn decoded(key: &str, entry: &Entry, sealing: &Sealing) -> Result<Arc<Stored>, String> {
     decode::decode(key, entry, sealing).map_err(|wrong| wrong.why)
 }
@@ -69,27 +70,27 @@ pub struct CachedObjects {
     _lanes: [Task; LANES],
 }
 
-/// Where the view stands.
+/// Position of the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Position {
-    /// How often everything was listed; revisions of two generations cannot be compared. 0: never.
+    /// Number of lists so far; revisions of two generations cannot be compared. 0 before the first list.
     generation: u64,
     /// The store's revision that the view shows; 0 before the first list.
     revision: i64,
-    /// Whether the watch follows the store: without that nobody knows whether it is still the same store.
+    /// Whether the watch follows the store. While it does not, the store may have been replaced.
     attached: bool,
 }
 
-/// What readers, followers and the feed share.
+/// State that readers, followers and the feed share.
 struct Shared {
     view: RwLock<View>,
-    /// Told after the view has changed.
+    /// Published after the view has changed.
     position: Publisher<Position>,
-    /// Told after followers have something to take.
+    /// Published when new changes are available to followers.
     news: Publisher<()>,
-    /// Who waits begins as a clone of these, which saw nothing.
+    /// Templates for new subscribers, which have received nothing.
     unseen: (Subscriber<Position>, Subscriber<()>),
-    /// Why the watch does not follow the store now.
+    /// Why the watch does not follow the store at present.
     trouble: Mutex<Option<StoreError>>,
 }
 
@@ -101,12 +102,11 @@ impl Shared {
         Arc::new(Self { view: RwLock::default(), position, news, unseen, trouble: Mutex::default() })
     }
 
-    /// Where the view stands.
     fn position(&self) -> Position {
         self.position.newest().unwrap_or_default()
     }
 
-    /// Tells where the view stands now; only the feed does.
+    /// Publishes the position of the view. Only the feed calls it.
     fn stands(&self, position: Position) {
         self.position.publish(position);
     }
@@ -116,7 +116,7 @@ impl Shared {
         self.unseen.0.clone()
     }
 
-    /// Tells of what followers have to take.
+    /// Signals new changes for followers.
     fn follows(&self) -> Subscriber<()> {
         self.unseen.1.clone()
     }
@@ -126,7 +126,7 @@ impl Shared {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, View> {
-        // The view is changed by steps that do not panic; whatever a panic left behind is replaced by the next list.
+        // Updates of the view do not panic; the next list replaces any inconsistent state.
         self.view.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -136,7 +136,7 @@ impl Shared {
 }
 
 impl CachedObjects {
-    /// Starts to watch the store that this one reaches, from its root. Needs a runtime.
+    /// Starts to watch the given store from its root. Needs a tokio runtime.
     #[must_use]
     pub fn start(store: &EtcdStore) -> Self {
         Self::over(Arc::new(store.at_root()))
@@ -153,7 +153,7 @@ impl CachedObjects {
 }
 
 impl Drop for CachedObjects {
-    /// Nobody follows for ever what nobody feeds.
+    /// Ends all followers, because no further change will arrive.
     fn drop(&mut self) {
         self.shared.write().end();
         self.shared.news.publish(());
@@ -203,7 +203,7 @@ impl Objects for CachedObjects {
     fn follow(&self, after: i64) -> Result<Box<dyn Follower>, Gap> {
         let news = self.shared.follows();
         let view = self.shared.read();
-        // A number that a reader was told of a former store says nothing about this one.
+        // A revision that was reported for a former store is not valid for this one.
         if self.asker.told_of_another(after, view.generation(), Instant::now()) {
             return Err(view.relisted());
         }

@@ -1,4 +1,4 @@
-//! The last changes, which all followers share. Pure.
+//! The latest changes, which all followers share. Pure.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,23 +8,23 @@ use madako_domain::placement::objects::{Change, Stored};
 use crate::limits::MOST_READ_AT_ONCE;
 pub(super) use crate::limits::{MOST_CHANGES, MOST_RING_BYTES};
 
-/// What a change takes beside its JSON, in bytes, roughly: names, revisions, the fields of a resource.
+/// Approximate bytes of a change beside its JSON: names, revisions, the fields of a resource.
 const OVERHEAD: usize = 512;
 
-/// Changes in the order of revisions, numbered without a gap.
+/// Changes in the order of revisions, numbered without gaps.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
     changes: VecDeque<Arc<Change>>,
-    /// The number of the first one.
+    /// Number of the first change.
     first: u64,
     bytes: usize,
-    /// Every change up to this revision may be missing.
+    /// Changes up to this revision may be missing.
     floor: i64,
     most_changes: Option<usize>,
 }
 
 impl Ring {
-    /// An empty one, which knows nothing up to a revision. Numbers go on.
+    /// An empty ring whose changes up to `floor` are unknown. Numbers continue.
     pub(super) fn cleared(&mut self, floor: i64) {
         self.first = self.end();
         self.changes.clear();
@@ -32,7 +32,7 @@ impl Ring {
         self.floor = floor;
     }
 
-    /// A smaller one, for tests.
+    /// A ring with another limit, for tests.
     #[cfg(test)]
     pub(super) fn holding(most_changes: usize) -> Self {
         Self { most_changes: Some(most_changes), ..Self::default() }
@@ -49,33 +49,32 @@ impl Ring {
         }
     }
 
-    /// How many changes are kept at most.
+    /// Upper bound of kept changes.
     pub(super) fn limit(&self) -> usize {
         self.most_changes.unwrap_or(MOST_CHANGES)
     }
 
-    /// How many changes are kept.
     pub(super) fn len(&self) -> usize {
         self.changes.len()
     }
 
-    /// The number of the next change that comes.
+    /// Number of the next change to arrive.
     pub(super) fn end(&self) -> u64 {
         self.first + self.changes.len() as u64
     }
 
-    /// The number of the first change after a revision. `None`: changes since then may be missing.
+    /// Number of the first change after a revision. `None` if changes since then may be missing.
     pub(super) fn after(&self, revision: i64) -> Option<u64> {
         let older = self.changes.partition_point(|change| change.revision <= revision);
         (revision >= self.floor).then(|| self.first + older as u64)
     }
 
-    /// The changes from a number on, all of one or more revisions; possibly none. `None`: some are missing.
+    /// Changes from a number on, in whole revisions; possibly none. `None` if some are missing.
     pub(super) fn from(&self, number: u64) -> Option<Vec<Arc<Change>>> {
         let skipped = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let waiting = self.changes.len().checked_sub(skipped)?;
         let mut end = skipped + waiting.min(MOST_READ_AT_ONCE);
-        // Not half a revision.
+        // Do not split a revision.
         while self.changes.get(end).is_some_and(|next| self.changes[end - 1].revision == next.revision) {
             end += 1;
         }
@@ -84,7 +83,7 @@ impl Ring {
 }
 
 fn weight(change: &Change) -> usize {
-    // What was there before is the change before this one, most of the time.
+    // The earlier state is usually shared with an earlier change, so only the larger of the two counts.
     let json = |stored: &Option<Arc<Stored>>| stored.as_ref().map_or(0, |stored| stored.wire.len());
     OVERHEAD + json(&change.after).max(json(&change.before))
 }
@@ -130,8 +129,8 @@ mod tests {
     }
 
     proptest! {
-        /// A follower that looks now and then gets everything after its revision, once and in order, or is told that
-        /// it missed something; and it misses something only if more came than is kept.
+        /// A follower that reads at any time gets every change after its revision once and in order, or a gap; and it
+        /// gets a gap only if more changes arrived than the ring keeps.
         #[test]
         fn nothing_is_lost_or_told_twice(
             most in 1usize..30,

@@ -1,4 +1,4 @@
-//! What the cache needs of the store.
+//! The cache's access to the store.
 
 use std::time::Duration;
 
@@ -13,22 +13,21 @@ use crate::watch::{Interest, Seen};
 /// The store at its root.
 #[async_trait]
 pub(super) trait Source: Send + Sync + 'static {
-    /// One watch of the whole store, which tells of every revision.
+    /// One watch of the whole store, with every revision.
     fn watch(&self, interest: Interest) -> mpsc::Receiver<Seen>;
 
-    /// The store's revision now, linearizably.
+    /// The store's present revision, read linearizably.
     async fn revision(&self) -> Result<i64, StoreError>;
 
-    /// One transaction.
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError>;
 
-    /// How secrets are kept.
+    /// Encryption of secrets.
     fn sealing(&self) -> Sealing;
 
-    /// Several transactions in one request, each by its own conditions. No two touch the same key.
+    /// Several transactions in one request, each with its own conditions. No two touch the same key.
     async fn commit_together(&self, transactions: Vec<Transaction>) -> Result<Vec<Outcome>, StoreError>;
 
-    /// How long a reader waits at most.
+    /// Upper bound of a reader's wait.
     fn deadline(&self) -> Duration;
 }
 

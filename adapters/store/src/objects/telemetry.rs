@@ -1,4 +1,4 @@
-//! What the cache counts and times.
+//! Metrics of the cache.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(crate) fn describe() {
     describe_gauge!(OTHERS, "Keys of the store that were none of placement's when it was listed.");
     describe_counter!(GAPS, Unit::Count, "Followers that ended because they missed something, by reason.");
     for reason in ["lagged", "relisted"] {
-        // What does not happen is shown as not happening.
+        // Create the series at zero.
         counter!(GAPS, "reason" => reason).increment(0);
     }
     describe_counter!(QUESTIONS, Unit::Count, "Reads of the store's revision, which all who wait share.");
@@ -41,14 +41,14 @@ pub(crate) fn describe() {
     );
 }
 
-/// What was shown last of each kind, so that only what changed is shown again.
+/// Latest values of the gauges, so that only changed ones are set again.
 #[derive(Debug, Default)]
 pub(super) struct Gauges {
     counts: Vec<usize>,
 }
 
 impl Gauges {
-    /// Shows where the view stands.
+    /// Updates the gauges from the view.
     #[allow(clippy::cast_precision_loss, reason = "revisions and counts stay far below 2^52")]
     pub(super) fn show(&mut self, shared: &Shared) {
         let (revision, faults, kept, counts) = {
@@ -67,7 +67,7 @@ impl Gauges {
     }
 }
 
-/// Shows how many keys of the store are none of placement's.
+/// Sets the number of keys outside placement.
 #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
 pub(super) fn others(keys: usize) {
     gauge!(OTHERS).set(keys as f64);

@@ -19,7 +19,7 @@ const DEADLINE: Duration = Duration::from_secs(2);
 
 type Question = oneshot::Sender<Result<i64, StoreError>>;
 
-/// A store that says what the test says.
+/// A store with scripted answers.
 struct Script {
     seen: Mutex<Option<mpsc::Receiver<Seen>>>,
     questions: mpsc::UnboundedSender<Question>,
@@ -54,7 +54,7 @@ impl Source for Script {
     }
 }
 
-/// The test's end of the script.
+/// The test's side of the script.
 struct Told {
     objects: Arc<CachedObjects>,
     seen: mpsc::Sender<Seen>,
@@ -120,7 +120,7 @@ impl Told {
     }
 }
 
-/// Lets other tasks run until it is so.
+/// Yields to other tasks until the condition holds.
 async fn until(is: impl Fn() -> bool) {
     for _ in 0..1000 {
         if is() {
@@ -131,7 +131,7 @@ async fn until(is: impl Fn() -> bool) {
     panic!("it did not come to be");
 }
 
-/// Lets other tasks do all that they can do without time passing.
+/// Lets other tasks run as far as they can without an advance of time.
 async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -152,7 +152,7 @@ async fn a_read_waits_until_the_view_shows_what_was_stored_when_it_began() {
     told.change(6, &["b"]).await;
     settle().await;
     assert!(!read.is_finished(), "the view is at revision 6");
-    // Revision 7 is of a key that is none of placement's.
+    // Revision 7 belongs to a key outside placement.
     told.change(7, &[]).await;
     assert_eq!(read.await.unwrap().unwrap(), 7);
     assert_eq!(told.names(), ["a", "b"]);
@@ -164,7 +164,7 @@ async fn readers_share_a_question_that_began_after_all_of_them_came() {
     told.list(5, &[], "start").await;
     let first = told.read();
     let running = told.question().await;
-    // They come while a question is under way, which may have been answered before.
+    // They arrive during a read that the store may have answered already.
     let later: Vec<_> = (0..100).map(|_| told.read()).collect();
     settle().await;
     running.send(Ok(5)).unwrap();
@@ -206,7 +206,7 @@ async fn a_read_is_not_answered_from_the_view_of_a_former_store() {
     told.question().await.send(Ok(8)).unwrap();
     assert_eq!(read.await.unwrap().unwrap(), 8);
 
-    // Nor while nobody knows whether it is the same one, however its revision looks.
+    // Nor while the store's identity is unknown, whatever its revision.
     told.interrupt().await;
     let read = told.read();
     told.question().await.send(Ok(8)).unwrap();
@@ -228,7 +228,7 @@ async fn a_read_ends_with_the_deadline() {
     assert_eq!((error.kind, began.elapsed()), (StoreErrorKind::Deadline, DEADLINE));
     assert!(error.why.contains("could not be read"), "{error}");
 
-    // What is known of the cause is told.
+    // The error names the known cause.
     told.interrupt().await;
     let read = told.read();
     told.question().await.send(Ok(5)).unwrap();
@@ -242,7 +242,7 @@ async fn a_read_ends_with_the_deadline() {
     let error = read.await.unwrap().unwrap_err();
     assert!(error.why.contains("at revision 5 and did not reach 6"), "{error}");
 
-    // The store does not answer: neither who asked nor who waits for the next question waits for longer.
+    // The store does not answer: neither the current reader nor one that waits for the next read exceeds the deadline.
     let began = Instant::now();
     let (first, second) = (told.read(), told.read());
     let _unanswered = told.question().await;
@@ -282,7 +282,7 @@ async fn a_follower_is_told_what_came_after_its_revision_and_nothing_else() {
     assert_eq!((revision, all.len()), (7, 4));
     assert_eq!(revisions(&early.next().await.unwrap()), [6, 7, 7]);
     assert_eq!(revisions(&late.next().await.unwrap()), [7, 7]);
-    // Given up in the middle, and nothing is lost.
+    // The wait is cancelled, and no change is lost.
     assert!(timeout(Duration::from_secs(60), new.next()).await.is_err());
     told.change(8, &[]).await;
     told.change(9, &["a"]).await;
@@ -323,7 +323,7 @@ async fn nobody_follows_after_a_revision_that_was_told_of_a_former_store() {
     let read = told.read();
     told.question().await.send(Ok(7)).unwrap();
     let after = read.await.unwrap().unwrap();
-    // Wiped and filled again beyond that revision before the reader comes back.
+    // Wiped and filled beyond that revision before the reader returns.
     told.list(3, &["new"], "other-store").await;
     for revision in 4..=9 {
         told.change(revision, &["b"]).await;

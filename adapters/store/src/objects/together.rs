@@ -1,13 +1,13 @@
-//! Writes of many at a time, sent together.
+//! Group commit: concurrent writes share a request.
 //!
-//! A transaction costs etcd and this process far more than the write in it: the request, the log, the wake-up of every
-//! watch. So whoever comes while others are under way waits for them, and goes with all who wait in one request. Each
-//! stays a transaction of its own inside it: its conditions decide about its writes alone, and its answer is its own. They
-//! get one revision, as the writes of any transaction do.
+//! A transaction costs etcd and this process far more than its writes: the request, the log, the wake-up of every
+//! watch. Transactions that arrive while others are in progress therefore wait, and go in one request together. Each
+//! remains a transaction of its own inside it, with its own conditions and answer. They share one revision, like the
+//! writes of any transaction.
 //!
-//! Guarantees: who is alone is sent at once; transactions that touch the same key never go together, nor any that has
-//! many or large writes; one that the store refuses as it is (too large, not allowed) spoils no other one; one that
-//! nobody waits for any longer is not sent any more.
+//! Guarantees: a single transaction is sent at once. Transactions that touch the same key never share a request, nor do
+//! transactions with many or large writes. A transaction that the store refuses (too large, not permitted) does not
+//! affect the others. A transaction without a waiting caller is no longer sent.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -23,23 +23,22 @@ use crate::limits::{MOST_OPERATIONS, MOST_TOGETHER, MOST_TOGETHER_BYTES, MOST_WR
 
 type Answer = Result<Outcome, StoreError>;
 
-/// One that waits to be sent.
+/// A transaction that waits to be sent.
 struct Waiting {
     transaction: Transaction,
     reply: oneshot::Sender<Answer>,
 }
 
-/// The way to write.
 pub(super) struct Writer {
     waiting: mpsc::Sender<Waiting>,
     patience: Duration,
 }
 
-/// A writer, and what must run for it.
+/// A writer, and the tasks that it needs.
 pub(super) fn writer(source: &Arc<dyn Source>) -> (Writer, [impl Future<Output = ()> + Send + use<>; LANES]) {
     let (waiting, receiver) = mpsc::channel(MOST_WRITES_WAITING);
     let receiver = Arc::new(Mutex::new(receiver));
-    // One request may be under way already, and one that is sent then takes a deadline of its own.
+    // A request may already be in progress, and the next one has its own deadline.
     let patience = source.deadline() * 2;
     let lane = |_| send(Arc::clone(source), Arc::clone(&receiver));
     (Writer { waiting, patience }, std::array::from_fn(lane))
@@ -61,7 +60,7 @@ const OPERATION: &str = "transaction on placement's resources";
 
 fn ended() -> StoreError {
     let why = "nobody writes to the store any longer".to_owned();
-    // It may have been sent before.
+    // The transaction may have been sent.
     StoreError { operation: OPERATION.to_owned(), kind: StoreErrorKind::Unavailable, why }
 }
 
@@ -70,7 +69,7 @@ fn late(patience: Duration) -> StoreError {
     StoreError { operation: OPERATION.to_owned(), kind: StoreErrorKind::Deadline, why }
 }
 
-/// Sends what waits, one request after the other.
+/// Sends waiting transactions, one request after the other.
 async fn send(source: Arc<dyn Source>, receiver: Arc<Mutex<mpsc::Receiver<Waiting>>>) {
     let mut waiting = VecDeque::new();
     loop {
@@ -89,13 +88,13 @@ async fn send(source: Arc<dyn Source>, receiver: Arc<Mutex<mpsc::Receiver<Waitin
             take(&mut waiting).into_iter().map(|Waiting { transaction, reply }| (transaction, reply)).unzip();
         let answers = together(source.as_ref(), transactions).await;
         for (reply, answer) in replies.into_iter().zip(answers) {
-            // Nobody waits any longer: what became of it is in the view.
+            // The caller may be gone; the view shows the result.
             let _ = reply.send(answer);
         }
     }
 }
 
-/// The first that wait and can go together, in their order; the others stay.
+/// Takes the first waiting transactions that can share a request, in their order; the others stay.
 fn take(waiting: &mut VecDeque<Waiting>) -> Vec<Waiting> {
     let mut taken: Vec<Waiting> = Vec::new();
     let (mut keys, mut bytes) = (BTreeSet::new(), 0);
@@ -138,7 +137,7 @@ fn size(write: &Write) -> usize {
     }
 }
 
-/// What became of each.
+/// Commits the transactions; returns the answer of each.
 async fn together(source: &dyn Source, mut transactions: Vec<Transaction>) -> Vec<Answer> {
     if transactions.len() == 1 {
         let alone = transactions.pop().into_iter().map(|transaction| source.commit(transaction));
@@ -146,7 +145,7 @@ async fn together(source: &dyn Source, mut transactions: Vec<Transaction>) -> Ve
     }
     match source.commit_together(transactions.clone()).await {
         Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
-        // It is one of them that cannot be taken, and nothing was written: each is asked for by itself.
+        // One of them is refused, and nothing was written: send each separately.
         Err(error) if matches!(error.kind, StoreErrorKind::Denied | StoreErrorKind::Invalid) => {
             let mut answers = Vec::with_capacity(transactions.len());
             for transaction in transactions {

@@ -1,4 +1,4 @@
-//! The view: what the store holds at one revision, and the changes that led there. Pure.
+//! The view: the store's resources at one revision, and the changes that led there. Pure.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -13,27 +13,27 @@ use madako_protocol::placement::objects::Gap;
 use super::decode::Wrong;
 use super::ring::Ring;
 
-/// A value as it was read: a resource, or why there is none.
+/// A decoded value: a resource, or its fault.
 pub(super) type Read = Result<Arc<Stored>, Wrong>;
 
-/// What a key became at a revision.
+/// The new state of a key at a revision.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) revision: i64,
-    /// As etcd has it.
+    /// Absolute key in etcd.
     pub(super) key: String,
-    /// Its new mod revision and value; `None`: it was deleted.
+    /// New mod revision and value; `None` if the key was deleted.
     pub(super) value: Option<(i64, Read)>,
 }
 
-/// Everything of placement's at one revision. Keys are ordered as etcd orders them: by their bytes.
+/// All resources of placement at one revision. Keys are in etcd's order: by their bytes.
 #[derive(Debug, Default)]
 pub(super) struct View {
     generation: u64,
     revision: i64,
     objects: BTreeMap<String, Arc<Stored>>,
     faults: BTreeMap<String, Unread>,
-    /// How many resources of each kind there are.
+    /// Number of resources by kind.
     counts: BTreeMap<Kind, usize>,
     ring: Ring,
     /// The revision of the last list.
@@ -42,11 +42,11 @@ pub(super) struct View {
     why: &'static str,
 }
 
-/// What is to be reported of new faults.
+/// New faults to report.
 pub(super) type NewFaults = Vec<Fault>;
 
 impl View {
-    /// One that keeps other changes, for tests.
+    /// A view with another ring, for tests.
     #[cfg(test)]
     pub(super) fn keeping(ring: Ring) -> Self {
         Self { ring, ..Self::default() }
@@ -86,18 +86,18 @@ impl View {
         self.faults.iter().map(fault).collect()
     }
 
-    /// How many resources of each kind there are, in the order of [`Kind::ALL`].
+    /// Number of resources by kind, in the order of [`Kind::ALL`].
     pub(super) fn counts(&self) -> Vec<usize> {
         Kind::ALL.iter().map(|kind| self.counts.get(kind).copied().unwrap_or_default()).collect()
     }
 
-    /// How many values cannot be read.
+    /// Number of unreadable values.
     pub(super) fn fault_count(&self) -> usize {
         self.faults.len()
     }
 
-    /// Replaces everything: a new generation. Returns what cannot be read and was not known to be so, and what was
-    /// replaced, so that the caller drops it where nobody waits.
+    /// Replaces all contents and starts a new generation. Returns the new faults, and the old contents, so that the
+    /// caller can drop them outside the lock.
     pub(super) fn replace(
         &mut self,
         revision: i64,
@@ -128,7 +128,7 @@ impl View {
         (new, replaced)
     }
 
-    /// Goes on to a revision. Returns what cannot be read since then, and whether followers have something to take.
+    /// Advances to a revision. Returns the new faults, and whether followers have new changes.
     pub(super) fn advance(&mut self, revision: i64, steps: Vec<Step>) -> (NewFaults, bool) {
         let mut new = Vec::new();
         let end = self.ring.end();
@@ -150,7 +150,7 @@ impl View {
                 None => self.objects.remove(&key),
             };
             self.count(before.as_deref(), after.as_deref());
-            // What was not readable and still is not has not changed for anybody.
+            // A value that was unreadable and still is causes no change.
             let either = after.as_ref().or(before.as_ref());
             if let Some(key) = either.map(|stored| stored.key.clone()) {
                 self.ring.push(Arc::new(Change { revision, key, before, after }));
@@ -169,7 +169,7 @@ impl View {
         }
     }
 
-    /// The number of the first change after a revision of this generation.
+    /// Number of the first change after a revision of this generation.
     pub(super) fn follow(&self, after: i64) -> Result<u64, Gap> {
         if after > self.revision || after < self.listed {
             return Err(self.relisted());
@@ -177,7 +177,7 @@ impl View {
         self.ring.after(after).ok_or_else(|| self.lagged())
     }
 
-    /// The changes from a number on, which was of a generation.
+    /// The changes from a number of a generation on.
     pub(super) fn changes(&self, generation: u64, from: u64) -> Result<Vec<Arc<Change>>, Gap> {
         if generation != self.generation {
             return Err(self.relisted());
@@ -185,7 +185,7 @@ impl View {
         self.ring.from(from).ok_or_else(|| self.lagged())
     }
 
-    /// Nothing comes any more.
+    /// Ends the view: no further changes arrive.
     pub(super) fn end(&mut self) {
         self.generation += 1;
         self.why = "nobody reads the store any longer";

@@ -1,4 +1,4 @@
-//! What is sealed opens at its place with its key, and nowhere else.
+//! Encrypted values decrypt at their place with their key, and nowhere else.
 
 use madako_domain::placement::kind::Kind;
 use proptest::prelude::*;
@@ -53,15 +53,15 @@ fn only_the_secrets_are_sealed_and_the_same_value_in_the_same_way() {
     assert_eq!(sealing.open(&key, &sealed).unwrap(), VALUE);
     assert_eq!(sealing.seal(&key, VALUE).unwrap(), sealed, "what did not change is not written anew");
     assert_eq!(sealing.seal(&key, &sealed).unwrap(), sealed, "nothing is sealed twice");
-    // Without keys nothing is encrypted; what is in clear text is read in any case.
+    // Without keys nothing is encrypted; clear text is always readable.
     assert_eq!(Sealing::default().seal(&key, VALUE).unwrap(), VALUE);
     assert_eq!(Sealing::default().open(&key, VALUE).unwrap(), VALUE);
     assert_eq!(sealing.open(&key, VALUE).unwrap(), VALUE);
-    // What stands for no secret stays.
+    // A field without a secret stays unchanged.
     let none = r#"{"spec": {"kubeconfig": {}}, "status": {}}"#;
     assert_eq!(sealing.seal(&key, none).unwrap(), none);
     assert!(sealing.seal(&key, "{").is_err());
-    // What Python takes for JSON is opened as well.
+    // JSON in Python's dialect is decrypted as well.
     let odd = sealed.replace("1e400", "NaN");
     assert!(sealing.open(&key, &odd).unwrap().contains("hunter2"));
 }
@@ -78,7 +78,7 @@ fn what_cannot_be_opened_is_an_error_that_says_why() {
     assert_eq!(refused(&second, &key, &sealed), unknown);
     assert_eq!(refused(&Sealing::default(), &key, &sealed), unknown);
     assert_eq!(refused(&first, &cluster("d"), &sealed), altered, "it was moved");
-    // One that says it is of another key.
+    // A value that claims another key's id.
     let renamed = sealed.replace(&id, second.ids().next().unwrap());
     assert_eq!(refused(&second, &key, &renamed), altered);
     for bad in [r#"["madako-sealed"]"#, r#"["madako-sealed", 2, "a", "b"]"#, r#"["madako-sealed", 1, 2, 3]"#]
@@ -88,7 +88,7 @@ fn what_cannot_be_opened_is_an_error_that_says_why() {
     }
     let short = format!(r#"{{"spec": {{"kubeconfig": ["madako-sealed", 1, "{id}", "AAAA"]}}}}"#);
     assert_eq!(refused(&first, &key, &short), altered);
-    // Elsewhere it is what somebody wrote.
+    // Elsewhere the same text is an ordinary value.
     let elsewhere = r#"{"spec": {"kubeconfig": {"a": ["madako-sealed"]}}, "later": ["madako-sealed"]}"#;
     assert_eq!(first.open(&key, elsewhere).unwrap(), elsewhere);
 }
@@ -147,8 +147,8 @@ fn a_transaction_is_sealed_where_it_writes_resources() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Any text and any kubeconfig, with any key: what was sealed opens to the same bytes, and to nothing when one of
-    /// its characters was changed.
+    /// Any text and any kubeconfig, with any key: an encrypted value decrypts to the same bytes, and does not decrypt
+    /// after a change of any of its characters.
     #[test]
     fn whatever_is_sealed_opens_to_the_same(
         key in any::<[u8; KEY_BYTES]>(),

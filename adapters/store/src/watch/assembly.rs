@@ -1,4 +1,4 @@
-//! From what a stream brings to whole revisions in their order. Pure.
+//! Assembles whole revisions in order from the answers of a stream. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use super::interest::Interest;
 /// A change as the store sent it.
 #[derive(Debug, Clone)]
 pub(super) struct Arrived {
-    /// The revision that it belongs to.
+    /// Its revision.
     pub(super) revision: i64,
-    /// What changed. `None`: a key that we leave out; its revision still counts.
+    /// The change. `None` for an omitted key, whose revision still counts.
     pub(super) change: Option<KeyChange>,
 }
 
-/// What is remembered of a key, to know the store again.
+/// Fingerprint of a key, to recognize the store after an interruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) mod_revision: i64,
-    /// A digest of the value, where it counts; else 0.
+    /// A digest of the value if values are compared, else 0.
     pub(super) value: u64,
 }
 
-/// What the receiver was told: the last revision, and what every key was at it.
+/// The delivered state: the last revision, and every key at it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) revision: i64,
@@ -38,7 +38,7 @@ impl Told {
             match entry {
                 Some(entry) => {
                     let mark = interest.mark(key, entry.mod_revision, &entry.value);
-                    // Most changes are of keys that are there: no name is copied for them.
+                    // Most changes concern existing keys, for which no name is copied.
                     match self.keys.get_mut(key) {
                         Some(known) => *known = mark,
                         None => drop(self.keys.insert(key.clone(), mark)),
@@ -50,31 +50,29 @@ impl Told {
     }
 }
 
-/// A change and its revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dated {
     pub(crate) revision: i64,
     pub(crate) change: KeyChange,
 }
 
-/// The changes that belong together, and the last of their revisions. There may be none: revisions in which only keys
-/// changed that are left out.
+/// Changes of whole revisions, and the last of these revisions. May be empty if only omitted keys changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Whole {
     pub(super) revision: i64,
     pub(super) changes: Vec<Dated>,
 }
 
-/// Puts together what one stream brings.
+/// Assembles the answers of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
-    /// Changes of the last revision that arrived, while more of it may follow.
+    /// Changes of the last received revision, while more of it may follow.
     open: Vec<Arrived>,
 }
 
 impl Assembly {
-    /// Takes one answer of the stream. With `more_follows` its last revision may be a part only (a
-    /// fragment), and is kept until the rest is there. What the receiver was told already is dropped.
+    /// Takes one answer of the stream. With `more_follows` its last revision may be incomplete (a fragment) and is kept
+    /// until the rest arrives. Changes that were already delivered are dropped.
     pub(super) fn take(
         &mut self,
         told: &mut Told,
@@ -157,7 +155,7 @@ mod tests {
     }
 
     proptest! {
-        /// However answers are cut into fragments: every change once, in order, no revision in two.
+        /// For any cut of answers into fragments: every change once, in order, and no revision split.
         #[test]
         fn cuts_do_not_matter(
             sizes in prop::collection::vec(1usize..5, 1..20),
@@ -174,7 +172,7 @@ mod tests {
                 part.push(arrived.clone());
                 let last = n + 1 == all.len();
                 if cuts[n] || last {
-                    // A server says "no more follows" only where a revision ends.
+                    // A server says "no more follows" only at the end of a revision.
                     let ends = last || all[n + 1].revision != arrived.revision;
                     wholes.extend(assembly.take(&mut told, std::mem::take(&mut part), !(ends && (last || cuts[n + 1])), ALL));
                 }

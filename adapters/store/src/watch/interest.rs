@@ -1,4 +1,4 @@
-//! What of the watched keys somebody wants to know.
+//! Selection of watched keys.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -9,18 +9,18 @@ use crate::lines::{Failed, Lines};
 use crate::list::{What, list};
 use crate::namespace::Namespace;
 
-/// What of the watched keys is told with its value.
+/// Keys that are delivered with their values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
-    /// All of them. After an interruption the store is known by its keys and their revisions.
+    /// All keys. After an interruption, keys and their revisions identify the store.
     All,
-    /// Those that begin with one of these; of the others only that there was a change. After an interruption the store
-    /// is known by what it holds as well: one that was wiped and filled again in the same steps is another one.
+    /// Keys with one of these prefixes; of other keys only the fact of a change. After an interruption, values identify
+    /// the store too: a store that was wiped and refilled in the same steps is recognized as another one.
     Below(&'static [&'static str]),
 }
 
 impl Interest {
-    /// Whether a key is told with its value.
+    /// Whether a key is delivered with its value.
     pub(crate) fn includes(self, key: &str) -> bool {
         match self {
             Self::All => true,
@@ -28,7 +28,7 @@ impl Interest {
         }
     }
 
-    /// What is remembered of a key that was told.
+    /// The fingerprint of a delivered key.
     pub(super) fn mark(self, key: &str, mod_revision: i64, value: &[u8]) -> Mark {
         let value = match self {
             Self::Below(_) if self.includes(key) => {
@@ -41,7 +41,7 @@ impl Interest {
         Mark { mod_revision, value }
     }
 
-    /// What there is now: what is remembered, and what is told.
+    /// The present state: its fingerprints, and the snapshot to deliver.
     pub(super) async fn read(self, from: Read<'_>) -> Result<(Told, Snapshot), Failed> {
         let Read { lines, namespace, prefix } = from;
         let mut all = match self {
@@ -55,7 +55,7 @@ impl Interest {
         Ok((told, all))
     }
 
-    /// What is remembered of the store as it was at a revision.
+    /// The store's fingerprints at a revision.
     pub(super) async fn at(self, from: Read<'_>, revision: i64) -> Result<Told, Failed> {
         let Read { lines, namespace, prefix } = from;
         let mut all = list(lines, namespace, prefix, What::Keys, revision).await?;
@@ -63,7 +63,7 @@ impl Interest {
         Ok(self.told(&all))
     }
 
-    /// Replaces what was read without values by what has them, as far as they are of interest.
+    /// Adds the values of keys of interest.
     async fn fill(self, from: Read<'_>, all: &mut Snapshot, revision: i64) -> Result<(), Failed> {
         let Self::Below(prefixes) = self else { return Ok(()) };
         for prefix in prefixes {
@@ -90,7 +90,7 @@ impl Interest {
     }
 }
 
-/// Where to read from.
+/// Source of reads.
 #[derive(Clone, Copy)]
 pub(super) struct Read<'a> {
     pub(super) lines: &'a Lines,

@@ -1,4 +1,4 @@
-//! Leadership: one at a time, given up in time, handed over at once.
+//! Leadership: one leader at a time, ended in time, handed over at once.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{ChildStdout, Command, Stdio};
@@ -16,9 +16,9 @@ use tokio::time::{Instant, timeout};
 use crate::etcd::{Etcd, cluster, config_at, eventually, put, within, write, write_if};
 use crate::proxy::{Proxy, Weather};
 
-/// The shortest lease that makes sense with etcd's expiry in steps of 500 ms.
+/// The shortest useful lease, because etcd's expiry has steps of 500 ms.
 const TTL: Duration = Duration::from_secs(2);
-/// What handing over may take (issue: measures).
+/// Time limit of a handover (from the issue's measures).
 const HANDOVER: Duration = Duration::from_millis(200);
 
 fn stand(store: &EtcdStore, host: &str) -> Campaign {
@@ -108,7 +108,7 @@ async fn leadership_is_handed_over_at_once_when_it_is_given_up() {
     let mut second = stand(&stores[1], "boot-1");
     assert_eq!(waiting(&mut second).await, "boot-0");
 
-    // Yielded: the first stays away for its pause, then waits behind the second.
+    // After a yield, the first candidate waits for its pause, then queues behind the second.
     let pause = Duration::from_millis(700);
     let began = Instant::now();
     first.commands.send(CampaignCommand::Yield { pause }).await.unwrap();
@@ -121,7 +121,6 @@ async fn leadership_is_handed_over_at_once_when_it_is_given_up() {
     assert_eq!(waiting(&mut first).await, "boot-1");
     assert!(began.elapsed() >= pause, "it did not stay away");
 
-    // Stopped.
     let began = Instant::now();
     stop(&second).await;
     let newest = elected(&mut first).await;
@@ -240,7 +239,7 @@ async fn a_store_that_is_away_is_told_once_and_waited_for() {
     assert!(told.is_err(), "told again: {told:?}");
     etcd.start_again().await;
     elected(&mut campaign).await;
-    // A store that is stopped for less than a lease ends no term.
+    // A store that is down for less than a lease ends no term.
     etcd.kill().await;
     etcd.start_again().await;
     let told = timeout(TTL * 2, campaign.events.recv()).await;
@@ -260,7 +259,7 @@ async fn a_campaign_can_be_stopped_in_every_state() {
     stop(&pauses).await;
     stop(&waits).await;
     assert_eq!(store.list("leader//").await.unwrap().entries.len(), 1);
-    // Events that nobody takes are in nobody's way.
+    // Unread events block no other part.
     let unread = stand(&store, "boot-3");
     for _ in 0..40 {
         unread.commands.send(CampaignCommand::Yield { pause: Duration::ZERO }).await.unwrap();
@@ -278,8 +277,8 @@ async fn a_member_that_dies_or_hangs_costs_neither_leadership_nor_a_change() {
     let config =
         StoreConfig { endpoints: members.iter().map(Etcd::endpoint).collect(), ..config_at("", "/cke/") };
     let store = EtcdStore::open(&config, 1).unwrap();
-    // A keep-alive every third of it, the time-out of one that the hung member took, and the time that etcd's members
-    // need to agree again while other tests have the cores: half of it is room.
+    // A keep-alive every third of it, the timeout of a request to the hung member, and the time of an election among
+    // etcd's members while other tests use the cores: half of it is reserve.
     let ttl = Duration::from_secs(12);
     let mut campaign = store.campaign(CampaignOptions { host: "boot-0".into(), ttl });
     let epoch = elected(&mut campaign).await;
@@ -324,10 +323,10 @@ async fn a_member_that_dies_or_hangs_costs_neither_leadership_nor_a_change() {
     assert!(store.holds_until(&epoch).is_some());
 }
 
-/// The environment variable that tells the other half of the next tests where etcd is.
+/// Environment variable that tells the child process of the next tests where etcd is.
 const CANDIDATE: &str = "MADAKO_STORE_TEST_CANDIDATE";
 
-/// A process of its own: it campaigns, and when its term is over it writes all the same.
+/// Runs in its own process: campaigns, and writes after its term is over.
 #[tokio::test]
 #[ignore = "the other half of the next tests"]
 async fn candidate() {
@@ -351,7 +350,7 @@ async fn candidate() {
             }
         }
     }
-    // Whoever asks before every effect stops here; the store refuses whoever does not.
+    // A writer that checks its term before every effect stops here; the store refuses a writer that does not.
     let write = Transaction { conditions: vec![epoch.fence()], writes: vec![put("late", "write")] };
     let refused = matches!(store.commit(write).await, Ok(Outcome::Refused { .. }));
     say(format!("refused {refused}"));
@@ -379,7 +378,7 @@ impl Another {
         another
     }
 
-    /// What it says next. Blocks: it is alone on this runtime when it is asked.
+    /// Its next line of output. Blocks the runtime, which has no other task at that time.
     fn says(&mut self) -> String {
         let said = |line: String| line.split_once("said: ").map(|(_, said)| said.to_owned());
         self.lines.by_ref().map(Result::unwrap).find_map(said).expect("it says something")
@@ -390,7 +389,7 @@ impl Another {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Campaigns behind it, and is elected.
+    /// Campaigns after it, and is elected.
     async fn succeeded(&self, store: &EtcdStore) -> (Campaign, Epoch) {
         let mut successor = stand(store, "boot-1");
         loop {
@@ -422,7 +421,7 @@ async fn a_leader_that_was_killed_is_succeeded_when_its_lease_ends() {
     another.signal(Signal::KILL);
     another.succeeded(&etcd.store("/cke/")).await;
     let took = began.elapsed();
-    // etcd ends leases in steps of 500 ms, and then proposes their end.
+    // etcd expires leases in steps of 500 ms, and then proposes their end.
     assert!(took < TTL + Duration::from_secs(1), "succeeded after {took:?}");
     println!("succeeded {took:?} after a kill, lease {TTL:?}");
 }

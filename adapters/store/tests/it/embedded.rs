@@ -1,4 +1,4 @@
-//! The client on simulated time, over the embedded store and connections in memory.
+//! The client on simulated time, over the embedded store and in-memory connections.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::etcd::{put, write};
 use crate::proxy::{Way, Weather};
 
-/// The store that is behind an address now.
+/// The store that is currently behind an address.
 #[derive(Clone)]
 pub(crate) struct Address(Arc<Mutex<Option<EmbeddedEtcd>>>);
 
@@ -30,14 +30,14 @@ impl Address {
         address
     }
 
-    /// Another, empty store.
+    /// Replaces the store by another, empty one.
     pub(crate) fn replace(&self, seed: u64) {
         let store =
             EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, seed)).expect("it opens");
         *self.0.lock().expect("not poisoned") = Some(store);
     }
 
-    /// A client of whatever is there, by a way of its own.
+    /// A client of the current store over its own connection path.
     pub(crate) fn dial(&self, seed: u64) -> (EtcdStore, Way) {
         let way = Way::new();
         let (address, through) = (self.clone(), way.clone());
@@ -55,7 +55,7 @@ impl Address {
     }
 }
 
-/// The wall clock, which paused time moves.
+/// The wall clock of paused time.
 struct Wall(Instant);
 
 impl Clock for Wall {
@@ -117,7 +117,7 @@ async fn a_half_open_connection_is_noticed_by_a_watch_that_waits() {
 async fn a_connection_that_hangs_costs_one_request_and_no_leadership() {
     let address = Address::new(1);
     let (store, way) = address.dial(1);
-    // Shorter than what HTTP/2 pings need to find out.
+    // Shorter than the detection time of HTTP/2 pings.
     let mut campaign = store.campaign(CampaignOptions { host: "boot-0".into(), ttl: Duration::from_secs(6) });
     let Some(CampaignEvent::Elected(epoch)) = campaign.events.recv().await else { panic!("not elected") };
     for _ in 0..3 {
@@ -125,7 +125,7 @@ async fn a_connection_that_hangs_costs_one_request_and_no_leadership() {
         assert_eq!(store.list("").await.unwrap_err().kind, StoreErrorKind::Deadline);
         store.list("").await.unwrap();
         way.strand();
-        // The renewals find out by themselves, too.
+        // Failed renewals detect it as well.
         let told = timeout(Duration::from_secs(30), campaign.events.recv()).await;
         assert!(told.is_err(), "{told:?}");
         assert!(store.holds_until(&epoch).is_some());
@@ -152,7 +152,7 @@ async fn a_process_that_was_stopped_finds_its_term_over_before_anything_else_run
     let mut campaign = store.campaign(options);
     let Some(CampaignEvent::Elected(epoch)) = campaign.events.recv().await else { panic!("not elected") };
     assert!(store.holds_until(&epoch).is_some());
-    // The clock jumps as it does for a process that gets SIGCONT: no task has run in between.
+    // The clock jumps as for a process that gets SIGCONT: no task has run in between.
     tokio::time::advance(Duration::from_secs(61)).await;
     assert_eq!(store.holds_until(&epoch), None);
     assert!(
@@ -186,7 +186,7 @@ const INSTANCES: usize = 3;
 /// Simulated time of one run.
 const SPAN: Duration = Duration::from_secs(12 * 60);
 
-/// What happened, line by line.
+/// A log of events, line by line.
 struct History {
     lines: String,
     began: Instant,
@@ -199,7 +199,7 @@ impl History {
     }
 }
 
-/// Instances that campaign and write, on ways that break at random, and a store that is replaced.
+/// Instances that campaign and write over randomly failing connections, and a store that is replaced.
 async fn run(seed: u64) -> (String, BTreeMap<&'static str, u32>) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let address = Address::new(seed);
@@ -219,7 +219,8 @@ async fn run(seed: u64) -> (String, BTreeMap<&'static str, u32>) {
     let mut watches: Vec<_> = stores.iter().map(|store| store.watch("")).collect();
     let mut seen: Vec<BTreeMap<String, Bytes>> = vec![BTreeMap::new(); INSTANCES];
     let mut epochs: Vec<Option<Epoch>> = vec![None; INSTANCES];
-    // Whose key an operator took while it led: until it hears of it, it believes what it did before.
+    // Whether an operator deleted the instance's key while it led. Until it learns of that, it considers itself the
+    // leader.
     let mut deposed: Vec<bool> = vec![false; INSTANCES];
     let mut last_committed = 0;
     let mut written = 0u64;
@@ -228,7 +229,7 @@ async fn run(seed: u64) -> (String, BTreeMap<&'static str, u32>) {
     loop {
         sleep(Duration::from_millis(rng.random_range(50..1500))).await;
         if began.elapsed() > SPAN && breaks {
-            // It must come to rest by itself.
+            // The system must recover by itself.
             breaks = false;
             calm_since = Some(Instant::now());
             ways.iter().for_each(|way| {
@@ -272,13 +273,13 @@ async fn run(seed: u64) -> (String, BTreeMap<&'static str, u32>) {
                 }
             }
         }
-        // I1: of those who may act by their own clock there is one at most.
+        // I1: at most one instance may act by its own clock.
         let holds: Vec<_> = (0..INSTANCES)
             .filter(|&n| epochs[n].as_ref().is_some_and(|e| stores[n].holds_until(e).is_some()))
             .collect();
         let undisturbed = holds.iter().filter(|&&n| !deposed[n]).count();
         assert!(undisturbed <= 1, "{holds:?} lead at {:?}:\n{}", began.elapsed(), history.lines);
-        // At the end nothing is written, so that all can have seen the same.
+        // No writes in the final phase, so that all instances can reach the same state.
         let writes = calm_since.is_none_or(|since: Instant| since.elapsed() < Duration::from_secs(30));
         if let Some(n) = (writes && !holds.is_empty()).then(|| holds[rng.random_range(0..holds.len())]) {
             written += 1;

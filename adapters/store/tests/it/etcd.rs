@@ -1,4 +1,4 @@
-//! A real etcd of one member, and what tests ask of a store.
+//! A real etcd of one member, and helpers for tests of a store.
 
 use std::future::Future;
 use std::net::TcpListener;
@@ -14,9 +14,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
-/// Long enough for a process to start on a machine that does ten other things.
+/// Long enough for a process to start on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a state that is waited for is looked at.
+/// Polling interval of an expected state.
 const GLANCE: Duration = Duration::from_millis(10);
 
 /// An etcd process; killed when dropped.
@@ -25,7 +25,7 @@ pub(crate) struct Etcd {
     member: Member,
 }
 
-/// What a member of a cluster is started with.
+/// Start parameters of a cluster member.
 struct Member {
     directory: tempfile::TempDir,
     name: String,
@@ -37,7 +37,7 @@ struct Member {
     tls: bool,
 }
 
-/// Whether there is an etcd to test against.
+/// The etcd binary, if it is installed.
 pub(crate) fn installed() -> Option<PathBuf> {
     let places = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&places).map(|place| place.join("etcd")).find(|path| path.is_file());
@@ -53,7 +53,7 @@ fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
-/// Starts a cluster, and waits until all its members answer. `None`: etcd is not installed.
+/// Starts a cluster, and waits until all its members answer. `None` if etcd is not installed.
 pub(crate) async fn cluster(size: usize) -> Option<Vec<Etcd>> {
     let path = installed()?;
     let ports: Vec<(u16, u16)> = (0..size).map(|_| (free_port(), free_port())).collect();
@@ -80,7 +80,7 @@ pub(crate) async fn cluster(size: usize) -> Option<Vec<Etcd>> {
 }
 
 impl Etcd {
-    /// Starts one, and waits until it answers. `None`: not installed.
+    /// Starts one member, and waits until it answers. `None` if etcd is not installed.
     pub(crate) async fn start(flags: &[&str]) -> Option<Self> {
         let path = installed()?;
         let (client, peer) = (free_port(), free_port());
@@ -110,7 +110,7 @@ impl Etcd {
         EtcdStore::open(&self.config(prefix), 1).expect("a good configuration")
     }
 
-    /// etcd as an operator reaches it, past our own client.
+    /// A plain etcd client, as an operator uses it.
     pub(crate) async fn by_hand(&self) -> etcd_client::Client {
         etcd_client::Client::connect([self.endpoint()], None).await.expect("etcd answers")
     }
@@ -125,12 +125,12 @@ impl Etcd {
                 panic!("etcd ended: {status}");
             }
             if tls {
-                // Whoever has no certificate sees only that somebody listens.
+                // Without a client certificate the test can only see that the port is open.
                 return tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok().map(drop);
             }
             match probe.list("ready").await {
                 Ok(_) => Some(()),
-                // With authentication on, a refusal is an answer.
+                // With authentication enabled, a refusal counts as an answer.
                 Err(error) if error.kind == madako_domain::store::StoreErrorKind::Denied => Some(()),
                 Err(_) => None,
             }
@@ -143,19 +143,19 @@ impl Etcd {
         kill_process(pid.expect("it runs"), signal).expect("the signal is delivered");
     }
 
-    /// Ends it at once, as a machine that loses power.
+    /// Kills it at once, like a loss of power.
     pub(crate) async fn kill(&mut self) {
         self.process.kill().await.expect("it ends");
     }
 
-    /// Starts it again, at the same address, on the same data.
+    /// Starts it again at the same address with the same data.
     pub(crate) async fn start_again(&mut self) {
         let path = installed().expect("it was there before");
         self.process = self.member.spawn(&path);
         self.ready().await;
     }
 
-    /// Removes its data, while it does not run.
+    /// Deletes its data while it is stopped.
     pub(crate) fn wipe(&self) {
         std::fs::remove_dir_all(self.member.directory.path().join("data")).expect("the data are removed");
     }
@@ -172,7 +172,7 @@ impl Member {
             .args(["--name", &self.name, "--initial-cluster", &self.cluster])
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            // The shortest lease is one and a half election times: shorter ones make shorter tests.
+            // The shortest lease is 1.5 times the election timeout: short leases make short tests.
             .args(["--heartbeat-interval", "20", "--election-timeout", "200"])
             .args(["--log-level", "panic", "--logger", "zap"])
             .args(&self.flags)
@@ -189,7 +189,7 @@ pub(crate) fn config_at(endpoint: &str, prefix: &str) -> StoreConfig {
     StoreConfig { endpoints: vec![endpoint.to_owned()], prefix: prefix.to_owned(), ..StoreConfig::default() }
 }
 
-/// Looks again and again until there is something.
+/// Polls until `look` returns a value.
 pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let looking = async {
         loop {
@@ -202,7 +202,7 @@ pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Opt
     within(what, looking).await
 }
 
-/// Waits for what must happen.
+/// Awaits an expected event, with a deadline.
 pub(crate) async fn within<T>(what: &str, happens: impl Future<Output = T>) -> T {
     timeout(PATIENCE, happens).await.unwrap_or_else(|_| panic!("within {PATIENCE:?}: {what}"))
 }
@@ -211,12 +211,12 @@ pub(crate) fn put(key: &str, value: impl Into<Bytes>) -> Write {
     Write::Put { key: key.to_owned(), value: value.into(), lease: 0 }
 }
 
-/// Writes, whatever is there.
+/// Writes without conditions.
 pub(crate) async fn write(store: &EtcdStore, writes: Vec<Write>) -> i64 {
     write_if(store, vec![], writes).await
 }
 
-/// Writes, if the conditions hold, which they must.
+/// Writes with conditions, which must hold.
 pub(crate) async fn write_if(store: &EtcdStore, conditions: Vec<Condition>, writes: Vec<Write>) -> i64 {
     match store.commit(Transaction { conditions, writes }).await.expect("the store answers") {
         Outcome::Committed { revision } => revision,

@@ -1,6 +1,6 @@
-//! The store's client against a real etcd, and against the embedded one on simulated time.
+//! The store's client against a real etcd, and against the embedded store on simulated time.
 //!
-//! A test that needs etcd fails without it where `CI` is set, and says why it is skipped elsewhere.
+//! Without etcd, a test that needs it fails if `CI` is set; otherwise it prints that it is skipped.
 
 #![allow(
     clippy::unwrap_used,

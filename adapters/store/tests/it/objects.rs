@@ -1,4 +1,4 @@
-//! The cache of placement's resources through everything that happens to connections and stores.
+//! The cache of placement's resources through failures of connections and stores.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) fn key(name: &str) -> ObjectKey {
     ObjectKey::new(Kind::Role, None, name)
 }
 
-/// A role; its uid tells one value from another.
+/// A role; its uid distinguishes values.
 pub(crate) fn role(name: &str, uid: impl std::fmt::Display) -> Write {
     let value = format!(
         r#"{{"api": "core", "kind": "Role", "metadata": {{"name": "{name}", "uid": "{uid}",
@@ -32,7 +32,7 @@ pub(crate) fn role(name: &str, uid: impl std::fmt::Display) -> Write {
     put(&key(name).etcd_key(), value)
 }
 
-/// What the view has, by name.
+/// The uids in the view, by name.
 fn shown(objects: &CachedObjects) -> BTreeMap<String, String> {
     let (_, all) = objects.list(Selection { kind: Kind::Role, namespace: None });
     all.iter().map(|stored| (stored.key.name.clone(), stored.object.metadata().uid.clone())).collect()
@@ -43,7 +43,7 @@ pub(crate) async fn fresh(objects: &CachedObjects) -> BTreeMap<String, String> {
     shown(objects)
 }
 
-/// Reads again and again while the store comes and goes, until it answers.
+/// Repeats a read while the store comes and goes, until it succeeds.
 async fn fresh_at_last(objects: &CachedObjects) -> BTreeMap<String, String> {
     eventually("a fresh view", async || objects.fresh().await.ok()).await;
     shown(objects)
@@ -86,7 +86,7 @@ async fn a_read_sees_every_revision_whatever_keys_it_is_of() {
     let objects = CachedObjects::start(&store);
     write(&store.at_root(), vec![role("a", 1)]).await;
     let mut by_hand = etcd.by_hand().await;
-    // No text; none of placement's; at the very beginning and end of the key space.
+    // Keys that are not UTF-8, outside placement, or at the ends of the key space.
     for at in [&b"\xff\xfe"[..], b"\x01", b"/cke/cluster", b"/core/\xff", b"/core/rolesque", b"\xff\xff\xff"]
     {
         let put = by_hand.put(at, vec![b'x'; 100_000], None).await.unwrap();
@@ -94,14 +94,14 @@ async fn a_read_sees_every_revision_whatever_keys_it_is_of() {
         by_hand.delete(at, None).await.unwrap();
         objects.fresh().await.unwrap();
     }
-    // A lease, a compaction and a transaction that changes nothing raise no revision.
+    // A lease, a compaction and a transaction without a change do not raise the revision.
     let lease = by_hand.lease_grant(1, None).await.unwrap().id();
     let with_lease = etcd_client::PutOptions::new().with_lease(lease);
     let last = by_hand.put("/x", "1", Some(with_lease)).await.unwrap().header().unwrap().revision();
     by_hand.compact(last, None).await.unwrap();
     by_hand.delete("/not-there", None).await.unwrap();
     assert_eq!(objects.fresh().await.unwrap(), last);
-    // The end of the lease does.
+    // The expiry of the lease does.
     eventually("the lease ends", async || (objects.fresh().await.unwrap() > last).then_some(())).await;
     assert_eq!(shown(&objects), of(&[("a", "1")]));
 }
@@ -122,7 +122,7 @@ async fn bad_values_are_faults_until_somebody_mends_them() {
     assert_eq!(faults(&objects), ["/core/roles/a"]);
 }
 
-/// The property that readers rely on: what a writer was told is seen by every read that begins after that.
+/// The property that readers rely on: every read that begins after a write was acknowledged sees that write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_read_misses_what_was_acknowledged_before_it_began() {
     const WRITERS: usize = 6;
@@ -140,7 +140,7 @@ async fn no_read_misses_what_was_acknowledged_before_it_began() {
                 let root = store.at_root();
                 let mut count = 0;
                 while done.load(Ordering::SeqCst) < READERS as u64 {
-                    // Some of the writes are of keys that are not placement's.
+                    // Some of the writes concern keys outside placement.
                     write(&store, vec![put("cluster", count.to_string())]).await;
                     write(&root, vec![role(&n.to_string(), count)]).await;
                     acknowledged[n].store(count, Ordering::SeqCst);
@@ -203,13 +203,13 @@ async fn a_store_that_is_wiped_and_filled_in_the_same_steps_is_not_taken_for_the
     let objects = CachedObjects::start(&EtcdStore::open(&config_at(&proxy.endpoint(), "/cke/"), 1).unwrap());
     let mut revisions = Vec::new();
     for round in 0..2 {
-        // The same keys at the same revisions, with other values: only the values tell one store from the other.
+        // The same keys at the same revisions with other values: only the values distinguish the stores.
         let root = etcd.store("/cke/").at_root();
         for n in 0..5 {
             revisions.push(write(&root, vec![role(&n.to_string(), round)]).await);
         }
         assert_eq!(revisions[revisions.len() - 5..], revisions[..5]);
-        // The watch comes back when everything is there again.
+        // The watch reconnects after all keys are there again.
         proxy.weather(Weather::Clear);
         proxy.cut();
         let all = fresh_at_last(&objects).await;
@@ -237,7 +237,7 @@ async fn a_store_that_is_replaced_a_hundred_times_is_seen_as_it_is() {
         let (writer, _way) = address.dial(1000 + round);
         let root = writer.at_root();
         let (_, _, mut follower) = objects.follow_all();
-        // More or fewer revisions than the store before had, or as many.
+        // More revisions than the earlier store, fewer, or the same number.
         let revisions = 1 + round % 3;
         for n in 0..revisions {
             write(&root, vec![role(&n.to_string(), round)]).await;
@@ -252,7 +252,7 @@ async fn a_store_that_is_replaced_a_hundred_times_is_seen_as_it_is() {
     assert!(relisted >= 99, "{relisted}");
 }
 
-/// Applies changes to what was seen, and asserts that none is lost or told twice.
+/// Applies changes to the first list, and asserts that none is lost or repeated.
 struct Followed {
     follower: Box<dyn Follower>,
     seen: BTreeMap<String, i64>,
@@ -353,14 +353,14 @@ async fn no_change_is_lost_or_told_twice_however_often_the_connection_is_cut() {
             let delete = rng.random_range(0..4) == 0 && written.iter().any(|(_, known)| *known == name);
             let change = if delete { Write::Delete { key: key(&name).etcd_key() } } else { role(&name, n) };
             let now = write(&root, vec![change, put("/cke/cluster", n.to_string())]).await;
-            // A deletion of what is not there changes nothing.
+            // Deleting a missing key changes nothing.
             let there =
                 root.list(&key(&name).etcd_key()).await.unwrap().entries.contains_key(&key(&name).etcd_key());
             assert_eq!(there, !delete);
             written.push((now, name));
             last = now;
             if begun.elapsed() > Duration::from_millis(50) {
-                // A read answers as it must, or fails; it does not hang.
+                // A read succeeds correctly or fails; it does not hang.
                 let read = timeout(PATIENCE, objects.fresh()).await.expect("within the deadline");
                 if let Ok(revision) = read {
                     assert!(revision >= now && objects.revision().unwrap() >= now);
@@ -370,7 +370,7 @@ async fn no_change_is_lost_or_told_twice_however_often_the_connection_is_cut() {
             }
         }
         proxy.weather(Weather::Clear);
-        // The last change is one that there is for sure.
+        // The last write is certain to be a change.
         let end = write(&root, vec![role("end", round)]).await;
         written.push((end, "end".to_owned()));
         assert!(last < end);
@@ -385,7 +385,7 @@ async fn no_change_is_lost_or_told_twice_however_often_the_connection_is_cut() {
         assert_eq!(told, told_by_all, "round {round}, after {after}, {start} at first");
         let changes = |(revision, name): &(i64, String)| told.contains(&(*revision, name.clone()));
         let missed = written[first..].iter().filter(|change| !changes(change)).count();
-        // Deletions of what was gone already are the only writes that are no changes.
+        // Deletions of missing keys are the only writes without a change.
         let puts = told.len();
         assert_eq!(puts + missed, written.len() - first);
     }
@@ -413,7 +413,7 @@ async fn who_missed_a_compaction_is_told_so_and_the_view_is_right() {
     assert!(matches!(within("a gap", follower.next()).await, Err(Gap::Relisted { .. })));
     assert_eq!(fresh_at_last(&objects).await, of(&[("a", "2")]));
     assert!(matches!(objects.follow(before), Err(Gap::Relisted { .. })));
-    // A compaction of what was seen is none of anybody's business.
+    // A compaction of delivered changes has no effect on followers.
     let (revision, _, mut follower) = objects.follow_all();
     let last = write(&root, vec![role("b", 1)]).await;
     etcd.by_hand().await.compact(last, None).await.unwrap();

@@ -1,5 +1,4 @@
-//! Something between a client and its store that breaks connections in the ways that networks do: over
-//! TCP, or in memory.
+//! A proxy between a client and its store that breaks connections as networks do: over TCP, or in memory.
 
 use std::net::SocketAddr;
 
@@ -8,27 +7,27 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// What happens to bytes.
+/// Treatment of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weather {
-    /// They pass.
+    /// Bytes pass.
     Clear,
-    /// Connections stand, and new ones are taken, but nothing passes: what is half-open looks like.
+    /// Connections stay open and new ones are accepted, but no bytes pass, as on a half-open connection.
     BlackHole,
-    /// What the store says does not pass; what is said to it does.
+    /// Bytes from the store do not pass; bytes to the store do.
     Deaf,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct State {
     weather: Weather,
-    /// Connections of an earlier number are cut.
+    /// Connections with a lower number are cut.
     cuts: u64,
-    /// Connections of an earlier number carry nothing any more.
+    /// Connections with a lower number no longer carry bytes.
     strands: u64,
 }
 
-/// The way between a client and its store.
+/// The path between a client and its store.
 #[derive(Debug, Clone)]
 pub(crate) struct Way(watch::Sender<State>);
 
@@ -41,17 +40,17 @@ impl Way {
         self.0.send_modify(|state| state.weather = weather);
     }
 
-    /// Resets every connection; new ones are taken.
+    /// Resets every connection; new ones are accepted.
     pub(crate) fn cut(&self) {
         self.0.send_modify(|state| state.cuts += 1);
     }
 
-    /// Leaves every connection standing, half-open for good; new ones work.
+    /// Leaves every connection half-open for good; new ones work.
     pub(crate) fn strand(&self) {
         self.0.send_modify(|state| state.strands += 1);
     }
 
-    /// Carries bytes between the two, until one of them ends or the way is cut.
+    /// Carries bytes in both directions until one side ends or the path is cut.
     pub(crate) async fn carry<C, S>(self, client: C, server: S)
     where
         C: AsyncRead + AsyncWrite + Unpin,
@@ -89,7 +88,7 @@ async fn copy(
     }
 }
 
-/// A way over TCP; it ends when dropped.
+/// A path over TCP; it ends when dropped.
 pub(crate) struct Proxy {
     address: SocketAddr,
     way: Way,
@@ -125,7 +124,7 @@ impl Drop for Proxy {
 }
 
 async fn accept(listener: TcpListener, upstream: String, way: Way) {
-    // Dropped with the task, so that its connections end, too.
+    // Dropped with the task, so that its connections end too.
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         let (upstream, way) = (upstream.clone(), way.clone());

@@ -22,7 +22,7 @@ fn authority() -> Authority {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// Certificate and key, for the names.
+/// Certificate and key for the names.
 fn issued(authority: &Authority, names: &[&str]) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
@@ -86,7 +86,7 @@ async fn tls_with_client_certificates_works_and_nothing_less_does() {
     }
 }
 
-/// Switches authentication on: `root` may do everything, `cke` what is below `/cke/`.
+/// Enables authentication: `root` may do everything, `cke` may use the keys below `/cke/`.
 async fn switch_authentication_on(etcd: &Etcd) {
     let mut client = etcd.by_hand().await;
     client.user_add("root", "toor", None).await.unwrap();
@@ -109,7 +109,7 @@ async fn a_token_that_the_store_forgot_is_renewed_without_anybody_noticing() {
     switch_authentication_on(&etcd).await;
     let store = EtcdStore::open(&with_password(etcd.config("/cke/"), "hunter2"), 1).unwrap();
     write(&store, vec![put("a", "1")]).await;
-    // A client of its own, whose token nobody but the watch can renew.
+    // A separate client: only its watch can renew its token.
     let watching = EtcdStore::open(&with_password(etcd.config("/cke/"), "hunter2"), 1).unwrap();
     let mut watched = watching.watch("");
     assert!(matches!(within("a list", watched.recv()).await, Some(WatchEvent::Listed(_))));
@@ -120,7 +120,7 @@ async fn a_token_that_the_store_forgot_is_renewed_without_anybody_noticing() {
     };
 
     for round in 0..2 {
-        // Tokens are kept in memory: a start forgets them.
+        // Tokens are in memory, so a restart discards them.
         etcd.kill().await;
         etcd.start_again().await;
         let last = write(&store, vec![put("a", round.to_string())]).await;
@@ -132,7 +132,7 @@ async fn a_token_that_the_store_forgot_is_renewed_without_anybody_noticing() {
             }
         }
     }
-    // Long enough that the lease would have ended without its renewals.
+    // Longer than the lease lasts without renewals.
     let told = timeout(Duration::from_secs(6), campaign.events.recv()).await;
     assert!(told.is_err(), "{told:?}");
     assert!(store.holds_until(&epoch).is_some());
@@ -145,7 +145,7 @@ async fn the_cache_of_placement_needs_a_user_of_the_whole_key_space_and_says_so(
     let store = EtcdStore::open(&with_password(etcd.config("/cke/"), "hunter2"), 1).unwrap();
     let objects = CachedObjects::start(&store);
     assert_eq!(objects.fresh().await.unwrap_err().kind, StoreErrorKind::Denied);
-    // Now it may ask for the store's revision, and still not watch the store.
+    // Now it may read the store's revision, but still not watch the store.
     let options = ConnectOptions::new().with_user("root", "toor");
     let mut root = Client::connect([etcd.endpoint()], Some(options)).await.unwrap();
     let ours = Permission::read("/madako/").with_prefix();
@@ -160,11 +160,11 @@ async fn the_cache_of_placement_needs_a_user_of_the_whole_key_space_and_says_so(
 #[tokio::test]
 async fn who_may_not_is_told_so_without_the_password() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
-    // A password where there are none does no harm.
+    // A password is harmless while authentication is disabled.
     let store = EtcdStore::open(&with_password(etcd.config("/cke/"), "hunter2"), 1).unwrap();
     write(&store, vec![put("a", "1")]).await;
     switch_authentication_on(&etcd).await;
-    // Now it is needed, and taken.
+    // Now the password is required and accepted.
     let recorder = PrometheusBuilder::new().build_recorder();
     let _counted = metrics::set_default_local_recorder(&recorder);
     let authentications = |outcome: &str, least: u64| {

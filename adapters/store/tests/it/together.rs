@@ -1,4 +1,4 @@
-//! Transactions of many at a time, on a real etcd and on the embedded store.
+//! Concurrent transactions, on a real etcd and on the embedded store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use crate::embedded::Address;
 use crate::etcd::Etcd;
 use crate::objects::{fresh, key, role};
 
-/// Many at a time create the same names: each name has one creator, whose value it is, and the others learn why not.
+/// Concurrent clients create the same names: each name gets the value of exactly one creator, and the others get a
+/// conflict.
 async fn many_create_at_a_time(store: &EtcdStore) {
     let objects = Arc::new(CachedObjects::start(store));
     let tasks: Vec<_> = (0..200)

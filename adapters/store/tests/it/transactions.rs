@@ -36,7 +36,7 @@ async fn what_was_written_below_a_prefix_since_a_revision_refuses_a_transaction(
     };
     let failed = vec![none_since("a/", first), none_since("b", second)];
     assert_eq!(store.commit(transaction).await.unwrap(), Outcome::Refused { failed });
-    // What is gone is no reason.
+    // A deleted key does not fail the condition.
     let gone = vec![Write::Delete { key: "b".into() }];
     write_if(&store, vec![], gone).await;
     write_if(&store, vec![none_since("b", first)], vec![put("c", "1")]).await;
@@ -207,7 +207,7 @@ async fn a_store_that_does_not_answer_is_given_up_in_time_and_works_when_it_is_b
     let error = eventually("nobody listens", async || {
         let error = store.list("a").await.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
-        // The first one can be of the connection that broke.
+        // The first error may be that of the broken connection.
         error.why.contains("refused").then_some(error)
     })
     .await;

@@ -1,4 +1,4 @@
-//! Watches through everything that happens to connections and stores.
+//! Watches through failures of connections and stores.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use crate::etcd::{Etcd, config_at, eventually, put, within, write};
 use crate::proxy::{Proxy, Weather};
 
-/// A receiver that keeps what it was told.
+/// A receiver that keeps the delivered state.
 struct Watched {
     events: mpsc::Receiver<WatchEvent>,
     /// Value and mod revision of each key.
@@ -103,7 +103,7 @@ async fn a_watch_goes_on_where_it_was_when_etcd_was_stopped_and_started() {
             watched.next().await;
         }
         etcd.start_again().await;
-        // By another client, so that it is written while the watch may still be away.
+        // By another client, so that the write happens while the watch may still be interrupted.
         let last = write(&etcd.store("/cke/"), vec![put("b", round.to_string())]).await;
         watched.until(last).await;
     }
@@ -111,11 +111,11 @@ async fn a_watch_goes_on_where_it_was_when_etcd_was_stopped_and_started() {
     assert_eq!(watched.interruptions, 3, "each stop is told once");
 }
 
-/// The strongest of these: connections are cut and held up at random while a writer writes; every
-/// change is told once, in order, no transaction in two parts.
+/// The strongest of these tests: connections are cut and delayed at random during writes; every change is delivered
+/// once, in order, and no transaction is split.
 #[tokio::test]
 async fn no_change_is_lost_doubled_or_split_however_often_the_connection_is_cut() {
-    /// Each begins with a watch that is attached, and ends with one that has told everything.
+    /// Each round starts with an attached watch, and ends when it has delivered everything.
     const ROUNDS: usize = 12;
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let proxy = Proxy::to(etcd.endpoint()).await;
@@ -187,7 +187,7 @@ async fn large_revisions_that_come_in_fragments_are_told_whole() {
         let writes = (0..3).map(|key| put(&format!("k/{key}"), large.clone())).collect();
         last = write(&store, writes).await;
     }
-    // The stream begins anew, and etcd sends what it missed in as few answers as it can.
+    // The stream is reopened, and etcd sends the missed changes in as few answers as possible.
     proxy.cut();
     proxy.weather(Weather::Clear);
     let (mut revision, mut events_seen) = (0, 0);
@@ -232,7 +232,7 @@ async fn a_watch_that_missed_a_compaction_lists_everything_again() {
     assert_eq!(watched.changes.len(), 1);
 }
 
-/// etcd before 3.6 does not tell who watches from the compacted revision on what that one deleted (its issue 18089).
+/// etcd before 3.6 omits the deletions at the compacted revision from a watch that starts there (its issue 18089).
 #[tokio::test]
 async fn a_deletion_that_is_compacted_away_is_not_missed() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
@@ -298,7 +298,7 @@ async fn another_store_that_is_further_on_is_not_taken_for_the_same() {
     let before = write(&etcd.store("/cke/"), vec![put("a", "1")]).await;
     watched.until_listed(1).await;
     watched.until(before).await;
-    // Until the new store is past the revision that the watch would go on from, it sees none.
+    // Until the new store is past the watch's next revision, the watch does not reach it.
     proxy.weather(Weather::BlackHole);
     etcd.kill().await;
     etcd.wipe();

@@ -1,4 +1,4 @@
-//! Who goes with whom, over a scripted store.
+//! Grouping of transactions, over a scripted store.
 
 use std::sync::Mutex as Locked;
 
@@ -11,13 +11,13 @@ use super::*;
 use crate::sealing::Sealing;
 use crate::watch::{Interest, Seen};
 
-/// A store that notes what was sent, and answers when it is told to.
+/// A store that records requests and answers on demand.
 struct Noting {
     /// Keys of each request.
     sent: Locked<Vec<Vec<String>>>,
-    /// Told once for each answer.
+    /// One permit per answer.
     goes_on: tokio::sync::Semaphore,
-    /// A key with which nothing is answered well, and how it ends.
+    /// A key whose requests fail, and the kind of the failure.
     poison: Option<(&'static str, StoreErrorKind)>,
 }
 
@@ -101,7 +101,7 @@ impl Writers {
     async fn write(&self, key: &str, revision: i64) -> tokio::task::JoinHandle<Answer> {
         let (writer, transaction) = (Arc::clone(&self.writer), put(key, revision, 1));
         let task = tokio::spawn(async move { writer.commit(transaction).await });
-        // It is on its way before the next one.
+        // Let it be sent before the next one.
         for _ in 0..10 {
             yield_now().await;
         }
@@ -220,8 +220,7 @@ async fn a_writer_waits_no_longer_than_two_requests_take() {
 }
 
 proptest! {
-    /// Together go only those that touch different keys and are small; nobody is left out, and who waited longer is sent
-    /// earlier.
+    /// Only small transactions with different keys share a request; every transaction is sent, in the order of arrival.
     #[test]
     fn the_first_that_fit_go_together(
         all in prop::collection::vec((0..40_u32, prop_oneof![9 => 1..2_000_usize, 1 => Just(MOST_TOGETHER_BYTES)]), 0..120),

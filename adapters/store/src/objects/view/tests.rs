@@ -118,8 +118,8 @@ fn nobody_follows_what_was_not_read() {
 }
 
 proptest! {
-    /// Whatever happens: a follower that applies what it is told to what it saw has what the view has, and the view
-    /// has what a map of the steps has.
+    /// For any sequence of steps: a follower that applies its changes to its first list equals the view, and the view
+    /// equals a map of the steps.
     #[test]
     fn followers_and_the_view_agree(
         steps in prop::collection::vec(prop::collection::vec(("[a-e]", 0u8..4), 1..4), 1..40),
