@@ -150,7 +150,7 @@ pub struct DatacenterConfig {
     pub racks: u32,
     /// Machines of each role. The role `boot` is refused here; use the field `boot`.
     pub roles: Vec<RoleCount>,
-    /// Whether each rack has one machine with the role `boot`.
+    /// True if each rack has one machine with the role `boot`.
     pub boot: bool,
     pub addresses_per_machine: u32,
     /// Time from registration to the retire date.

@@ -7,7 +7,7 @@
 use madako_domain::machine::{Machine, MachineLabel, MachineParams};
 use time::OffsetDateTime;
 
-/// Whether a search at time `now` returns the machine.
+/// True if a search at time `now` returns the machine.
 #[must_use]
 pub fn chooses(
     machine: &Machine,

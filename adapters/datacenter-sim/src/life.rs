@@ -301,7 +301,7 @@ impl Datacenter {
     }
 }
 
-/// Whether a machine needs power to enter the state by itself.
+/// True if a machine needs power to enter the state by itself.
 fn needs_power(state: MachineState) -> bool {
     match state {
         MachineState::Uninitialized

@@ -181,7 +181,7 @@ fn unescaped(text: &str) -> Option<String> {
     Some(plain)
 }
 
-/// Whether a pattern contains no regex metacharacter.
+/// True if a pattern contains no regex metacharacter.
 fn plain(pattern: &str) -> bool {
     let mut escaped = false;
     pattern.chars().all(|character| {

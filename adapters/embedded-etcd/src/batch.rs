@@ -41,7 +41,7 @@ pub(crate) struct Changes {
     pub(crate) alarms: Option<u64>,
     pub(crate) bytes_added: u64,
     pub(crate) bytes_removed: u64,
-    /// Whether the batch must be committed to the file.
+    /// True if the batch must be committed to the file.
     pub(crate) touched: bool,
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn check_txn(request: &PbTxnRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a transaction only reads. Such a transaction bypasses the writer.
+/// True if a transaction only reads. Such a transaction bypasses the writer.
 pub(crate) fn is_read_only(request: &PbTxnRequest) -> bool {
     request
         .success

@@ -204,7 +204,7 @@ impl EmbeddedEtcd {
     }
 }
 
-/// A lease that the own client of an earlier owner left.
+/// A lease of an earlier owner's own client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftLease {
     pub id: i64,
@@ -212,7 +212,7 @@ pub struct LeftLease {
     pub owner: String,
 }
 
-/// Leases that earlier owners left. Does not keep the store open.
+/// Leases of earlier owners. Does not keep the store open.
 #[derive(Debug, Clone)]
 pub struct Left {
     store: Weak<Store>,

@@ -96,8 +96,8 @@ pub(crate) const MAX_BATCH: usize = 512;
 pub(crate) const MAX_REMOVALS: usize = 500;
 /// Upper bound of leases that one commit revokes: etcd's rate for half a second.
 pub(crate) const MAX_ENDED_LEASES: usize = 500;
-/// How long writes are refused after the storage had no space or could not be opened for writing, and how long the
-/// writer starts no work of its own after any failed commit: rolling a commit back means reading the whole file.
+/// Pause of writes after the storage had no space or could not be opened for writing, and of the writer's own work
+/// after any failed commit: rolling a commit back means reading the whole file.
 pub(crate) const WRITER_PAUSE: Duration = Duration::from_secs(1);
 
 const _: () = assert!(MIN_TTL_SECONDS < MAX_TTL_SECONDS);

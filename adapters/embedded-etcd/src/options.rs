@@ -94,7 +94,7 @@ pub enum Backend {
     Custom(Arc<dyn StorageBackend>),
 }
 
-/// Where writes are applied and committed.
+/// Task or thread that applies and commits writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Commit {
     /// A task on the runtime that opens the store; it blocks that thread while the storage works. For simulations: with
@@ -108,7 +108,7 @@ pub enum Commit {
 /// of superseded data. Watches that resume within this history miss nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AutoCompaction {
-    /// Whether the store compacts by itself. If not, the file grows until a client compacts.
+    /// True if the store compacts by itself. If not, the file grows until a client compacts.
     pub enabled: bool,
     /// Minimum number of revisions to keep, unless `keep_bytes` is exceeded.
     pub keep_revisions: u32,

@@ -44,7 +44,7 @@ struct Watch {
     progress: bool,
     /// Ended by a compaction. As in etcd, its id stays taken until the client cancels it.
     ended: bool,
-    /// Whether changes were sent since the last progress interval.
+    /// True if changes were sent since the last progress interval.
     heard: bool,
 }
 

@@ -3,7 +3,7 @@
 //! Guarantees: an answer is sent only after the sync of its commit; waiting writers share that sync.
 //! After a commit that failed before its sync, the writer rolls back, reopens the database and continues. If a full
 //! disk does not even accept the writes of the reopening, the database is opened read-only, so that reads continue.
-//! After a failed sync the store stops, because the contents of the disk are unknown, whatever reads return.
+//! After a failed sync the store stops, because the contents of the disk are unknown, regardless of later reads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ impl Writer {
         self.close();
     }
 
-    /// Whether the store stops and no operation waits.
+    /// True if the store stops and no operation waits.
     fn is_to_stop(&self) -> bool {
         self.store.stopping().is_set() && self.jobs.is_empty()
     }

@@ -17,7 +17,7 @@ const OURS: [&str; 9] = [
     "WATCHDOG_",
 ];
 
-/// Whether a variable is withheld from commands.
+/// True if a variable is withheld from commands.
 pub(crate) fn is_ours(name: &std::ffi::OsStr) -> bool {
     let name = name.as_encoded_bytes();
     OURS.iter().any(|ours| name.starts_with(ours.as_bytes()))

@@ -16,8 +16,8 @@ pub(crate) const MAX_NAMED: usize = 5;
 /// Time for the outputs to close after the last process of the command has ended: the command may have passed them to
 /// another process.
 pub(crate) const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
-/// How long a watcher continues to kill after it has reported a failure. A process that survives this long cannot be
-/// killed.
+/// Time for which a watcher continues to kill after it has reported a failure. A process that survives this long cannot
+/// be killed.
 pub(crate) const LAST_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Bytes per read: the capacity of a pipe.

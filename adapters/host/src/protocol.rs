@@ -55,7 +55,7 @@ pub(crate) struct Ended {
     pub(crate) stderr: String,
     pub(crate) cut: bool,
     pub(crate) took_us: u64,
-    /// Whether only the first process had ended at the deadline and its remaining processes were killed.
+    /// True if only the first process had ended at the deadline and its remaining processes were killed.
     pub(crate) left_running: bool,
 }
 

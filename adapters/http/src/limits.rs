@@ -13,7 +13,7 @@ pub(crate) const BACKLOG: usize = 128;
 /// Assumptions per question: each adds a check of every candidate, and a question has one or two.
 pub(crate) const MOST_ASSUMPTIONS: usize = 32;
 
-/// How long an answer waits for a requested state (`?blocking=`), as in Krake.
+/// Time limit of an answer that waits for a requested state (`?blocking=`), as in Krake.
 pub const BLOCKING: Duration = Duration::from_secs(60);
 /// Concurrent watches and waiting answers: twice the 1,000 that the service promises.
 pub const STREAMS: usize = 2_000;

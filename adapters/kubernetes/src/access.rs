@@ -152,7 +152,7 @@ fn current(file: Kubeconfig, problems: &mut Problems) -> Option<(Cluster, Option
     Some((cluster, user.and_then(|user| user.auth_info), names))
 }
 
-/// Whether the kubeconfig itself contains a secret.
+/// True if the kubeconfig itself contains a secret.
 fn holds_secret(user: &AuthInfo) -> bool {
     user.token.is_some() || user.password.is_some() || user.client_key_data.is_some()
 }
@@ -335,7 +335,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a token is a valid header value. The type of the secret hides its text, so the check uses the serialized
+/// True if a token is a valid header value. The type of the secret hides its text, so the check uses the serialized
 /// form.
 fn is_header(user: &AuthInfo) -> bool {
     let written = user.token.is_some().then(|| serde_json::to_value(user)).transpose();

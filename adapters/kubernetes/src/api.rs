@@ -156,7 +156,7 @@ impl ApiServer {
         exchange::send(&self.client, call, request, until).await.map(|_| ())
     }
 
-    /// Whether a pod is gone, or another pod has its name now.
+    /// True if a pod is gone, or another pod has its name now.
     async fn is_gone(&self, pod: &PodId, until: Until) -> Result<bool, KubernetesError> {
         let what = format!("pod {}/{}", pod.namespace, pod.name);
         let call = Call { name: "pod", what: &what };

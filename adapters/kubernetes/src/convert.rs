@@ -11,7 +11,7 @@ use crate::limits::MAX_NAME;
 /// Annotation of a pod that mirrors a static one.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Whether Kubernetes allows the name. Such a name needs no escaping in a path or a selector.
+/// True if Kubernetes allows the name. Such a name needs no escaping in a path or a selector.
 pub(crate) fn is_name(name: &str) -> bool {
     let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     let bytes = name.as_bytes();

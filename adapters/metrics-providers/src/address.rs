@@ -38,7 +38,7 @@ impl Address {
         url.into()
     }
 
-    /// Whether it has a user or a password. They are part of every request, and an answer may repeat them.
+    /// True if it has a user or a password. They are part of every request, and an answer may repeat them.
     pub(crate) fn has_credentials(&self) -> bool {
         !self.root.username().is_empty() || self.root.password().is_some()
     }

@@ -39,7 +39,7 @@ pub(crate) async fn fetch<T: HttpTransport + ?Sized>(
     samples
 }
 
-/// Whether an error concerns the server, so that all other queries would fail too. An error about a query concerns that
+/// True if an error concerns the server, so that all other queries would fail too. An error about a query concerns that
 /// query only; an unreadable query has status 400.
 fn is_servers(error: &FetchError) -> bool {
     match error {

@@ -3,11 +3,11 @@
 //! The recipe is that of etcd's own election, so that CKE's instances and this service's share one queue: each
 //! candidate puts `leader//<lease in hex>` with its lease attached unless the key exists, and leads when no key below
 //! `leader//` has a lower create revision. A watch of all these keys (one per instance) shows when this is the case,
-//! and when the own key vanishes.
+//! and when the candidate's key vanishes.
 //!
-//! A term ends at the earliest of these events: the lease could have expired by the own clock, less a margin; the store
-//! reports that the lease is gone; the watch no longer shows the own key; the campaign gives the term up. [`Tenures`]
-//! shows the end to all readers before the receiver gets the event.
+//! A term ends at the earliest of these events: the lease could have expired by this process's clock, less a margin;
+//! the store reports that the lease is gone; the watch no longer shows the candidate's key; the campaign gives the term
+//! up. [`Tenures`] shows the end to all readers before the receiver gets the event.
 
 mod ballot;
 mod requests;
@@ -112,7 +112,7 @@ struct Candidate {
     parts: Parts,
     events: mpsc::Sender<CampaignEvent>,
     commands: mpsc::Receiver<CampaignCommand>,
-    /// Whether the sender of commands still exists.
+    /// True if the sender of commands still exists.
     commanded: bool,
     /// Events that wait for room in the receiver's channel.
     outbox: VecDeque<CampaignEvent>,

@@ -33,7 +33,6 @@ impl Secret {
         &self.0
     }
 
-    /// Whether the text is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

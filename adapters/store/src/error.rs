@@ -34,7 +34,7 @@ fn message(error: &Error) -> &str {
     }
 }
 
-/// Whether the store refused the token. The request had no effect, and a new token may be accepted.
+/// True if the store refused the token. The request had no effect, and a new token may be accepted.
 pub(crate) fn refuses_token(error: &Error) -> bool {
     matches!(error, Error::GRpcStatus(status)
         if status.code() == Code::Unauthenticated || TOKEN_REFUSALS.contains(&status.message()))
@@ -48,12 +48,12 @@ pub(crate) fn lease_is_gone(why: &str) -> bool {
     why.contains(LEASE_IS_GONE)
 }
 
-/// Whether the store does not have the revision: it was compacted, or the store was reset to an earlier state.
+/// True if the store does not have the revision: it was compacted, or the store was reset to an earlier state.
 pub(crate) fn revision_is_gone(error: &Error) -> bool {
     REVISION_IS_GONE.iter().any(|text| message(error).contains(text))
 }
 
-/// Whether the answer exceeded the limit of a message.
+/// True if the answer exceeded the limit of a message.
 pub(crate) fn answer_is_too_large(error: &Error) -> bool {
     matches!(error, Error::GRpcStatus(status)
         if matches!(status.code(), Code::OutOfRange | Code::ResourceExhausted)
@@ -61,7 +61,7 @@ pub(crate) fn answer_is_too_large(error: &Error) -> bool {
                 || status.message().contains("message larger than max")))
 }
 
-/// Whether no connection could be opened, so that the store cannot have seen the request.
+/// True if no connection could be opened, so that the store cannot have seen the request.
 pub(crate) fn never_sent(error: &Error) -> bool {
     let Error::GRpcStatus(status) = error else { return false };
     let mut source = status.source();

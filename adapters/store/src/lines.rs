@@ -89,7 +89,7 @@ pub(crate) struct Line {
     credentials: Option<(String, Secret)>,
     /// Number of tokens obtained; 0 for none.
     tokens: tokio::sync::Mutex<u64>,
-    /// Whether a request timed out, so that the connection may be half-open.
+    /// True if a request timed out, so that the connection may be half-open.
     suspect: watch::Sender<bool>,
 }
 
@@ -114,7 +114,6 @@ impl Line {
         self.client.maintenance_client()
     }
 
-    /// Whether requests carry a token.
     pub(crate) fn has_credentials(&self) -> bool {
         self.credentials.is_some()
     }

@@ -349,7 +349,7 @@ impl<E: Send + 'static> Watcher<E> {
     }
 }
 
-/// Whether a list was delivered, so that an interruption is visible to the receiver.
+/// True if a list was delivered, so that an interruption is visible to the receiver.
 fn cause_is_told(told: &Option<Told>, cause: &str) -> bool {
     told.is_some() || cause != "start"
 }

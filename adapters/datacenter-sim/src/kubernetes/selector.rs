@@ -11,7 +11,7 @@ enum Requirement<'a> {
     DoesNotExist(&'a str),
 }
 
-/// Whether a selector matches labels; an empty selector matches all. `Err` if the selector is invalid for the API
+/// Matches a selector against labels; an empty selector matches all. `Err` if the selector is invalid for the API
 /// server.
 pub(super) fn chooses(selector: &str, labels: &BTreeMap<String, String>) -> Result<bool, String> {
     let requirements: Result<Vec<Requirement<'_>>, String> =

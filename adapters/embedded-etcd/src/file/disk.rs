@@ -141,12 +141,12 @@ impl Disk {
         self.storage.len().unwrap_or(0)
     }
 
-    /// Whether a sync ever failed. After that the contents of the disk are unknown, regardless of what reads return.
+    /// True if a sync ever failed. After that the contents of the disk are unknown, regardless of later reads.
     pub(crate) fn sync_failed(&self) -> bool {
         self.sync_failed.load(Ordering::Acquire)
     }
 
-    /// Whether a write failed for lack of space since the last call.
+    /// True if a write failed for lack of space since the last call.
     pub(crate) fn take_full(&self) -> bool {
         self.full.swap(false, Ordering::AcqRel)
     }
@@ -168,7 +168,6 @@ impl Disk {
     }
 }
 
-/// Whether an error reports a lack of space.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -37,7 +37,7 @@ pub(crate) enum LoadError {
 }
 
 impl LoadError {
-    /// Whether the storage answered with wrong contents; a retry cannot clear this.
+    /// True if the storage answered with wrong contents; a retry cannot clear this.
     pub(crate) fn is_damage(&self) -> bool {
         !matches!(
             self,

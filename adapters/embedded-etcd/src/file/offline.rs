@@ -25,7 +25,7 @@ pub struct Verified {
     pub revision: i64,
     /// Revision of the last compaction; -1 if there was none.
     pub compacted: i64,
-    /// Whether the last process closed it properly.
+    /// True if the last process closed it properly.
     pub was_closed: bool,
 }
 

@@ -174,7 +174,7 @@ pub(super) struct Checked {
     pub(super) database: Database,
     /// `None` if it has no tables yet.
     pub(super) loaded: Option<Loaded>,
-    /// Whether the last process closed it properly.
+    /// True if the last process closed it properly.
     pub(super) was_closed: bool,
 }
 

@@ -26,10 +26,10 @@ struct Contents {
     /// Capacity in bytes.
     room: Option<u64>,
     sync_fails: bool,
-    /// Whether even overwriting fails for lack of space.
+    /// True if even overwriting fails for lack of space.
     full: bool,
     writes_fail: bool,
-    /// Whether writes panic, as redb does on some inconsistent pages.
+    /// True if writes panic, as redb does on some inconsistent pages.
     panics: bool,
     /// Number of calls of `len`; every opening makes one.
     looks: u64,

@@ -198,7 +198,7 @@ fn txn(dice: &mut Dice, known: Known, depth: u64) -> PbTxnRequest {
     request
 }
 
-/// Whether a real etcd would panic on this transaction: a put with `ignore_value` or `ignore_lease` on a pair (checked
+/// True if a real etcd would panic on this transaction: a put with `ignore_value` or `ignore_lease` on a pair (checked
 /// before) that a preceding deletion removes without etcd's duplicate check noticing. The embedded store refuses it.
 fn upsets_etcd(operations: &[PbTxnRequestOp]) -> bool {
     fn any(operations: &[PbTxnRequestOp], of: &dyn Fn(&PbTxnOpRequest) -> bool) -> bool {

@@ -24,7 +24,7 @@ pub(crate) struct RealEtcd {
     _directory: TempDir,
 }
 
-/// Whether a required program is installed. In CI a missing program fails the test; elsewhere the reason is printed.
+/// True if a required program is installed. In CI a missing program fails the test; elsewhere the reason is printed.
 pub(crate) fn is_there(program: &str) -> bool {
     if Path::new(program).exists() {
         return true;

@@ -13,7 +13,6 @@ const EXPOSED: HeaderValue = HeaderValue::from_static("ETag");
 /// Methods that pages may send; whether a path supports a method is checked with the request itself.
 const METHODS: [Method; 5] = [Method::DELETE, Method::GET, Method::OPTIONS, Method::POST, Method::PUT];
 
-/// Whether pages of the origin may use the API.
 fn allows(allowed: &str, origin: &HeaderValue) -> bool {
     allowed == ANY || origin.as_bytes() == allowed.as_bytes()
 }

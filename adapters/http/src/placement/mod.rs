@@ -82,7 +82,7 @@ pub struct Settings {
     pub problem_base_url: String,
     /// Origin whose pages may use the API; `*` for all.
     pub cors_origin: String,
-    /// Whether an unauthenticated request has the user [`ANONYMOUS`] instead of being refused.
+    /// True if an unauthenticated request has the user [`ANONYMOUS`] instead of being refused.
     pub allow_anonymous: bool,
     pub authorization: Authorization,
     /// Number of retries of a write after a conflict with a concurrent one.

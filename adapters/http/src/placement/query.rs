@@ -45,12 +45,12 @@ impl Query {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether to delete at once: Krake accepts only this word.
+    /// True if the deletion is forced: Krake accepts only this word.
     pub(super) fn force(&self) -> bool {
         self.get("force") == Some("True")
     }
 
-    /// Whether a watch is requested: any value counts, as in Krake.
+    /// True if a watch is requested: any value counts, as in Krake.
     pub(super) fn watch(&self) -> bool {
         self.get("watch").is_some()
     }

@@ -37,7 +37,7 @@ pub(super) enum Granted {
 }
 
 impl Granted {
-    /// Whether the user may see resources of the namespace.
+    /// True if the user may see resources of the namespace.
     pub(super) fn shows(&self, namespace: Option<&str>) -> bool {
         match self {
             Self::Whole => true,
@@ -46,7 +46,7 @@ impl Granted {
     }
 }
 
-/// What rules grant of a request; `None` for nothing.
+/// Rights that the rules grant to a request; `None` if they grant none.
 pub(super) fn granted<'r>(wish: &Wish<'_>, rules: impl Iterator<Item = &'r RoleRule>) -> Option<Granted> {
     let resource = match wish.part {
         // Krake has no right of its own for a retry.

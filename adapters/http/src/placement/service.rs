@@ -144,7 +144,7 @@ impl Service {
         })
     }
 
-    /// What a user's roles in the view grant of a request.
+    /// Rights that a user's roles in the view grant to a request.
     pub(super) fn granted(&self, user: &str, wish: &Wish<'_>) -> Option<Granted> {
         let objects = &self.api.objects;
         let (_, bindings) = objects.list(Selection { kind: Kind::RoleBinding, namespace: None });

@@ -77,7 +77,7 @@ impl MemoryObjects {
         inside.unseen.push((revision, key.to_owned(), None));
     }
 
-    /// Whether the key exists, readable or not.
+    /// True if the key exists, readable or not.
     pub(super) fn holds(&self, key: &str) -> bool {
         self.inside().keys.contains_key(key)
     }

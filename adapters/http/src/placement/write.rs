@@ -67,7 +67,6 @@ pub(super) struct Written {
     pub(super) key: ObjectKey,
     /// Revision of its last change, or of its deletion.
     pub(super) revision: i64,
-    /// Whether it was deleted.
     pub(super) gone: bool,
     /// Its present or last state.
     pub(super) shown: Shown,

@@ -8,10 +8,10 @@ use madako_domain::keys;
 use madako_domain::store::{Entry, KeyChange};
 use madako_protocol::store::WatchEvent;
 
-/// Position of the own key.
+/// Position of this candidate's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The watch has not reached the own key yet.
+    /// The watch has not reached this candidate's key yet.
     Unknown,
     /// A key with a lower create revision exists.
     Behind {
@@ -20,11 +20,11 @@ pub(super) enum Standing {
     },
     /// No key has a lower create revision.
     First,
-    /// The own key existed and is gone.
+    /// This candidate's key existed and is gone.
     Gone,
 }
 
-/// The own key.
+/// This candidate's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Own {
     pub(super) key: String,
@@ -37,18 +37,18 @@ pub(super) struct Ballot {
     revision: i64,
     candidates: BTreeMap<String, (i64, Bytes)>,
     own: Option<Own>,
-    /// Whether the watch has shown the own key.
+    /// True if the watch has shown this candidate's key.
     shown: bool,
 }
 
 impl Ballot {
-    /// The own key is in the store.
+    /// Records that this candidate's key is in the store.
     pub(super) fn enrol(&mut self, own: Own) {
         self.own = Some(own);
         self.shown = false;
     }
 
-    /// The own key is given up.
+    /// Forgets this candidate's key.
     pub(super) fn withdraw(&mut self) {
         self.own = None;
         self.shown = false;

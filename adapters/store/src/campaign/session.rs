@@ -15,7 +15,7 @@ use crate::limits::{LONGEST_MARGIN, LONGEST_TTL, RENEW_AFTER, TTL_MARGIN};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Session {
     pub(super) lease: i64,
-    /// By the own clock. The lease cannot expire earlier, because the store starts to count after the request was sent.
+    /// By this process's clock. The lease cannot expire earlier, because the store starts to count after the request was sent.
     pub(super) valid_until: Instant,
     /// Time of the next renewal.
     pub(super) renew_at: Instant,

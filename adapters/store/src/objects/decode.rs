@@ -16,7 +16,7 @@ use crate::sealing::{OpenError, Sealing};
 pub(super) struct Wrong {
     /// The fault, without values.
     pub(super) why: String,
-    /// Whether the value may be valid for an instance with its encryption key.
+    /// True if the value may be valid for an instance with its encryption key.
     pub(super) sealed: bool,
 }
 

@@ -54,7 +54,7 @@ impl Asker {
         }
     }
 
-    /// Whether this revision was just reported for another generation; a reader may then follow from it by mistake.
+    /// True if this revision was just reported for another generation; a reader may then follow from it by mistake.
     pub(super) fn told_of_another(&self, revision: i64, generation: u64, now: Instant) -> bool {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.iter().any(|told| {

@@ -77,7 +77,7 @@ struct Position {
     generation: u64,
     /// The store's revision that the view shows; 0 before the first list.
     revision: i64,
-    /// Whether the watch follows the store. While it does not, the store may have been replaced.
+    /// True if the watch follows the store. While it does not, the store may have been replaced.
     attached: bool,
 }
 

@@ -206,7 +206,7 @@ async fn a_read_is_not_answered_from_the_view_of_a_former_store() {
     told.question().await.send(Ok(8)).unwrap();
     assert_eq!(read.await.unwrap().unwrap(), 8);
 
-    // Nor while the store's identity is unknown, whatever its revision.
+    // Nor while the store's identity is unknown, even at a matching revision.
     told.interrupt().await;
     let read = told.read();
     told.question().await.send(Ok(8)).unwrap();

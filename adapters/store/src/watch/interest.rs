@@ -20,7 +20,7 @@ pub(crate) enum Interest {
 }
 
 impl Interest {
-    /// Whether a key is delivered with its value.
+    /// True if a key is delivered with its value.
     pub(crate) fn includes(self, key: &str) -> bool {
         match self {
             Self::All => true,

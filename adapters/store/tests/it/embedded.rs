@@ -219,7 +219,7 @@ async fn run(seed: u64) -> (String, BTreeMap<&'static str, u32>) {
     let mut watches: Vec<_> = stores.iter().map(|store| store.watch("")).collect();
     let mut seen: Vec<BTreeMap<String, Bytes>> = vec![BTreeMap::new(); INSTANCES];
     let mut epochs: Vec<Option<Epoch>> = vec![None; INSTANCES];
-    // Whether an operator deleted the instance's key while it led. Until it learns of that, it considers itself the
+    // True if an operator deleted the instance's key while it led. Until it learns of that, it considers itself the
     // leader.
     let mut deposed: Vec<bool> = vec![false; INSTANCES];
     let mut last_committed = 0;

@@ -114,7 +114,7 @@ struct Meeting {
 
 #[derive(Debug, Default)]
 struct Met {
-    /// Whether the last write consisted of zeros.
+    /// True if the last write consisted of zeros.
     was_zeros: bool,
     is_filling: bool,
     /// Number of other writes.
