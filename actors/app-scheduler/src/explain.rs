@@ -306,8 +306,8 @@ fn left_out(
         .collect()
 }
 
-/// Finds a cluster by name or `<namespace>/<name>`. The application's namespace precedes others, if those have
-/// candidates.
+/// Finds a cluster by name or `<namespace>/<name>`. A cluster of the application's namespace precedes others; others
+/// count only if they are candidates.
 fn find(input: &PassInput<'_>, application: &ObjectKey, what_if: &WhatIf, name: &str) -> Option<ObjectKey> {
     let all = input.config.candidates == Candidates::All;
     let own = ObjectKey::new(Kind::Cluster, application.namespace.as_deref(), name);

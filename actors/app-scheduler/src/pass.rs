@@ -383,7 +383,7 @@ impl Writer<'_, '_> {
     }
 }
 
-/// Whether this version of the application was not yet released for deployment.
+/// Whether the Kubernetes controller was not yet triggered for this version of the application.
 fn untriggered(application: &Application) -> bool {
     let triggered = application.status.kube_controller_triggered.as_ref();
     triggered.is_none_or(|triggered| application.metadata.modified > *triggered)

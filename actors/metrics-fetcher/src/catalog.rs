@@ -97,7 +97,7 @@ struct References {
 }
 
 impl Catalog {
-    /// Adds or replaces a resource. Returns whether the wanted metrics or their definitions changed.
+    /// Adds or replaces a resource. Returns whether the wanted metrics or their definitions may have changed.
     pub fn put(&mut self, stored: &Stored) -> bool {
         let key = &stored.key;
         match &stored.object {

@@ -379,8 +379,7 @@ impl<'a> View<'a> {
         let awaited = self.reports_awaited();
         if matches!(next, Next::Fail(_)) {
             let obstacle = obstacle.or(awaited);
-            // Until the next step begins, the machine counts as under repair, unless waiting cannot clear the
-            // obstacle.
+            // Until the failure is written, the entry keeps its slot, unless waiting cannot clear the obstacle.
             if !obstacle.as_ref().is_some_and(frees_slot) {
                 taken.take(case);
             }

@@ -43,7 +43,7 @@ fn from_file(section: &mut Fields, path: &str, problems: &mut Problems) -> Optio
 }
 
 fn from_environment(section: &mut Fields, name: &str, problems: &mut Problems) -> Option<Sealing> {
-    // Such a name is invalid, and the standard library may panic on it.
+    // Such a name is invalid, and the standard library does not promise a clean error for it.
     let valid = !name.contains(['=', '\0']);
     match std::env::var(name).ok().filter(|_| valid) {
         Some(text) => judged(section, "key_env", &format!("{name:?}"), &text, problems),

@@ -35,7 +35,7 @@ pub(super) struct Order {
     pub(super) config: Arc<RepairConfig>,
     /// An earlier leader began the drain: the node may be cordoned already, and some pods evicted.
     pub(super) resumed: bool,
-    /// The drain had timed out under the earlier leader: its state is reported, and nothing is changed.
+    /// The time-out of the resumed drain has passed already: the drain reports the node's state and changes nothing.
     pub(super) late: bool,
 }
 
