@@ -5,7 +5,8 @@ use std::time::Duration;
 /// Allowed values listed in a message.
 pub(crate) const LISTED: usize = 10;
 
-/// Maximum part of an interval for one fetch, in percent: [`PROVIDER_DEADLINE`] at shorter intervals.
+/// Deadline of a fetch in percent of the interval, where that is shorter than
+/// [`PROVIDER_DEADLINE`](madako_protocol::limits::PROVIDER_DEADLINE).
 pub(crate) const DEADLINE_PERCENT: u32 = 67;
 /// Concurrent fetches: at most 16 of one namespace, and 10 of providers whose last fetch failed. With a deadline of
 /// 10 s, even 24 hanging providers of one namespace are all fetched within a round.
