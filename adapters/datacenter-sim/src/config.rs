@@ -15,7 +15,6 @@ const SPARE_PLACES: u32 = 4;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Number of machines of a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleCount {
     pub role: String,
@@ -38,9 +37,7 @@ pub struct Rates {
     pub given_up_percent: u8,
     /// Time until a healthy machine is updated to a new operating system.
     pub update_after: Option<Duration>,
-    /// Time from updating to uninitialized.
     pub update_takes: Option<Duration>,
-    /// Time from uninitialized to healthy.
     pub initialize_takes: Option<Duration>,
     /// Interval at which a machine's retire date is brought forward.
     pub age_every: Option<Duration>,
@@ -48,7 +45,6 @@ pub struct Rates {
     pub age_by: Duration,
     /// Time from the retire date until the machine is retired.
     pub retire_overdue_after: Option<Duration>,
-    /// Time from retiring to retired.
     pub retiring_takes: Option<Duration>,
     /// Time until a retired machine is removed or returns.
     pub retired_kept: Option<Duration>,
@@ -56,9 +52,7 @@ pub struct Rates {
     pub returns_percent: u8,
     /// Time until a removed machine is replaced by a new one.
     pub replaced_after: Option<Duration>,
-    /// Time until a rack loses its power.
     pub rack_outage_after: Option<Duration>,
-    /// Duration of a power outage.
     pub rack_outage_takes: Option<Duration>,
 }
 
@@ -143,9 +137,7 @@ impl Rates {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatacenterConfig {
-    /// Seed of all random choices.
     pub seed: u64,
-    /// Start of the history.
     pub start: OffsetDateTime,
     pub racks: u32,
     /// Machines of each role. The role `boot` is refused here; use the field `boot`.

@@ -10,18 +10,12 @@ use crate::config::{MAX_MACHINES, is_role};
 use crate::datacenter::Datacenter;
 use crate::transitions::{SetStateError, check};
 
-/// Why an operator's action was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     #[error("there is no machine with the serial {0}")]
     NoMachine(String),
     #[error("there is no rack {rack}; racks are 0 to {last}")]
-    NoRack {
-        /// Requested rack.
-        rack: u32,
-        /// Highest rack number.
-        last: u32,
-    },
+    NoRack { rack: u32, last: u32 },
     /// The rack is full or already has its boot machine.
     #[error("rack {rack} has no place for a machine with the role {role}")]
     NoPlace { rack: u32, role: String },

@@ -18,7 +18,6 @@ use crate::datacenter::{Datacenter, Occupant, Rack};
 /// Greatest rack number; sabakan's address scheme ends far below.
 pub const MAX_RACK: u32 = 999_999;
 
-/// Why machines cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CopyError {
     #[error("there are {0} machines, and at most {MAX_MACHINES} can be simulated")]
@@ -26,7 +25,6 @@ pub enum CopyError {
     /// The rack number is out of range.
     #[error("the machine {serial} is in rack {rack}; racks from 0 to {MAX_RACK} can be simulated")]
     Rack { serial: String, rack: i64 },
-    /// Two machines have this serial.
     #[error("two machines have the serial {0}")]
     Twice(String),
 }

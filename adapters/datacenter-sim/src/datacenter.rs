@@ -41,20 +41,13 @@ pub struct Happening {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     Registered,
-    /// The machine changed its state.
-    State {
-        from: MachineState,
-        to: MachineState,
-    },
-    /// The machine has this new retire date.
+    State { from: MachineState, to: MachineState },
     RetireDate(OffsetDateTime),
-    /// The machine was removed.
     Removed,
     PowerOff,
     PowerOn,
 }
 
-/// A place in a rack, and its machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) rack: u32,
@@ -91,7 +84,6 @@ pub(crate) struct Rack {
 /// Subject of a queue entry. Entries of the same instant run in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Line {
-    /// Power of a rack.
     Power(u32),
     /// States of the machine at a place.
     Life(u32),

@@ -30,7 +30,6 @@ pub enum Fault {
     WrongTypes,
     /// The answer never ends.
     EndlessBody,
-    /// The list of machines is empty.
     EmptyList,
     /// The list of machines is `null`, Go's encoding of a nil slice.
     NullList,

@@ -34,7 +34,6 @@ pub const SUCCESS: &str = "simulated-success";
 /// Number of recorded runs; the oldest are dropped.
 pub const MAX_RUNS: usize = 10_000;
 
-/// Duration of a health check.
 const CHECK_TAKES: Duration = Duration::from_millis(300);
 
 /// Behaviour of repair commands, as percentages.
@@ -42,7 +41,6 @@ const CHECK_TAKES: Duration = Duration::from_millis(300);
 pub struct Habits {
     /// Successful resets that heal their machine.
     pub heals_percent: u8,
-    /// Commands that fail.
     pub fails_percent: u8,
     /// Commands that never end by themselves.
     pub hangs_percent: u8,
@@ -50,7 +48,6 @@ pub struct Habits {
     pub lost_percent: u8,
     /// Health checks whose output is not usable.
     pub confused_percent: u8,
-    /// Mean duration of a command.
     pub takes: Duration,
 }
 
@@ -74,10 +71,8 @@ impl Habits {
 pub struct Run {
     /// Name of the host that ran it.
     pub host: String,
-    /// Epoch of its permit.
     pub epoch: i64,
     pub program: String,
-    /// Address of the machine.
     pub address: String,
     pub began: OffsetDateTime,
     /// `None` while it runs, or if it was cut off.

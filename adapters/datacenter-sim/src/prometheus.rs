@@ -27,7 +27,6 @@ use tokio::net::TcpListener;
 use crate::chance::{Chance, Kind};
 use crate::tcp;
 
-/// Path of instant queries.
 const QUERY_PATH: &str = "/api/v1/query";
 /// Steps between the bounds of a value; finer differences are not visible.
 const STEPS: u64 = 10_000;

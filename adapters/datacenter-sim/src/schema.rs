@@ -84,13 +84,7 @@ pub(crate) enum Failure {
     /// Validation failed; no field ran.
     Invalid { message: String, at: Option<Pos>, path: Vec<Value> },
     /// Execution of one field failed.
-    Field {
-        message: String,
-        at: Pos,
-        /// Response key of the field.
-        key: String,
-        extensions: Option<Value>,
-    },
+    Field { message: String, at: Pos, key: String, extensions: Option<Value> },
 }
 
 impl Failure {

@@ -17,13 +17,11 @@ use crate::service::SimulatedRegistry;
 use crate::spoiled;
 use crate::variables::coerce;
 
-/// Path of GraphQL, as in sabakan.
 pub const GRAPHQL_PATH: &str = "/graphql";
 
 /// Version of sabakan that the simulation was compared with.
 const SABAKAN_VERSION: &str = "3.1.9";
 
-/// Error code of an invalid operation.
 const INVALID: &str = "GRAPHQL_VALIDATION_FAILED";
 
 /// Body of a GraphQL request.

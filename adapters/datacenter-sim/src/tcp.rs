@@ -14,7 +14,6 @@ use crate::service::SimulatedRegistry;
 
 /// Concurrent connections: the instances and one browser need a handful.
 const MAX_CONNECTIONS: usize = 256;
-/// Timeout for a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause before a retry after a failed accept or while the address is still in use.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);

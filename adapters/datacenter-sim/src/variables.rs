@@ -116,7 +116,6 @@ fn coerce_object(
     Ok(())
 }
 
-/// Fields of the schema's input objects.
 fn input_fields(name: &str) -> Option<&'static [(&'static str, &'static str)]> {
     match name {
         "MachineParams" => Some(&[

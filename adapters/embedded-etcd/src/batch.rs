@@ -181,7 +181,6 @@ impl<'a> Batch<'a> {
         Ok(Answer::Done { revision: self.head.view.current })
     }
 
-    /// Removes compacted changes from the file.
     pub(crate) fn remove(&mut self, superseded: &[Superseded]) -> Result<(), Refusal> {
         for change in superseded {
             self.table.remove(&change.revision.to_bytes()).map_err(|error| failed(&error))?;

@@ -68,7 +68,6 @@ struct Inside {
     ring: Notify,
 }
 
-/// A waiter of a [`Latch`].
 #[derive(Debug, Clone)]
 pub(crate) struct Latched(Arc<Inside>);
 
@@ -98,7 +97,6 @@ impl Latched {
         self.0.set.load(Ordering::Acquire)
     }
 
-    /// Returns when the latch is set.
     pub(crate) async fn wait(&self) {
         loop {
             let mut rung = pin!(self.0.ring.notified());

@@ -33,7 +33,6 @@ use crate::writer::{Writer, WriterSetup};
 pub struct EmbeddedEtcd {
     store: Arc<Store>,
     router: axum::Router,
-    /// Router of the owner's own client.
     own: axum::Router,
     left: Left,
     leases: JoinHandle<()>,
@@ -41,7 +40,6 @@ pub struct EmbeddedEtcd {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// Why a listener could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("listening on {address} failed")]
@@ -131,7 +129,6 @@ impl EmbeddedEtcd {
         self.serve_on(listener, tls)
     }
 
-    /// Serves on an existing listener.
     pub fn serve_on(
         &self,
         listener: TcpListener,
@@ -208,7 +205,6 @@ impl EmbeddedEtcd {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftLease {
     pub id: i64,
-    /// Mark of the owner ([`Options::owner`]).
     pub owner: String,
 }
 

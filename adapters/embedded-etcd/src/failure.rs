@@ -34,7 +34,6 @@ impl Failure {
         }
     }
 
-    /// Waits for a failure and returns its reason.
     pub(crate) async fn wait(&self) -> String {
         let mut reasons = self.0.subscribe();
         // The sender is in `self`, so the channel does not close before a reason arrives.

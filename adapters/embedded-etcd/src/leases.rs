@@ -19,7 +19,6 @@ pub(crate) enum LeaseChange {
     Detached { id: i64, key: Vec<u8> },
 }
 
-/// A granted lease and its keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Lease {
     pub(crate) ttl_seconds: i64,
@@ -66,7 +65,6 @@ impl LeaseTable {
     }
 }
 
-/// Result of a keep-alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Renewal {
     Renewed {

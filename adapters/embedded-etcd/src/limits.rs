@@ -31,7 +31,6 @@ pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 pub(crate) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Concurrent requests of one connection. Each watch stream counts as one; Go's clients multiplex over one connection.
 pub(crate) const MAX_CONCURRENT_STREAMS: u32 = 1024;
-/// Timeout for the headers of an HTTP/1.1 request.
 pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for open requests to end after the store begins to stop.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -42,7 +41,6 @@ pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 
 /// Concurrent connections; further ones wait to be accepted. Each costs some tens of KiB.
 pub(crate) const MAX_CONNECTIONS: usize = 1024;
-/// Timeout for a client's TLS handshake.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after the operating system refused to accept a connection, for example for lack of file descriptors.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -13,11 +13,9 @@ use crate::snapshot::Snapshot;
 #[derive(Debug, Clone)]
 pub struct Options {
     pub backend: Backend,
-    /// Execution of commits.
     pub commit: Commit,
     /// Seed of the ids of leases and of a new store (cluster, member).
     pub seed: u64,
-    /// Length of the history.
     pub auto_compaction: AutoCompaction,
     /// Size of the page cache in bytes.
     pub cache_bytes: usize,
@@ -48,7 +46,6 @@ pub struct Options {
 pub struct Contents {
     /// Revision of the contents; that of a new store is 1.
     pub revision: i64,
-    /// Pairs by key.
     pub pairs: BTreeMap<Vec<u8>, Pair>,
 }
 
@@ -63,7 +60,6 @@ pub struct Pair {
 }
 
 impl Options {
-    /// Default options on `backend`.
     pub fn new(backend: Backend, commit: Commit, seed: u64) -> Self {
         Self {
             backend,
@@ -82,7 +78,6 @@ impl Options {
     }
 }
 
-/// Storage of the data.
 #[derive(Debug, Clone)]
 pub enum Backend {
     /// A file in this directory, which is created if it is missing.
@@ -124,7 +119,6 @@ impl Default for AutoCompaction {
     }
 }
 
-/// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process, or another store of this process, uses the directory.
@@ -148,13 +142,10 @@ pub enum OpenError {
         key: String,
         /// Revision of the key's last change.
         mod_revision: i64,
-        /// Revision of the contents.
         revision: i64,
     },
-    /// An operation on a file failed.
     #[error("{operation} {object} failed")]
     Io { operation: &'static str, object: String, source: std::io::Error },
-    /// The writer's thread could not be started.
     #[error("starting the thread that writes failed")]
     Thread(#[source] std::io::Error),
 }

@@ -12,7 +12,6 @@ use crate::record::{Record, Revision};
 use crate::refusal::Refusal;
 use crate::span::Span;
 
-/// Access to the values in the file.
 pub(crate) trait Values {
     /// Calls `show` with the record that was written at `revision`.
     fn record<T>(&self, revision: Revision, show: impl FnOnce(Record<'_>) -> T) -> Result<T, Refusal>;
@@ -66,7 +65,6 @@ enum Pairs {
     WithValues(Vec<Change>),
 }
 
-/// The selection of a range request.
 pub(crate) struct RangePlan {
     pairs: Pairs,
     count: i64,

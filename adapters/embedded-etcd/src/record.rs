@@ -14,7 +14,6 @@ pub(crate) struct Revision {
     pub(crate) sub: u32,
 }
 
-/// Bytes of a record's key in the file.
 pub(crate) const REVISION_BYTES: usize = 12;
 
 impl Revision {

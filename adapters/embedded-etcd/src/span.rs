@@ -11,7 +11,6 @@ pub(crate) enum Span<'a> {
     From(&'a [u8]),
 }
 
-/// Bounds of a span in key order.
 pub(crate) type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 impl<'a> Span<'a> {

@@ -29,7 +29,6 @@ use crate::record::{Record, Revision};
 use crate::refusal::Refusal;
 use crate::txn;
 
-/// State that readers see.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) index: Index,
@@ -96,7 +95,6 @@ pub(crate) struct Store {
     pub(crate) disk: Arc<Disk>,
     /// Bytes of keys and values in the file.
     pub(crate) data_bytes: AtomicU64,
-    /// Maximum size of a write request in bytes.
     pub(crate) max_request_bytes: usize,
     /// Current number of watches over all streams.
     pub(crate) watches: AtomicUsize,
@@ -153,7 +151,6 @@ impl Store {
         self.database.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Publishes the newest revision to the watches.
     pub(crate) fn publish(&self, current: i64) {
         self.published.publish(current);
     }
@@ -234,7 +231,6 @@ impl Store {
         plan.encode(&StoredValues(&open_revisions(&snapshot)?), header, room)
     }
 
-    /// Runs a transaction that only reads.
     pub(crate) fn read_txn(&self, request: &PbTxnRequest) -> Result<PbTxnResponse, Refusal> {
         let state = self.state();
         let snapshot = self.snapshot()?;

@@ -63,7 +63,6 @@ impl WatchStream {
         Self { store, responses, watches: BTreeMap::new(), next_id: 0 }
     }
 
-    /// Serves the stream until it ends.
     pub(crate) async fn run(mut self, mut requests: Streaming<PbWatchRequest>) {
         let mut published = self.store.subscribe();
         let stopping = self.store.stopping();

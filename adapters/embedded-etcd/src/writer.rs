@@ -306,7 +306,6 @@ impl Writer {
         }
     }
 
-    /// Publishes the committed state to readers.
     fn publish(&mut self, changes: Changes) {
         self.store.add_data_bytes(changes.bytes_added, changes.bytes_removed);
         self.removals.drain(..self.removals.len().min(MAX_REMOVALS));

@@ -55,7 +55,6 @@ impl Hunt {
         self.seen = seen;
     }
 
-    /// Ids of the descendants in the latest scan.
     pub(crate) fn seen(&self) -> impl Iterator<Item = i32> {
         self.seen.keys().copied()
     }

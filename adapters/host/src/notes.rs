@@ -19,7 +19,6 @@ use std::path::{Path, PathBuf};
 
 use crate::protocol::monotonic;
 
-/// Content of a begun note.
 const BEGUN: &[u8] = b"begun\n";
 
 /// The service's side of a note. Dropping it removes the note only if its command has not begun.
@@ -59,7 +58,6 @@ impl Drop for Note {
     }
 }
 
-/// The watcher's side of a note.
 #[derive(Debug)]
 pub(crate) struct Held {
     path: PathBuf,
@@ -108,7 +106,6 @@ pub enum CommandsLeft {
     Unknown(usize),
 }
 
-/// Commands of earlier processes.
 #[derive(Debug)]
 pub struct LeftCommands {
     notes: Vec<PathBuf>,

@@ -59,7 +59,6 @@ impl Watched {
 }
 
 impl Guard {
-    /// Kills the watcher and its descendants.
     pub(crate) async fn kill(self) -> Result<(), String> {
         // If the guard no longer listens, the watcher has ended.
         let _ = self.kill.send(());

@@ -19,7 +19,6 @@ pub(crate) const THIS_PROGRAM: &str = "/proc/self/exe";
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
-    /// Program and arguments.
     pub(crate) words: Vec<String>,
     /// Milliseconds until everything is killed.
     pub(crate) deadline_ms: u64,
@@ -31,7 +30,6 @@ pub(crate) struct Order {
     pub(crate) note: Option<PathBuf>,
 }
 
-/// Report of a watcher.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Report {
@@ -47,7 +45,6 @@ pub(crate) enum Report {
     Lost { why: String },
 }
 
-/// Result of a command.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Ended {
     pub(crate) end: End,

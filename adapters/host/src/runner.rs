@@ -151,7 +151,6 @@ async fn speak(mut orders: ChildStdin, order: Vec<u8>, pause: Duration) -> Infal
     std::future::pending().await
 }
 
-/// Reports of a watcher.
 struct Heard {
     last: Option<Report>,
     /// Why its report is not usable.

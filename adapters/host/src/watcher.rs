@@ -76,7 +76,6 @@ fn tell(report: &Report) -> ExitCode {
     if told.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Reason for killing everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     Deadline,
@@ -84,11 +83,9 @@ enum Cause {
     Service,
 }
 
-/// Events that wake a watcher.
 enum Woken {
     /// A heartbeat.
     Alive,
-    /// Everything must be killed.
     Kill(Cause),
     /// A child ended, the next scan is due, or an output ended.
     Look,

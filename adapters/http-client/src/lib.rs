@@ -21,7 +21,6 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::limits::{CONNECT_TIMEOUT, IDLE_TIMEOUT, MAX_IDLE, MAX_REDIRECTS};
 
-/// Why a transport could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     #[error("cannot set up TLS for the HTTP client")]

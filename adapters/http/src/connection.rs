@@ -31,7 +31,6 @@ const API_GROUPS: [&str; 4] = ["/core", "/infrastructure", "/kubernetes", "/open
 
 pub(crate) struct Client {
     pub(crate) peer: String,
-    /// The verified certificate of the client.
     pub(crate) certificate: Option<ClientCertificate>,
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-/// Upper bound of a logged path, in bytes.
 pub(crate) const LOGGED_PATH_MAX_BYTES: usize = 200;
 
 /// Bytes in flight in each direction of a connection; the buffers of a socket are about as large.

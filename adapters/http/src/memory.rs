@@ -15,7 +15,6 @@ pub struct MemoryListener(mpsc::Receiver<DuplexStream>);
 #[derive(Debug, Clone)]
 pub struct Dialer(mpsc::Sender<DuplexStream>);
 
-/// A listener and its dialer.
 #[must_use]
 pub fn listener() -> (Dialer, MemoryListener) {
     let (dialer, accepts) = mpsc::channel(BACKLOG);

@@ -20,7 +20,6 @@ pub fn metrics_text(recorder: &PrometheusHandle) -> String {
     text
 }
 
-/// Units of the kernel's counters.
 #[derive(Clone, Copy)]
 struct Units {
     ticks_per_second: u64,

@@ -18,10 +18,8 @@ use crate::limits::REQUEST_ID_MAX_BYTES;
 
 /// Header by which cybozu-go's programs trace a request; errors repeat it.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-cybozu-request-id");
-/// The text format of Prometheus.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Contents of the pages.
 #[async_trait]
 pub trait Service: Send + Sync + 'static {
     /// True if the instance is healthy: it can read its store, and the actors of its term have not exceeded their

@@ -20,7 +20,6 @@ pub(crate) const REQUESTS: &str = "madako_http_requests_total";
 pub(crate) const SECONDS: &str = "madako_http_request_seconds";
 const CONNECTIONS: &str = "madako_http_connections";
 
-/// Describes this crate's metrics to the recorder.
 pub fn describe_metrics() {
     metrics::describe_counter!(REQUESTS, "HTTP requests answered.");
     metrics::describe_histogram!(
@@ -32,14 +31,12 @@ pub fn describe_metrics() {
     crate::placement::describe_metrics();
 }
 
-/// Limits of clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Open connections; further ones wait in the listener's backlog.
     pub connections: usize,
     /// Time for the head of a request, from the end of the previous one; also limits idle connections.
     pub header_read: Duration,
-    /// Upper bound of a request's head, in bytes.
     pub header_bytes: usize,
     /// Time for the answer to a request, until its body begins.
     pub request: Duration,
@@ -65,7 +62,6 @@ impl Limits {
     pub const PLACEMENT: Self = Self { connections: 4_096, ..Self::DEFAULT };
 }
 
-/// Listening on an address failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}")]
 pub struct BindError {

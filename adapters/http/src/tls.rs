@@ -25,7 +25,6 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::limits::{HANDSHAKE_DEADLINE, HANDSHAKES};
 use crate::placement::ClientCertificate;
 
-/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A text is not valid PEM, or is empty.
@@ -82,7 +81,6 @@ impl Tls {
         Ok(Self(Arc::new(config)))
     }
 
-    /// Encrypts a listener.
     #[must_use]
     pub fn listener(&self, listener: TcpListener) -> TlsListener {
         TlsListener { listener, acceptor: TlsAcceptor::from(Arc::clone(&self.0)), handshakes: JoinSet::new() }
@@ -106,7 +104,6 @@ pub struct TlsListener {
     handshakes: JoinSet<Option<(TlsStream<TcpStream>, TlsPeer)>>,
 }
 
-/// The peer of a connection.
 #[derive(Debug, Clone)]
 pub struct TlsPeer {
     address: SocketAddr,
@@ -114,7 +111,6 @@ pub struct TlsPeer {
 }
 
 impl TlsPeer {
-    /// The client's certificate.
     #[must_use]
     pub fn certificate(&self) -> Option<&ClientCertificate> {
         self.certificate.as_ref()

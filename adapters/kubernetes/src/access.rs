@@ -152,7 +152,6 @@ fn current(file: Kubeconfig, problems: &mut Problems) -> Option<(Cluster, Option
     Some((cluster, user.and_then(|user| user.auth_info), names))
 }
 
-/// True if the kubeconfig itself contains a secret.
 fn holds_secret(user: &AuthInfo) -> bool {
     user.token.is_some() || user.password.is_some() || user.client_key_data.is_some()
 }

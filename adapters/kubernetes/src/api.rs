@@ -28,17 +28,13 @@ use crate::{
     convert,
 };
 
-/// Field manager in Kubernetes' records of field changes.
 const FIELD_MANAGER: &str = "madako";
 
-/// Limits of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Time for all pages of a list.
     pub read_deadline: Duration,
-    /// Time for a write.
     pub write_deadline: Duration,
-    /// Upper bound of an answer, in bytes.
     pub max_answer_bytes: usize,
     /// Objects per page.
     pub page: u32,
@@ -64,7 +60,6 @@ pub struct ConnectError {
     source: Box<kube::Error>,
 }
 
-/// The API server of the cluster.
 pub struct ApiServer {
     client: Client,
     server: String,

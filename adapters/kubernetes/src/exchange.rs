@@ -19,7 +19,6 @@ use crate::access::Access;
 use crate::limits::{IDLE_TIMEOUT, MAX_IDLE};
 use crate::{CONNECT_TIMEOUT, answer, telemetry};
 
-/// Deadline of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Until {
     pub(crate) at: Instant,
@@ -33,7 +32,6 @@ impl Until {
     }
 }
 
-/// Description of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call<'a> {
     /// Label in metrics.
@@ -66,7 +64,6 @@ pub(crate) fn client(access: &Access, max_answer_bytes: usize) -> Result<Client,
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
-/// A failed request.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) error: KubernetesError,
@@ -111,7 +108,6 @@ pub(crate) async fn send(
     ask(client, call, request, until).await.map_err(|failed| failed.error)
 }
 
-/// Parses an answer.
 pub(crate) fn parse<T: DeserializeOwned>(call: Call<'_>, text: &str) -> Result<T, KubernetesError> {
     let mut input = serde_json::Deserializer::from_str(text);
     serde_path_to_error::deserialize(&mut input).map_err(|error| {

@@ -6,10 +6,8 @@
 
 use csv::{ReaderBuilder, StringRecord};
 
-/// Why an answer cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CsvError {
-    /// It is not valid annotated CSV.
     #[error("line {line}: {why}")]
     Malformed {
         /// Line number, from 1.
@@ -21,7 +19,6 @@ pub enum CsvError {
     Refused { said: String },
 }
 
-/// Annotations of a table's columns.
 #[derive(Debug, Default)]
 struct Columns {
     datatypes: StringRecord,

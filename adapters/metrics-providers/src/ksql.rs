@@ -85,7 +85,6 @@ async fn ask<T: HttpTransport + ?Sized>(
     Ok(Sample { value: number::from_json(value)?, note: None })
 }
 
-/// The query for one metric.
 pub(crate) fn query(spec: &KafkaSpec, name: &str) -> String {
     format!(
         "SELECT {} FROM {} WHERE {} = {};",

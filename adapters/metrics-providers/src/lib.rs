@@ -46,7 +46,6 @@ use crate::limits::ALONE_AT_ONCE;
 pub use crate::limits::{MAX_NAME_BYTES, MAX_RESPONSE_BYTES};
 pub use crate::telemetry::describe_metrics;
 
-/// The providers over any transport.
 #[derive(Debug)]
 pub struct Providers<T: HttpTransport + ?Sized> {
     transport: Arc<T>,
@@ -59,7 +58,6 @@ impl<T: HttpTransport + ?Sized> Providers<T> {
         Self { transport, max_response_bytes: MAX_RESPONSE_BYTES }
     }
 
-    /// Sets another limit of answers, in bytes.
     #[must_use]
     pub fn with_max_response_bytes(self, max_response_bytes: usize) -> Self {
         Self { max_response_bytes, ..self }
@@ -135,7 +133,6 @@ impl<T: HttpTransport + ?Sized> MetricsProviders for Providers<T> {
 
 /// A provider with many values in one answer.
 trait AnswersMany {
-    /// Names per request.
     const NAMES_IN_A_REQUEST: usize;
 
     /// Sends one request for at most that many names.

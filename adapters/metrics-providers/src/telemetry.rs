@@ -26,7 +26,6 @@ pub(crate) fn kind(provider: &MetricsProviderKind) -> &'static str {
     provider.tag()
 }
 
-/// Counts and times one request.
 pub(crate) fn record(kind: &'static str, error: Option<&FetchError>, took: Duration) {
     let outcome = error.map_or("ok", FetchError::name);
     counter!(REQUESTS, "kind" => kind, "outcome" => outcome).increment(1);

@@ -21,7 +21,6 @@ use serde_json::{Value, json};
 
 use crate::Providers;
 
-/// Limit of answers in these tests, in bytes.
 const LIMIT: usize = 200_000;
 
 /// Longer than any answer takes that arrives at all.
@@ -34,7 +33,6 @@ fn providers() -> Providers<ReqwestTransport> {
     Providers::new(Arc::new(transport)).with_max_response_bytes(LIMIT)
 }
 
-/// A provider from its stored definition.
 fn kind(spec: &Value) -> MetricsProviderKind {
     let text = json!({ "type": spec["type"], spec["type"].as_str().unwrap(): spec["of"] }).to_string();
     serde_json::from_str::<madako_domain::placement::core::MetricsProviderSpec>(&text).unwrap().value

@@ -3,7 +3,6 @@
 use madako_json::input::{InputError, Problem};
 use url::Url;
 
-/// Path of GraphQL in sabakan.
 const GRAPHQL_PATH: &str = "/graphql";
 
 /// Turns the URL of a sabakan server into that of its GraphQL endpoint.

@@ -35,7 +35,6 @@ const SENT_HEAD: &str = r#"query ckeSearch($having: MachineParams = null,
                   states: [RETIRED]
                 })"#;
 
-/// The text of the query, including default variables.
 #[must_use]
 pub fn query_text() -> String {
     wire::QUERY.replacen(CHECKED_HEAD, SENT_HEAD, 1)

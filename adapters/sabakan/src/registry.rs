@@ -15,7 +15,6 @@ pub use crate::limits::{MAX_RESPONSE_BYTES, REQUEST_DEADLINE};
 use crate::query::request_body;
 use crate::telemetry;
 
-/// Client of a sabakan server.
 #[derive(Debug)]
 pub struct SabakanRegistry<T: HttpTransport + ?Sized> {
     transport: Arc<T>,

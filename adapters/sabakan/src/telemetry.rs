@@ -19,7 +19,6 @@ pub fn describe_metrics() {
     describe_histogram!(SECONDS, Unit::Seconds, "Time that requests to the machine registry took.");
 }
 
-/// Counts and times one request.
 pub(crate) fn record(result: &Result<Fetched, RegistryError>, took: Duration) {
     counter!(REQUESTS, "outcome" => outcome(result)).increment(1);
     histogram!(SECONDS).record(took);

@@ -29,7 +29,6 @@ impl Backoff {
         step.mul_f64(self.rng.random_range(0.5..=1.0))
     }
 
-    /// Resets the step after a success.
     pub(crate) fn reset(&mut self) {
         self.next = FIRST_PAUSE;
     }

@@ -34,13 +34,11 @@ use crate::limits::{CAMPAIGN_COMMANDS, CAMPAIGN_EVENTS};
 use crate::lines::Lines;
 use crate::namespace::Namespace;
 
-/// Dependencies of a campaign.
 pub(crate) struct Parts {
     pub(crate) lines: Arc<Lines>,
     pub(crate) namespace: Namespace,
     pub(crate) tenures: Tenures,
     pub(crate) options: CampaignOptions,
-    /// A watch of all candidates' keys.
     pub(crate) candidates: mpsc::Receiver<WatchEvent>,
     pub(crate) backoff: Backoff,
 }
@@ -69,7 +67,6 @@ enum Told {
     Unavailable(StoreErrorKind),
 }
 
-/// External events.
 enum Wake {
     /// The receiver was dropped.
     Dropped,

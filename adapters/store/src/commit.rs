@@ -96,7 +96,6 @@ fn outcome(
     (!failed.is_empty()).then_some(Outcome::Refused { failed })
 }
 
-/// Short description of a transaction.
 fn object(transaction: &Transaction) -> String {
     let mut keys: Vec<&str> = transaction
         .writes

@@ -45,10 +45,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Invalid settings.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// No endpoint, or too many.
     #[error("endpoints: {0} given, expected 1 to {MOST_ENDPOINTS}")]
     Endpoints(usize),
     /// An endpoint that cannot be parsed.
@@ -64,7 +62,6 @@ pub enum ConfigError {
     /// A certificate or key that cannot be used.
     #[error("{field}: {why}")]
     Tls { field: &'static str, why: String },
-    /// The transport refused the settings.
     #[error("TLS for endpoint {endpoint:?} cannot be set up")]
     Transport { endpoint: String, source: tonic::transport::Error },
 }
@@ -87,7 +84,6 @@ pub struct StoreConfig {
     /// Client certificate; needs the key.
     pub tls_cert: Option<String>,
     pub tls_key: Option<Secret>,
-    /// Encryption of secrets in placement's resources.
     pub sealing: Sealing,
 }
 

@@ -38,7 +38,6 @@ type Connecting = Pin<Box<dyn Future<Output = io::Result<BoxedStream>> + Send>>;
 /// Opens one connection per call.
 pub(crate) type Connector = Arc<dyn Fn() -> Connecting + Send + Sync>;
 
-/// Destination of a connection.
 #[derive(Clone)]
 pub(crate) enum Target {
     /// An endpoint on the network.
@@ -148,7 +147,6 @@ impl Line {
 }
 
 struct Current {
-    /// Index into the targets.
     target: usize,
     generation: u64,
     line: Option<Arc<Line>>,
@@ -187,13 +185,11 @@ impl Lines {
         self.clock.get_or_init(|| clock);
     }
 
-    /// The name of the target in use.
     pub(crate) fn name(&self) -> &str {
         let target = self.current().target;
         self.targets[target].name()
     }
 
-    /// The deadline of a request.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -203,7 +199,6 @@ impl Lines {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The current connection.
     pub(crate) fn line(&self) -> Result<Arc<Line>, Error> {
         let mut current = self.current();
         if let Some(line) = &current.line {

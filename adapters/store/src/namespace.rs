@@ -23,7 +23,6 @@ impl Namespace {
         &self.0
     }
 
-    /// The absolute key in etcd.
     pub(crate) fn absolute(&self, key: &str) -> String {
         format!("{}{key}", self.0)
     }
@@ -34,7 +33,6 @@ impl Namespace {
         key.strip_prefix(self.0.as_str()).map(str::to_owned)
     }
 
-    /// All keys with a relative prefix.
     pub(crate) fn range(&self, prefix: &str) -> Range {
         let from = self.absolute(prefix).into_bytes();
         if from.is_empty() {

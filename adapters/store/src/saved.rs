@@ -11,12 +11,10 @@ use crate::lines::Failed;
 use crate::store::EtcdStore;
 use crate::telemetry::Operation;
 
-/// Why a snapshot could not be saved.
 #[derive(Debug, thiserror::Error)]
 pub enum SaveError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A part could not be written.
     #[error("writing the snapshot failed")]
     Write(#[source] io::Error),
 }

@@ -55,18 +55,15 @@ pub enum KeysError {
     /// No key, only comments.
     #[error("at least one key")]
     None,
-    /// More keys than the limit.
     #[error("at most {MOST_SEALING_KEYS} keys")]
     TooMany,
     /// A line that is no key.
     #[error("{KEY_BYTES} bytes in Base64 in line {0} (openssl rand -base64 {KEY_BYTES} makes some)")]
     NotAKey(usize),
-    /// A repeated key.
     #[error("each key once: the one of line {0} came before")]
     Twice(usize),
 }
 
-/// Why a stored value cannot be decrypted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// No given key has this id.

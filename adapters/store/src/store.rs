@@ -106,19 +106,16 @@ impl EtcdStore {
         Self { namespace: Namespace::new(""), ..self.clone() }
     }
 
-    /// Prefix of this store's keys in etcd.
     #[must_use]
     pub fn prefix(&self) -> &str {
         self.namespace.prefix()
     }
 
-    /// Encryption of secrets in placement's resources.
     #[must_use]
     pub fn sealing(&self) -> &Sealing {
         &self.sealing
     }
 
-    /// The store's present revision.
     pub(crate) async fn revision(&self) -> Result<i64, StoreError> {
         Ok(revision(&self.lines).await?)
     }
@@ -147,7 +144,6 @@ impl EtcdStore {
         &self.lines
     }
 
-    /// The deadline of a request.
     pub(crate) fn deadline(&self) -> Duration {
         self.lines.timeout()
     }

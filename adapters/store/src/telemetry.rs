@@ -6,23 +6,15 @@ use madako_domain::store::StoreErrorKind;
 use madako_protocol::ports::Clock;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-/// Operations of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// A page of a list.
     List,
     Commit,
-    /// The start of a watch.
     Watch,
-    /// The grant of a session lease.
     Grant,
-    /// The renewal of a session lease.
     KeepAlive,
-    /// The revocation of a session lease.
     Revoke,
-    /// The creation of a candidate's key.
     Enrol,
-    /// The read of the present revision.
     Revision,
     Snapshot,
 }
@@ -80,7 +72,6 @@ const CONNECTIONS: &str = "madako_store_connections_replaced_total";
 const TOKENS: &str = "madako_store_authentications_total";
 const SKIPPED: &str = "madako_store_keys_skipped_total";
 
-/// Describes this crate's metrics to the recorder.
 pub fn describe_metrics() {
     describe_counter!(
         REQUESTS,

@@ -32,7 +32,6 @@ use crate::list::{entry, relative};
 use crate::namespace::{Namespace, Range};
 use crate::telemetry::{self, Operation};
 
-/// Events of a watch.
 #[derive(Debug)]
 pub(crate) enum Seen {
     /// A list of everything: at the start, and whenever changes may have been missed.
@@ -41,7 +40,6 @@ pub(crate) enum Seen {
         snapshot: Snapshot,
         /// Number of other keys.
         others: usize,
-        /// Why it was listed.
         cause: &'static str,
     },
     /// All changes up to a revision.
@@ -269,7 +267,6 @@ impl<E: Send + 'static> Watcher<E> {
         Err(End::Failed(StoreError { operation: Operation::Watch.of(&self.prefix), kind, why }))
     }
 
-    /// Delivers the stream's changes until it ends.
     async fn follow(&mut self, open: Open) -> End {
         let Open { line, mut stream } = open;
         let mut assembly = Assembly::default();

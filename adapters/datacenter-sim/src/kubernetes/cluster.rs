@@ -21,11 +21,7 @@ pub enum Owner {
     /// Keeps one pod on each node, cordoned or not.
     DaemonSet,
     /// Runs this many pods to completion.
-    Job {
-        pods: u32,
-        /// Mean run time of a pod.
-        takes: Duration,
-    },
+    Job { pods: u32, takes: Duration },
     /// Static pods, one on each node; the API shows their mirror pods.
     Static,
     /// No controller: an evicted or deleted pod is not replaced.
@@ -56,7 +52,6 @@ pub struct Workload {
     /// Name, and prefix of its pods' names.
     pub name: String,
     pub owner: Owner,
-    /// Grace period of its pods.
     pub grace: Duration,
     /// Mean time that its pods take to end after a request; the grace period is the upper bound.
     pub ends_within: Duration,
@@ -73,7 +68,6 @@ pub struct Budget {
     pub min_available: u32,
 }
 
-/// A stored pod.
 #[derive(Debug, Clone)]
 struct Kept {
     pod: Pod,
@@ -134,7 +128,6 @@ impl Cluster {
         self.settle();
     }
 
-    /// Replaces the taints of a node.
     pub fn set_taints(&mut self, name: &str, taints: Vec<Taint>) {
         if let Some(node) = self.nodes.get_mut(name) {
             node.taints = taints;
@@ -161,7 +154,6 @@ impl Cluster {
         self.namespaces.insert(name.to_owned(), labels);
     }
 
-    /// Adds a workload and its pods.
     pub fn add_workload(&mut self, workload: Workload) {
         let (owner, index) = (workload.owner, self.workloads.len());
         self.workloads.push(workload);
@@ -224,7 +216,6 @@ impl Cluster {
         Ok(chosen)
     }
 
-    /// All pods that are bound to a node.
     #[must_use]
     pub fn pods_on(&self, node: &str) -> Vec<Pod> {
         let mut pods: Vec<Pod> = self.on(node).map(|(_, kept)| kept.pod.clone()).collect();
@@ -338,7 +329,6 @@ impl Cluster {
         }
     }
 
-    /// Plans the next step of a pod.
     fn plan(&mut self, uid: u64) {
         let Some(kept) = self.pods.get(&uid) else { return };
         let workload = &self.workloads[kept.workload];

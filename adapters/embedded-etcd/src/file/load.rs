@@ -21,7 +21,6 @@ pub(crate) struct Loaded {
     pub(crate) data_bytes: u64,
 }
 
-/// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     #[error("reading the file")]

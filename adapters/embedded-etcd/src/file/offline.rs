@@ -20,7 +20,6 @@ use crate::snapshot::{Snapshot, send};
 #[derive(Debug, Clone)]
 pub struct Verified {
     pub file: PathBuf,
-    /// Size in bytes.
     pub bytes: u64,
     pub revision: i64,
     /// Revision of the last compaction; -1 if there was none.
@@ -64,7 +63,6 @@ pub async fn save(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) ->
     Ok(verified)
 }
 
-/// A file that is open for reading.
 struct OpenFile {
     verified: Verified,
     database: Database,

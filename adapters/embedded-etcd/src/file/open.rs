@@ -24,7 +24,6 @@ use crate::random::SplitMix64;
 use crate::record::{REVISION_BYTES, Record, Revision};
 use crate::snapshot::Snapshot;
 
-/// Name of the file in the data directory.
 pub(super) const FILE_NAME: &str = "etcd.redb";
 /// Temporary name while the file is created.
 const NEW_FILE_NAME: &str = "etcd.redb.new";

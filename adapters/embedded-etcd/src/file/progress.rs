@@ -7,12 +7,10 @@ use tokio::time::Instant;
 
 use crate::limits::PROGRESS_SAID_EVERY;
 
-/// A step of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// redb opens the file and repairs the effects of a crash.
     Opening,
-    /// Checksums of all pages.
     Pages,
     /// Checksums of all records, which become the index.
     Records,

@@ -20,7 +20,6 @@ pub(crate) const META: TableDefinition<'static, &'static str, u64> = TableDefini
 
 /// Names in [`META`].
 pub(crate) mod meta {
-    /// Layout version of the file.
     pub(crate) const FORMAT: &str = "format";
     pub(crate) const CLUSTER_ID: &str = "cluster-id";
     pub(crate) const MEMBER_ID: &str = "member-id";

@@ -23,13 +23,10 @@ impl std::fmt::Debug for ServerTls {
     }
 }
 
-/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A text is not valid PEM.
     #[error("reading the {what} as PEM failed")]
     Pem { what: &'static str, source: rustls::pki_types::pem::Error },
-    /// A PEM text is empty.
     #[error("the {what} is empty")]
     Empty { what: &'static str },
     /// Certificate and key do not match, or their kind is not supported.

@@ -22,7 +22,6 @@ use crate::store::Store;
 
 /// The release of etcd whose answers the contract suite compares with.
 pub(crate) const ETCD_VERSION: &str = "3.4.23";
-/// The cluster version of that release.
 pub(crate) const ETCD_CLUSTER_VERSION: &str = "3.4.0";
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;

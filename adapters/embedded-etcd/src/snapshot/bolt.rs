@@ -93,7 +93,6 @@ impl LeafBuilder {
     }
 }
 
-/// Page layout of the whole file.
 #[derive(Debug)]
 pub(super) struct Plan {
     buckets: Vec<Bucket>,

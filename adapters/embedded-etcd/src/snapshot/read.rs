@@ -57,7 +57,6 @@ impl Snapshot {
         self.changes.last().map_or(1, |(revision, _)| revision.main).max(self.compacted).max(1)
     }
 
-    /// Number of changes of keys.
     #[must_use]
     pub fn changes(&self) -> usize {
         self.changes.len()

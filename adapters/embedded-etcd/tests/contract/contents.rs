@@ -9,7 +9,6 @@ use etcd_client::{
 };
 use madako_embedded_etcd::{Backend, Commit, Contents, EmbeddedEtcd, OpenError, Options, Pair};
 
-/// Revision of the other store.
 const REVISION: i64 = 1_000_000;
 
 fn pair(value: &'static str, create_revision: i64, mod_revision: i64) -> Pair {

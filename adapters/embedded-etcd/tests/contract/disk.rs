@@ -23,7 +23,6 @@ struct Contents {
     unsynced: Vec<Change>,
     /// Number of changes until every further one fails; `None` for no limit.
     left: Option<u64>,
-    /// Capacity in bytes.
     room: Option<u64>,
     sync_fails: bool,
     /// True if even overwriting fails for lack of space.

@@ -7,7 +7,6 @@ use tonic::{Code, Status};
 use crate::generate::Step;
 use crate::wire::Wire;
 
-/// Result of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
     Range(PbRangeResponse),

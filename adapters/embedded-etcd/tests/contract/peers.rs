@@ -37,7 +37,6 @@ pub(crate) fn is_there(program: &str) -> bool {
     false
 }
 
-/// An unused port of loopback.
 pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     listener.local_addr().expect("bound").port()
@@ -78,7 +77,6 @@ impl RealEtcd {
     }
 }
 
-/// Waits until a server answers.
 pub(crate) async fn until_it_answers(wire: &Wire) {
     let start = Instant::now();
     while let Err(status) = wire.status(PbStatusRequest {}).await {

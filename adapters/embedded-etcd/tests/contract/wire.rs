@@ -13,7 +13,6 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
 
-/// Codec of protobuf messages.
 struct Protobuf<E, D>(PhantomData<(E, D)>);
 
 struct Encode<E>(PhantomData<E>);

@@ -33,7 +33,6 @@ impl Streams {
         [&self.failure, &self.stdout, &self.stderr].iter().all(|stream| stream.from.is_none())
     }
 
-    /// Error of the start, if any.
     pub(super) fn failure(&self) -> Option<StartFailure> {
         if self.failure.kept.is_empty() {
             return None;

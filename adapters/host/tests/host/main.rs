@@ -43,7 +43,6 @@ impl Trial {
         self.directory.path().join(name)
     }
 
-    /// Mark in the command's environment.
     fn mark(&self) -> String {
         format!("TRIAL={}", self.directory.path().display())
     }
@@ -65,7 +64,6 @@ impl Trial {
         service
     }
 
-    /// Number of running processes of the command.
     fn processes(&self) -> usize {
         let mark = self.mark();
         let ids = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());

@@ -35,7 +35,6 @@ impl Authenticator for StaticUser {
 /// connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// Common name of the certificate's subject.
     pub common_name: String,
 }
 

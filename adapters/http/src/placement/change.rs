@@ -36,7 +36,6 @@ const SHUTDOWN_HOOK: &str = "shutdown";
 pub(super) enum Effect {
     /// The resource stays unchanged, and the answer shows it.
     Keep,
-    /// The resource is written.
     Put(Object),
     /// The resource is deleted; the answer shows its last state.
     Delete(Object),
@@ -104,7 +103,6 @@ pub(super) fn update(kind: Kind, body: &str) -> Result<Change, Problem> {
     })
 }
 
-/// Merges an update into the stored resource.
 fn merge_update<T: Resource>(stored: &T, new: T, now: &Timestamp) -> Result<Effect, Problem> {
     let refused = |status, detail| Err(Problem::titled(status, Title::UpdateError, detail));
     if stored.metadata().deleted.is_some() {

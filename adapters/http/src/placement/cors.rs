@@ -6,7 +6,6 @@ use axum::response::Response;
 
 use super::problem::Problem;
 
-/// Wildcard for all origins.
 const ANY: &str = "*";
 /// Response headers that pages may read.
 const EXPOSED: HeaderValue = HeaderValue::from_static("ETag");
@@ -17,7 +16,6 @@ fn allows(allowed: &str, origin: &HeaderValue) -> bool {
     allowed == ANY || origin.as_bytes() == allowed.as_bytes()
 }
 
-/// Answers a preflight request.
 pub(super) fn preflight(allowed: &str, headers: &HeaderMap) -> Result<Response, Problem> {
     let failed = |why: String| {
         Err(Problem::new(StatusCode::FORBIDDEN, format!("CORS preflight request failed: {why}")))

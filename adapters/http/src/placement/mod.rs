@@ -64,19 +64,15 @@ pub use crate::limits::{BLOCKING, STREAMS};
 const _: () =
     assert!(crate::Limits::PLACEMENT.connections >= 2 * STREAMS, "others are served beside all streams");
 
-/// Authorization mode of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Authorization {
     Rbac,
-    /// All users may do everything.
     AlwaysAllow,
-    /// No user may do anything.
     AlwaysDeny,
 }
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Version that `/` shows.
     pub version: String,
     /// Base URL of the documentation of problems; empty for none.
     pub problem_base_url: String,
@@ -114,7 +110,6 @@ impl Settings {
 pub struct PlacementApi {
     pub objects: Arc<dyn Objects>,
     pub clock: Arc<dyn Clock>,
-    /// Source of the uids of new resources.
     pub uids: Uids,
     /// Explains decisions; `None` if this instance makes none.
     pub explainer: Option<Arc<dyn Explainer>>,

@@ -74,7 +74,6 @@ fn described(method: &Method) -> bool {
     ![Method::HEAD, Method::OPTIONS].contains(method)
 }
 
-/// The paths of a kind, as templates.
 fn targets(kind: Kind) -> Vec<(String, Target)> {
     let (api, plural) = (kind.api().name(), kind.plural());
     let all = format!("/{api}/{plural}");

@@ -17,13 +17,9 @@ pub(super) const MEDIA_TYPE: &str = "application/problem+json; charset=utf-8";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Title {
     NotFoundError,
-    /// A concurrent write.
     TransactionError,
-    /// The update is not possible.
     UpdateError,
-    /// Keystone refused the token.
     InvalidKeystoneToken,
-    /// Keycloak refused the token.
     InvalidKeycloakToken,
     ResourceAlreadyExists,
 }
@@ -89,7 +85,6 @@ impl Problem {
         Self::new(StatusCode::UNAUTHORIZED, "401: No token has been provided or the provided one is invalid.")
     }
 
-    /// The resource does not exist.
     pub(super) fn absent(key: &ObjectKey) -> Self {
         let namespace = match &key.namespace {
             Some(namespace) => format!("'{namespace}'"),
@@ -99,7 +94,6 @@ impl Problem {
         Self::titled(StatusCode::NOT_FOUND, Title::NotFoundError, detail)
     }
 
-    /// The resource already exists.
     pub(super) fn exists(key: &ObjectKey) -> Self {
         let mut detail = format!("{} '{}' already exists", key.kind.name(), key.name);
         if let Some(namespace) = &key.namespace {
@@ -128,13 +122,11 @@ impl Problem {
         Self { errors: error.problems, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail) }
     }
 
-    /// One invalid field.
     pub(super) fn wrong(field: &str, got: impl Into<String>, expected: impl Into<String>) -> Self {
         let problem = FieldProblem { field: field.to_owned(), got: got.into(), expected: expected.into() };
         Self::invalid(InputError { subject: "the request".to_owned(), problems: vec![problem] })
     }
 
-    /// An update of an immutable field.
     pub(super) fn immutable(error: InputError) -> Self {
         let first = error.problems.first().map_or("", |problem| problem.field.as_str());
         let field = first.rsplit('.').next().unwrap_or_default();
@@ -183,7 +175,6 @@ impl Problem {
         }
     }
 
-    /// Adds a header.
     pub(super) fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self

@@ -35,12 +35,10 @@ impl Query {
         )
     }
 
-    /// The first value of a name.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Every value of a name, in order.
     pub(super) fn all<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -68,7 +66,6 @@ impl Query {
         Ok((seconds > 0).then(|| Duration::from_secs(seconds).min(MAX_HEARTBEAT)))
     }
 
-    /// State that the answer waits for.
     pub(super) fn blocking(&self, kind: Kind) -> Result<Option<Awaited>, Problem> {
         let Some(states) = states(kind) else { return Ok(None) };
         let Some(text) = self.get("blocking").filter(|text| *text != "False") else { return Ok(None) };

@@ -18,7 +18,6 @@ pub(super) enum Place<'a> {
     Global,
 }
 
-/// A requested operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wish<'a> {
     pub(super) kind: Kind,
@@ -27,7 +26,6 @@ pub(super) struct Wish<'a> {
     pub(super) place: Place<'a>,
 }
 
-/// Result of an authorization.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Granted {
     /// The whole request.

@@ -5,7 +5,6 @@
 use axum::http::Method;
 use madako_domain::placement::kind::{Kind, ObjectKey, Subresource};
 
-/// Target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     Index,
@@ -19,18 +18,13 @@ pub(super) enum Target {
         namespace: Option<String>,
     },
     Object(ObjectKey),
-    /// A part of a resource.
     Part(ObjectKey, Subresource),
-    /// Explanation of an application's placement.
     Explanation(ObjectKey),
-    /// Resources that are deleted with a resource.
     Dependents(ObjectKey),
 }
 
-/// Last path segment of an explanation.
 pub(super) const EXPLAIN: &str = "explain";
 
-/// Last path segment of a resource's dependents.
 pub(super) const DEPENDENTS: &str = "dependents";
 
 /// Parts of a kind's resources that have a path.

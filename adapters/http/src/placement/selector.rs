@@ -83,10 +83,8 @@ fn term(text: &str) -> Option<Term> {
     }
 }
 
-/// Requested part of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Page {
-    /// Maximum number of items.
     pub(super) limit: Option<usize>,
     /// Only items after this etcd key.
     pub(super) after: Option<String>,

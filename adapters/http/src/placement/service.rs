@@ -134,7 +134,6 @@ impl Service {
         self.api.objects.fresh().await.map_err(|error| Problem::store(&error))
     }
 
-    /// Reserves a slot for a stream.
     pub(super) fn stream(&self) -> Result<OwnedSemaphorePermit, Problem> {
         Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
             let detail =
@@ -180,7 +179,6 @@ impl Turn {
         }
     }
 
-    /// Signal of the server's shutdown.
     pub(super) fn closing(&self) -> Closing {
         self.parts.extensions.get::<Closing>().cloned().unwrap_or_default()
     }
@@ -327,7 +325,6 @@ impl Turn {
         Ok(object_answer(written.wire(), revision))
     }
 
-    /// The body as text.
     async fn text(&self, body: Body) -> Result<String, Problem> {
         let limit = self.settings().body_bytes;
         let too_large = || {
@@ -351,7 +348,6 @@ impl Turn {
     }
 }
 
-/// A small answer.
 pub(super) fn json_answer<T: Serialize>(status: StatusCode, value: &T) -> Response {
     (status, [(header::CONTENT_TYPE, JSON)], json::to_text(value)).into_response()
 }

@@ -98,7 +98,6 @@ impl MemoryObjects {
         self.inside().failure = failure;
     }
 
-    /// Number of attempted transactions.
     pub(super) fn commits(&self) -> usize {
         self.inside().commits
     }
@@ -112,7 +111,6 @@ impl MemoryObjects {
         self.moved.send_modify(|moved| moved.0 += 1);
     }
 
-    /// Lets the view catch up.
     pub(super) fn catch_up(&self) -> i64 {
         let mut inside = self.inside();
         for (revision, path, entry) in std::mem::take(&mut inside.unseen) {

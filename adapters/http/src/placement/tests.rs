@@ -69,7 +69,6 @@ impl Answer {
         self
     }
 
-    /// The fields that a refusal names.
     fn wrong_fields(&self) -> Vec<String> {
         let errors = self.json()["errors"].clone();
         let errors = errors.as_array().cloned().unwrap_or_default();

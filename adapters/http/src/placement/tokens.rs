@@ -103,7 +103,6 @@ impl Authenticator for Keycloak {
     }
 }
 
-/// The token of a request.
 fn token(request: &Parts) -> Result<Option<&str>, Problem> {
     let Some(value) = request.headers.get(header::AUTHORIZATION) else { return Ok(None) };
     let text = value.to_str().map_err(|_| Problem::unauthenticated())?.trim();

@@ -27,7 +27,6 @@ impl Closing {
         Self(Some(closing))
     }
 
-    /// Returns when the server shuts down.
     pub(super) async fn closed(&mut self) {
         match &mut self.0 {
             // An error means that the server is gone, which closes as well.

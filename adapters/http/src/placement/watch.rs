@@ -34,13 +34,11 @@ const LINES: &str = "application/x-ndjson";
 
 const WATCHES: &str = "madako_placement_watches";
 
-/// Describes the metric of watches to the recorder.
 pub(crate) fn describe_metrics() {
     describe_gauge!(WATCHES, "Watches of clients that are open, by the kind of resource.");
     super::tokens::describe_metrics();
 }
 
-/// Why a watch breaks off.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
     #[error("the watch cannot go on")]
@@ -111,7 +109,6 @@ fn beat(every: Duration) -> Interval {
     interval
 }
 
-/// Filter of a watch.
 pub(super) struct Selected {
     pub(super) kind: Kind,
     /// Only this namespace.

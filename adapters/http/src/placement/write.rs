@@ -14,7 +14,6 @@ use super::change::{Change, Effect};
 use super::problem::Problem;
 use super::service::Service;
 
-/// Version that a client requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Expected {
     /// No requirement.
@@ -68,7 +67,6 @@ pub(super) struct Written {
     /// Revision of its last change, or of its deletion.
     pub(super) revision: i64,
     pub(super) gone: bool,
-    /// Its present or last state.
     pub(super) shown: Shown,
 }
 

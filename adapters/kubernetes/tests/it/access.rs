@@ -24,7 +24,6 @@ impl Files {
         path
     }
 
-    /// The problems of a kubeconfig.
     fn wrong(&self, text: &str) -> String {
         Access::read(&self.write("kubeconfig", text)).unwrap_err().to_string()
     }

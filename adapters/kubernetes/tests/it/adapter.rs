@@ -9,13 +9,11 @@ use crate::pki::{Authority, Pair};
 use crate::server::{Server, restrict};
 
 impl Server {
-    /// The adapter with a token.
     pub(crate) fn adapter(&self, token: &str, limits: Limits) -> ApiServer {
         let access = Access::read(&self.kubeconfig("adapter", &self.token(token))).unwrap();
         ApiServer::new(&access, limits).unwrap()
     }
 
-    /// The adapter with a client certificate.
     pub(crate) fn adapter_by_certificate(&self, user: &str) -> ApiServer {
         let pair = self.authority.client(user, "people");
         for (name, text) in [("client.crt", &pair.certificate), ("client.key", &pair.key)] {

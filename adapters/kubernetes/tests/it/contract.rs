@@ -20,7 +20,6 @@ pub(crate) trait Site: Sync {
     async fn node(&self, name: &str, taints: &[[&str; 3]]);
     /// Adds a namespace with labels.
     async fn namespace(&self, name: &str, labels: &[(&str, &str)]);
-    /// Adds a workload.
     async fn workload(&self, workload: Workload);
     async fn budget(&self, budget: Budget);
     async fn remove_budget(&self, namespace: &str, name: &str);
@@ -261,7 +260,6 @@ async fn nothing_is_written_without_a_permit(site: &dyn Site) {
     assert_eq!(running(site, "grey", "job", 1).await.remove(0).1, pod);
 }
 
-/// Grace period of every pod in this file.
 const GRACE: Duration = Duration::from_secs(2);
 
 fn workload(namespace: &str, name: &str, owner: Owner) -> Workload {
@@ -273,7 +271,6 @@ async fn node_map(site: &dyn Site) -> BTreeMap<String, KubeNode> {
     site.api().nodes().await.unwrap().into_iter().map(|node| (node.name.clone(), node)).collect()
 }
 
-/// Pods of a workload with their nodes.
 async fn pods(site: &dyn Site, namespace: &str, owner: &str) -> Vec<(String, Pod)> {
     let mut found = Vec::new();
     for node in NODES {

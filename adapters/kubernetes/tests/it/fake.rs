@@ -8,7 +8,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) method: String,
@@ -21,7 +20,6 @@ pub(crate) struct Asked {
 pub(crate) enum Reply {
     /// A complete answer.
     Whole(u16, String),
-    /// A body without end.
     Endless,
     /// Half of a body.
     CutOff,

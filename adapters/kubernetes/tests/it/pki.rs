@@ -7,7 +7,6 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 
-/// A certificate authority.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }

@@ -18,7 +18,6 @@ use super::pki::{Authority, Pair};
 /// Time limit of any wait on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 
-/// Polling interval.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A user with all rights.
@@ -154,7 +153,6 @@ impl Server {
         Some(server)
     }
 
-    /// Starts the controller manager.
     pub(crate) fn start_controllers(&mut self) {
         let programs = programs().expect("the API server was there");
         let log = self.directory.path().join("kube-controller-manager.log");
@@ -172,7 +170,6 @@ impl Server {
         ));
     }
 
-    /// A client of the test itself.
     pub(crate) fn client(&self, token: &str) -> Client {
         let mut config = kube::Config::new(self.url.parse().unwrap());
         let pem = self.authority.pem();
@@ -189,7 +186,6 @@ impl Server {
         format!("{{token: {token}}}")
     }
 
-    /// Writes a kubeconfig and returns its path.
     pub(crate) fn kubeconfig(&self, name: &str, user: &str) -> PathBuf {
         let path = self.directory.path().join(format!("{name}.kubeconfig"));
         std::fs::write(&path, kubeconfig(&self.url, "{certificate-authority: ca.crt}", user)).unwrap();
@@ -230,7 +226,6 @@ pub(crate) fn kubeconfig(server: &str, cluster: &str, user: &str) -> String {
     )
 }
 
-/// Restricts a file to its owner.
 pub(crate) fn restrict(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();

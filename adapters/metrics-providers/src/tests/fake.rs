@@ -7,7 +7,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// A received request.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) method: String,

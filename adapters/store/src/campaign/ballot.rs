@@ -8,7 +8,6 @@ use madako_domain::keys;
 use madako_domain::store::{Entry, KeyChange};
 use madako_protocol::store::WatchEvent;
 
-/// Position of this candidate's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Standing {
     /// The watch has not reached this candidate's key yet.
@@ -24,7 +23,6 @@ pub(super) enum Standing {
     Gone,
 }
 
-/// This candidate's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Own {
     pub(super) key: String,
@@ -48,13 +46,11 @@ impl Ballot {
         self.shown = false;
     }
 
-    /// Forgets this candidate's key.
     pub(super) fn withdraw(&mut self) {
         self.own = None;
         self.shown = false;
     }
 
-    /// Applies an event of the watch.
     pub(super) fn take(&mut self, event: WatchEvent) {
         match event {
             WatchEvent::Listed(snapshot) => {

@@ -17,7 +17,6 @@ pub(super) struct Session {
     pub(super) lease: i64,
     /// By this process's clock. The lease cannot expire earlier, because the store starts to count after the request was sent.
     pub(super) valid_until: Instant,
-    /// Time of the next renewal.
     pub(super) renew_at: Instant,
     ttl: Duration,
 }

@@ -11,7 +11,6 @@ use madako_domain::store::Entry;
 use crate::limits::LONGEST_WHY;
 use crate::sealing::{OpenError, Sealing};
 
-/// Why a value is no resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wrong {
     /// The fault, without values.

@@ -9,12 +9,10 @@ use madako_protocol::placement::objects::{Follower, Gap};
 
 use super::{Shared, telemetry};
 
-/// Position of a follower.
 pub(super) struct Cursor {
     shared: Arc<Shared>,
     news: Subscriber<()>,
     generation: u64,
-    /// Number of the next change.
     next: u64,
     /// Final gap of the follower; no change follows it.
     ended: Option<Gap>,

@@ -16,7 +16,6 @@ use super::source::Source;
 use super::{Position, Shared, telemetry};
 use crate::limits::{MOST_READS_WAITING, MOST_TOLD};
 
-/// Result of a revision read.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     /// Position of the view when the read began.

@@ -60,7 +60,6 @@ pub(crate) fn decoded(key: &str, entry: &Entry, sealing: &Sealing) -> Result<Arc
     decode::decode(key, entry, sealing).map_err(|wrong| wrong.why)
 }
 
-/// The cache of placement's resources.
 pub struct CachedObjects {
     shared: Arc<Shared>,
     source: Arc<dyn Source>,
@@ -70,7 +69,6 @@ pub struct CachedObjects {
     _lanes: [Task; LANES],
 }
 
-/// Position of the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Position {
     /// Number of lists so far; revisions of two generations cannot be compared. 0 before the first list.

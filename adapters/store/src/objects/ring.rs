@@ -15,7 +15,6 @@ const OVERHEAD: usize = 512;
 #[derive(Debug, Default)]
 pub(super) struct Ring {
     changes: VecDeque<Arc<Change>>,
-    /// Number of the first change.
     first: u64,
     bytes: usize,
     /// Changes up to this revision may be missing.
@@ -49,7 +48,6 @@ impl Ring {
         }
     }
 
-    /// Upper bound of kept changes.
     pub(super) fn limit(&self) -> usize {
         self.most_changes.unwrap_or(MOST_CHANGES)
     }
@@ -58,7 +56,6 @@ impl Ring {
         self.changes.len()
     }
 
-    /// Number of the next change to arrive.
     pub(super) fn end(&self) -> u64 {
         self.first + self.changes.len() as u64
     }

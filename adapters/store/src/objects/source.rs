@@ -21,7 +21,6 @@ pub(super) trait Source: Send + Sync + 'static {
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError>;
 
-    /// Encryption of secrets.
     fn sealing(&self) -> Sealing;
 
     /// Several transactions in one request, each with its own conditions. No two touch the same key.

@@ -19,7 +19,6 @@ const READS: &str = "madako_objects_fresh_reads_total";
 const SECONDS: &str = "madako_objects_fresh_seconds";
 const OTHERS: &str = "madako_objects_other_keys";
 
-/// Describes the cache's metrics to the recorder.
 pub(crate) fn describe() {
     describe_gauge!(OBJECTS, "Resources of placement, by kind.");
     describe_gauge!(REVISION, "Revision of the store that the view of placement's resources shows.");
@@ -48,7 +47,6 @@ pub(super) struct Gauges {
 }
 
 impl Gauges {
-    /// Updates the gauges from the view.
     #[allow(clippy::cast_precision_loss, reason = "revisions and counts stay far below 2^52")]
     pub(super) fn show(&mut self, shared: &Shared) {
         let (revision, faults, kept, counts) = {
@@ -67,7 +65,6 @@ impl Gauges {
     }
 }
 
-/// Sets the number of keys outside placement.
 #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
 pub(super) fn others(keys: usize) {
     gauge!(OTHERS).set(keys as f64);

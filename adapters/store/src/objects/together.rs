@@ -45,7 +45,6 @@ pub(super) fn writer(source: &Arc<dyn Source>) -> (Writer, [impl Future<Output =
 }
 
 impl Writer {
-    /// Commits one transaction.
     pub(super) async fn commit(&self, transaction: Transaction) -> Answer {
         let committed = async {
             let (reply, answer) = oneshot::channel();

@@ -33,12 +33,10 @@ pub(super) struct View {
     revision: i64,
     objects: BTreeMap<String, Arc<Stored>>,
     faults: BTreeMap<String, Unread>,
-    /// Number of resources by kind.
     counts: BTreeMap<Kind, usize>,
     ring: Ring,
     /// The revision of the last list.
     listed: i64,
-    /// Why the generation began.
     why: &'static str,
 }
 
@@ -91,7 +89,6 @@ impl View {
         Kind::ALL.iter().map(|kind| self.counts.get(kind).copied().unwrap_or_default()).collect()
     }
 
-    /// Number of unreadable values.
     pub(super) fn fault_count(&self) -> usize {
         self.faults.len()
     }

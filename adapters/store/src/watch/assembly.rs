@@ -10,7 +10,6 @@ use super::interest::Interest;
 /// A change as the store sent it.
 #[derive(Debug, Clone)]
 pub(super) struct Arrived {
-    /// Its revision.
     pub(super) revision: i64,
     /// The change. `None` for an omitted key, whose revision still counts.
     pub(super) change: Option<KeyChange>,
@@ -63,7 +62,6 @@ pub(super) struct Whole {
     pub(super) changes: Vec<Dated>,
 }
 
-/// Assembles the answers of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     /// Changes of the last received revision, while more of it may follow.

@@ -181,7 +181,6 @@ async fn a_client_that_exists_already_serves_as_well() {
     assert!(store.holds_until(&epoch).is_some());
 }
 
-/// Instances of the simulation.
 const INSTANCES: usize = 3;
 /// Simulated time of one run.
 const SPAN: Duration = Duration::from_secs(12 * 60);

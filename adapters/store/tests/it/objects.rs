@@ -32,7 +32,6 @@ pub(crate) fn role(name: &str, uid: impl std::fmt::Display) -> Write {
     put(&key(name).etcd_key(), value)
 }
 
-/// The uids in the view, by name.
 fn shown(objects: &CachedObjects) -> BTreeMap<String, String> {
     let (_, all) = objects.list(Selection { kind: Kind::Role, namespace: None });
     all.iter().map(|stored| (stored.key.name.clone(), stored.object.metadata().uid.clone())).collect()

@@ -7,10 +7,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Treatment of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weather {
-    /// Bytes pass.
     Clear,
     /// Connections stay open and new ones are accepted, but no bytes pass, as on a half-open connection.
     BlackHole,

@@ -48,7 +48,6 @@ pub(super) fn add(name: &str, described: &mut Value) {
     }
 }
 
-/// Addresses of CSAR archives.
 const CSAR: &str = "[.](csar|zip)$";
 
 /// An object with a required member.

@@ -6,7 +6,6 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
 use super::*;
 
-/// Bodies per kind.
 const CASES: usize = 200;
 /// Minimum number of round trips over all kinds.
 const ROUND_TRIPS: usize = 1_000;

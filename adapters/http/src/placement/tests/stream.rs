@@ -44,7 +44,6 @@ impl Lines {
         }
     }
 
-    /// Type and object of the next event.
     async fn event(&mut self) -> (String, Value) {
         loop {
             let line = self.next().await.expect("it goes on").unwrap();

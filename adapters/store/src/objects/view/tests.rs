@@ -37,7 +37,6 @@ fn names(view: &View) -> Vec<String> {
     view.below("/core/roles/").iter().map(|stored| stored.key.name.clone()).collect()
 }
 
-/// A view of an empty store.
 fn listed(revision: i64) -> View {
     let mut view = View::default();
     view.replace(revision, BTreeMap::new(), "it was read for the first time");
