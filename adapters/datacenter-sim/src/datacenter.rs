@@ -254,7 +254,7 @@ impl Datacenter {
         self.journal.push_back(Happening { at: self.now, rack, serial, what });
     }
 
-    /// Adds a place with a machine that has been there for some time. Adds nothing if the rack is full.
+    /// Adds a place with a machine that has been there for some time. The place stays empty if the rack is full.
     fn settle(&mut self, rack: u32, role: String) {
         let place = self.add_place(rack, role);
         let lifetime = millis(self.config.lifetime);

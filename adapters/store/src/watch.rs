@@ -197,9 +197,9 @@ impl<E: Send + 'static> Watcher<E> {
 
     /// Opens a stream and brings the receiver to its starting point.
     async fn attach(&mut self, cause: &'static str, interrupted: &mut bool) -> Result<Open, End> {
-        // 0 means from now. Resuming after the last delivered revision is not safe: if the history is compacted up to
-        // that next revision, etcd before 3.6 omits the deletions at it without notice (its issue 18089). Changes that
-        // were already delivered are dropped.
+        // Resume at the last delivered revision, 0 for now, and drop the changes that were already delivered. Starting at
+        // the next revision is not safe: if the history is compacted up to it, etcd before 3.6 omits the deletions at
+        // that revision without notice (its issue 18089).
         let resume = self.told.as_ref().map_or(0, |told| told.revision);
         let open = self.open(resume).await?;
         let from = Read { lines: &self.lines, namespace: &self.namespace, prefix: &self.prefix };

@@ -442,7 +442,7 @@ impl Cluster {
     }
 }
 
-/// The low 32 bits of a count, as the subject of a choice.
+/// A count modulo 2^32 - 1, as the subject of a choice.
 fn number(count: u64) -> u32 {
     u32::try_from(count % u64::from(u32::MAX)).unwrap_or_default()
 }
