@@ -37,14 +37,14 @@ go_object! {
         pub value: String = "value", omit String::is_empty;
         /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
         pub effect: String = "effect";
-        /// When it was added, as Kubernetes writes it.
+        /// Time at which the taint was added, as Kubernetes writes it.
         pub time_added: Option<String> = "timeAdded", omit Option::is_none;
         ..rest
     }
 }
 
 go_object! {
-    /// A node of a cluster, or the template of one.
+    /// A node of a cluster, or a node template.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct Node {
         /// IPv4 address; empty in a template.
@@ -53,7 +53,7 @@ go_object! {
         pub hostname: String = "hostname";
         /// SSH user.
         pub user: String = "user";
-        /// Whether it is a control plane node.
+        /// True for a control plane node.
         pub control_plane: bool = "control_plane";
         /// Kubernetes annotations.
         pub annotations: BTreeMap<String, String> = "annotations";
@@ -74,14 +74,14 @@ impl Node {
 }
 
 go_object! {
-    /// A cluster configuration, or a template of one.
+    /// A cluster configuration, or a template.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct Cluster {
         /// Name.
         pub name: String = "name";
         /// Nodes; in a template, one control plane node and at least one other.
         pub nodes: Vec<Node> = "nodes";
-        /// Whether control plane nodes are tainted.
+        /// True if CKE taints control plane nodes.
         pub taint_control_plane: bool = "taint_control_plane";
         /// Taint keys that a control plane node may have.
         pub control_plane_tolerations: Vec<String> = "control_plane_tolerations";
@@ -91,11 +91,11 @@ go_object! {
         pub dns_servers: Vec<String> = "dns_servers";
         /// Upstream DNS service, as `namespace/name`.
         pub dns_service: String = "dns_service";
-        /// Reboot settings, kept as they are.
+        /// Reboot settings, uninterpreted.
         pub reboot: RawJson = "reboot", omit RawJson::is_absent;
-        /// Repair settings, kept as they are.
+        /// Repair settings, uninterpreted.
         pub repair: RawJson = "repair", omit RawJson::is_absent;
-        /// Options of the components, kept as they are.
+        /// Options of the components, uninterpreted.
         pub options: RawJson = "options", omit RawJson::is_absent;
         ..rest
     }

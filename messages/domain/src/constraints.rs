@@ -20,15 +20,15 @@ go_object! {
     pub struct Constraints {
         /// Exact number of control plane nodes.
         pub control_plane_count: u32 = "control-plane-count";
-        /// Least number of workers.
+        /// Minimum number of workers.
         pub minimum_workers: u32 = "minimum-workers";
-        /// Greatest number of workers; 0 means no maximum (CKE's meaning).
+        /// Maximum number of workers; 0 means no maximum (CKE's meaning).
         pub maximum_workers: u32 = "maximum-workers";
         /// Reboots wait while more nodes than this are unreachable.
         pub maximum_unreachable_nodes_for_reboot: i64 = "maximum-unreachable-nodes-for-reboot";
-        /// Greatest number of repair entries when one is added automatically.
+        /// Maximum number of repair entries that automatic additions may reach.
         pub maximum_repair_queue_entries: i64 = "maximum-repair-queue-entries";
-        /// Seconds for which an unreachable machine that reboots is left alone.
+        /// Seconds during which an unreachable machine that reboots gets no repair entry.
         pub wait_seconds_to_repair_rebooting: i64 = "wait-seconds-to-repair-rebooting";
         ..rest
     }

@@ -232,12 +232,12 @@ fn date<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OffsetDateTime, D:
 }
 
 go_object! {
-    /// A set of conditions that machines are chosen by (sabakan's `MachineParams`).
+    /// Conditions that select machines (sabakan's `MachineParams`).
     ///
-    /// Fields that are not known are ignored, not kept: a registry refuses variables it does not know.
+    /// Unknown fields are dropped, because a registry refuses unknown variables.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct MachineParams {
-        /// Labels.
+        /// Labels of the machine.
         pub labels: Option<Vec<MachineLabel>> = "labels";
         /// Rack numbers.
         pub racks: Option<Vec<i64>> = "racks";
@@ -245,20 +245,20 @@ go_object! {
         pub roles: Option<Vec<String>> = "roles";
         /// States.
         pub states: Option<Vec<MachineState>> = "states";
-        /// At least so many days before the retire date.
+        /// Minimum number of days before the retire date.
         pub min_days_before_retire: Option<i64> = "minDaysBeforeRetire", omit Option::is_none;
         ..drop
     }
 }
 
 go_object! {
-    /// Variables of the GraphQL query (CKE's `sabakan/query-variables`). Both are always sent, an absent one
-    /// as `null`.
+    /// Variables of the GraphQL query (CKE's `sabakan/query-variables`). The query always contains both; an absent
+    /// one is `null`.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct QueryVariables {
-        /// Machines must meet this.
+        /// Conditions that a selected machine satisfies.
         pub having: Option<MachineParams> = "having";
-        /// Machines must not meet this.
+        /// Conditions that exclude a machine.
         pub not_having: Option<MachineParams> = "notHaving";
         ..drop
     }

@@ -5,15 +5,15 @@ use time::OffsetDateTime;
 use madako_json::go::{Decimal, OptionalTime, go_object, is_zero, open_enum};
 
 open_enum! {
-    /// How far a reboot is.
+    /// Progress of a reboot.
     pub enum RebootStatus {
-        /// It waits.
+        /// The reboot has not started.
         Queued = "queued",
         /// The node is being drained.
         Draining = "draining",
-        /// The reboot command ran; the node has not come back yet.
+        /// The reboot command ran; the node is not back yet.
         Rebooting = "rebooting",
-        /// Somebody asked for its removal.
+        /// A client requested the removal of the entry.
         Cancelled = "cancelled",
     }
 }
@@ -22,17 +22,17 @@ go_object! {
     /// A request to reboot a node gracefully.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct RebootQueueEntry {
-        /// Number of the entry; given when it is registered.
+        /// Number of the entry, assigned at registration.
         pub index: i64 = "index" as Decimal;
         /// Address of the node.
         pub node: String = "node";
-        /// How far it is.
+        /// Progress of the reboot.
         pub status: RebootStatus = "status";
-        /// When the status changed last.
+        /// Time of the last change of the status.
         pub last_transition_time: Option<OffsetDateTime> = "last_transition_time" as OptionalTime;
-        /// How often draining was given up so far.
+        /// Number of abandoned drains so far.
         pub drain_backoff_count: u32 = "drain_backoff_count", omit is_zero;
-        /// Until when draining is not tried again.
+        /// End of the back-off: no drain starts earlier.
         pub drain_backoff_expire: Option<OffsetDateTime> = "drain_backoff_expire" as OptionalTime;
         ..rest
     }

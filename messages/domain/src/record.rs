@@ -8,15 +8,15 @@ use time::OffsetDateTime;
 use madako_json::go::{Decimal, OptionalTime, Time, ZERO_TIME, go_object, open_enum};
 
 open_enum! {
-    /// How far an operation is.
+    /// Progress of an operation.
     pub enum RecordStatus {
         /// Registered; no command has run.
         New = "new",
         /// A command was started.
         Running = "running",
-        /// It ended before its last command, or a new leader found it unfinished.
+        /// The operation ended before its last command, or a new leader found the record unfinished.
         Cancelled = "cancelled",
-        /// Every command ended well.
+        /// Every command succeeded.
         Completed = "completed",
     }
 }
@@ -25,9 +25,9 @@ go_object! {
     /// One step of an operation.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct Command {
-        /// What is done.
+        /// Name of the command.
         pub name: String = "name";
-        /// What it is done to.
+        /// Object that the command changes.
         pub target: String = "target";
         ..rest
     }
@@ -37,23 +37,23 @@ go_object! {
     /// A record of an operation.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Record {
-        /// Number of the operation; they grow by one.
+        /// Number of the operation; numbers grow by one.
         pub id: i64 = "id" as Decimal;
-        /// How far it is.
+        /// Progress of the operation.
         pub status: RecordStatus = "status";
         /// Name of the operation.
         pub operation: String = "operation";
-        /// The command that was started last.
+        /// The last started command.
         pub command: Command = "command";
-        /// Addresses of the nodes that it touches.
+        /// Addresses of the nodes that the operation changes.
         pub targets: Vec<String> = "targets";
-        /// What it found out, for people.
+        /// Findings of the operation, for operators.
         pub info: String = "info";
-        /// Why it was cancelled; empty if it was not.
+        /// Reason of the cancellation; empty without one.
         pub error: String = "error";
-        /// When it was registered.
+        /// Time of registration.
         pub start_at: OffsetDateTime = "start-at" as Time;
-        /// When it ended, if it did.
+        /// Time of the end; `None` while the operation is unfinished.
         pub end_at: Option<OffsetDateTime> = "end-at" as OptionalTime;
         ..rest
     }

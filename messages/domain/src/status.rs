@@ -5,48 +5,48 @@ use time::OffsetDateTime;
 use madako_json::go::{Time, ZERO_TIME, go_object, open_enum};
 
 open_enum! {
-    /// Where the leader is on the way to the configured cluster.
+    /// The leader's progress towards the configured cluster.
     pub enum OperationPhase {
-        /// The upgrade cannot go on.
+        /// The upgrade cannot continue.
         UpgradeAborted = "upgrade-aborted",
-        /// The form of the cluster is being brought up to date.
+        /// Upgrade of the form of the cluster.
         Upgrade = "upgrade",
-        /// The rivers are being started.
+        /// Start of the rivers.
         Rivers = "rivers",
         /// etcd cannot be bootstrapped.
         EtcdBootAborted = "etcd-boot-aborted",
-        /// etcd is being bootstrapped.
+        /// Bootstrap of etcd.
         EtcdBoot = "etcd-boot",
-        /// etcd is being started.
+        /// Start of etcd.
         EtcdStart = "etcd-start",
-        /// etcd is not in order yet.
+        /// etcd is not healthy yet.
         EtcdWait = "etcd-wait",
-        /// Kubernetes is being started.
+        /// Start of Kubernetes.
         K8sStart = "k8s-start",
-        /// Members of etcd are being changed.
+        /// Change of the members of etcd.
         EtcdMaintain = "etcd-maintain",
-        /// Kubernetes is being brought to its configuration.
+        /// Change of Kubernetes to its configuration.
         K8sMaintain = "k8s-maintain",
-        /// The control plane is being stopped where it does not belong.
+        /// Stop of control plane components on nodes outside the control plane.
         StopControlPlane = "stop-control-plane",
-        /// Machines are being repaired.
+        /// Repair of machines.
         RepairMachines = "repair-machines",
-        /// Nodes are being uncordoned.
+        /// Uncordon of nodes.
         UncordonNodes = "uncordon-nodes",
-        /// Nodes are being rebooted.
+        /// Reboot of nodes.
         RebootNodes = "reboot-nodes",
-        /// There is nothing to do.
+        /// No operation is due.
         Completed = "completed",
     }
 }
 
 go_object! {
-    /// What the leader is doing, and since when.
+    /// The leader's phase and its time.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ServerStatus {
-        /// Where it is.
+        /// Current phase.
         pub phase: OperationPhase = "phase";
-        /// When that was noted.
+        /// Time at which the leader noted the phase.
         pub timestamp: OffsetDateTime = "timestamp" as Time;
         ..rest
     }

@@ -5,26 +5,26 @@ use std::collections::BTreeMap;
 use madako_json::go::go_object;
 
 go_object! {
-    /// Labels that must be there, and expressions that must hold.
+    /// Required labels and expressions; an object matches if all of them hold.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct LabelSelector {
-        /// Labels and their values.
+        /// Required labels and their values.
         pub match_labels: BTreeMap<String, String> = "matchLabels";
-        /// Expressions.
+        /// Required expressions.
         pub match_expressions: Vec<Requirement> = "matchExpressions";
         ..drop
     }
 }
 
 go_object! {
-    /// One expression.
+    /// One expression of a selector.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct Requirement {
-        /// The label.
+        /// Key of the label.
         pub key: String = "key";
         /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
         pub operator: String = "operator";
-        /// Values, for the first two.
+        /// Values for `In` and `NotIn`; empty for the other operators.
         pub values: Vec<String> = "values";
         ..drop
     }

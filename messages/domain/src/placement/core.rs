@@ -8,15 +8,15 @@ use madako_json::krake::scalar::Secret;
 use madako_json::krake::tagged::{Tagged, variants};
 
 choice! {
-    /// What a role allows to do.
+    /// An operation that a role permits.
     pub enum Verb {
         /// Create.
         Create = "create",
-        /// List, or watch.
+        /// List or watch in one namespace.
         List = "list",
-        /// List over all namespaces.
+        /// List or watch in all namespaces.
         ListAll = "list_all",
-        /// Read one.
+        /// Read one resource.
         Get = "get",
         /// Update.
         Update = "update",
@@ -28,69 +28,69 @@ choice! {
 object! {
     /// A rule of a role. `''` stands for all APIs, resources or namespaces.
     pub struct RoleRule {
-        /// The API.
+        /// API group.
         pub api: String = required;
-        /// The resources, in the plural, subresources as `applications/status`.
+        /// Plural names of resources; a subresource is `applications/status`.
         pub resources: Vec<String> = required;
-        /// The namespaces.
+        /// Namespaces in which the rule applies.
         pub namespaces: Vec<String> = required;
-        /// What may be done.
+        /// Permitted operations.
         pub verbs: Vec<Verb> = required;
     }
 }
 
 object! {
-    /// A role.
+    /// A set of permitted requests.
     pub struct Role constants("api" = "core", "kind" = "Role") {
         /// Metadata.
         pub metadata: Metadata = required;
-        /// What it allows.
+        /// Rules, each of which permits requests.
         pub rules: Vec<RoleRule> = required;
     }
 }
 
 object! {
-    /// Who has which roles.
+    /// An assignment of roles to users: each user has each role.
     pub struct RoleBinding constants("api" = "core", "kind" = "RoleBinding") {
         /// Metadata.
         pub metadata: Metadata = required;
-        /// Users, by name.
+        /// Names of users.
         pub users: Vec<String> = required;
-        /// Roles, by name.
+        /// Names of roles.
         pub roles: Vec<String> = required;
     }
 }
 
 object! {
-    /// Where a metric comes from.
+    /// Source of a metric's values.
     pub struct MetricSpecProvider {
         /// Name of the provider.
         pub name: String = required;
-        /// Name of the metric there.
+        /// Name of the metric at the provider.
         pub metric: String = required;
     }
 }
 
 object! {
-    /// What a metric may be.
+    /// Valid values of a metric, and their source.
     pub struct MetricSpec {
-        /// Values that count; all between the bounds if none are given.
+        /// Allowed values; an empty list allows every value from `min` to `max`.
         pub allowed_values: Vec<i64> = required;
-        /// The least value.
+        /// Minimum value.
         pub min: f64 = required;
-        /// The greatest value.
+        /// Maximum value.
         pub max: f64 = required;
-        /// Where it comes from.
+        /// Source of the values.
         pub provider: MetricSpecProvider = required;
     }
 }
 
 object! {
-    /// A metric of everybody's.
+    /// A metric that every namespace can use.
     pub struct GlobalMetric constants("api" = "core", "kind" = "GlobalMetric") {
         /// Metadata.
         pub metadata: Metadata = required;
-        /// What it is.
+        /// Valid values and their source.
         pub spec: MetricSpec = required;
     }
 }
@@ -100,7 +100,7 @@ object! {
     pub struct Metric constants("api" = "core", "kind" = "Metric") {
         /// Metadata.
         pub metadata: Metadata = required;
-        /// What it is.
+        /// Valid values and their source.
         pub spec: MetricSpec = required;
     }
 }
@@ -108,7 +108,7 @@ object! {
 object! {
     /// A Prometheus server.
     pub struct PrometheusSpec {
-        /// Its address.
+        /// Address of the server.
         pub url: String = required;
     }
 }
@@ -116,13 +116,13 @@ object! {
 object! {
     /// An InfluxDB 2 server.
     pub struct InfluxSpec {
-        /// Its address.
+        /// Address of the server.
         pub url: String = required;
-        /// Token.
+        /// Token of the API.
         pub token: Secret = required;
-        /// Organization.
+        /// Organization of the bucket.
         pub org: String = required;
-        /// Bucket.
+        /// Bucket with the metrics.
         pub bucket: String = required;
     }
 }
@@ -130,19 +130,19 @@ object! {
 object! {
     /// A KSQL server.
     pub struct KafkaSpec {
-        /// The column that holds the names of the metrics.
+        /// Column with the names of the metrics.
         pub comparison_column: String = required;
-        /// The column that holds their values.
+        /// Column with the values of the metrics.
         pub value_column: String = required;
-        /// The table.
+        /// Table with the metrics.
         pub table: String = required;
-        /// Its address.
+        /// Address of the server.
         pub url: String = required;
     }
 }
 
 object! {
-    /// Values that stand in the resource itself.
+    /// Constant values in the resource itself.
     pub struct StaticSpec {
         /// Value of each metric.
         pub metrics: Entries<f64> = required;
@@ -150,7 +150,7 @@ object! {
 }
 
 variants! {
-    /// Where the values of a provider come from.
+    /// Source of a provider's values.
     pub enum MetricsProviderKind {
         /// A Prometheus server.
         Prometheus(PrometheusSpec) = "prometheus",
@@ -167,11 +167,11 @@ variants! {
 pub type MetricsProviderSpec = Tagged<MetricsProviderKind>;
 
 object! {
-    /// A metrics provider of everybody's.
+    /// A metrics provider that every namespace can use.
     pub struct GlobalMetricsProvider constants("api" = "core", "kind" = "GlobalMetricsProvider") {
         /// Metadata.
         pub metadata: Metadata = required;
-        /// What it is.
+        /// Type and source of the values.
         pub spec: MetricsProviderSpec = required;
     }
 }
@@ -181,7 +181,7 @@ object! {
     pub struct MetricsProvider constants("api" = "core", "kind" = "MetricsProvider") {
         /// Metadata.
         pub metadata: Metadata = required;
-        /// What it is.
+        /// Type and source of the values.
         pub spec: MetricsProviderSpec = required;
     }
 }

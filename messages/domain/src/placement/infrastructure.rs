@@ -11,9 +11,9 @@ use madako_json::krake::tagged::{Tagged, variants};
 object! {
     /// Access to an Infrastructure Manager: a token, or a user with a password.
     pub struct ImSpec check(rules::im_spec) {
-        /// Its address.
+        /// Address of the Infrastructure Manager.
         pub url: String = required;
-        /// User.
+        /// User; requires a password.
         pub username: Option<String> = optional(None);
         /// Password.
         pub password: Option<Secret> = optional(None);
@@ -23,7 +23,7 @@ object! {
 }
 
 variants! {
-    /// Who builds clusters.
+    /// A service that creates clusters.
     pub enum InfrastructureProviderKind {
         /// An Infrastructure Manager.
         Im(ImSpec) = "im",
@@ -34,13 +34,13 @@ variants! {
 pub type InfrastructureProviderSpec = Tagged<InfrastructureProviderKind>;
 
 object! {
-    /// An infrastructure provider of everybody's.
+    /// An infrastructure provider that every namespace can use.
     pub struct GlobalInfrastructureProvider
     constants("api" = "infrastructure", "kind" = "GlobalInfrastructureProvider")
     {
         /// Metadata.
         pub metadata: Metadata = required;
-        /// What it is.
+        /// Type and access of the provider.
         pub spec: InfrastructureProviderSpec = required;
     }
 }
@@ -50,7 +50,7 @@ object! {
     pub struct InfrastructureProvider constants("api" = "infrastructure", "kind" = "InfrastructureProvider") {
         /// Metadata.
         pub metadata: Metadata = required;
-        /// What it is.
+        /// Type and access of the provider.
         pub spec: InfrastructureProviderSpec = required;
     }
 }
@@ -58,9 +58,9 @@ object! {
 object! {
     /// A reference to an infrastructure provider.
     pub struct InfrastructureProviderRef {
-        /// Its name.
+        /// Name of the provider.
         pub name: String = required;
-        /// Whether it is one of the same namespace, rather than a global one.
+        /// True for a provider of the same namespace, false for a global one.
         pub namespaced: bool = optional(false);
     }
 }
@@ -104,9 +104,9 @@ object! {
 }
 
 variants! {
-    /// How to authenticate at a cloud.
+    /// Method of authentication at a cloud.
     pub enum CloudAuthKind {
-        /// By a password.
+        /// Authentication by a password.
         Password(CloudPassword) = "password",
     }
 }
@@ -117,21 +117,21 @@ pub type CloudAuth = Tagged<CloudAuthKind>;
 object! {
     /// An OpenStack cloud.
     pub struct OpenstackSpec {
-        /// Address of its identity service.
+        /// Address of the cloud's identity service.
         pub url: String = required;
-        /// Authentication.
+        /// Authentication at the identity service.
         pub auth: CloudAuth = required;
         /// Metrics of the cloud.
         pub metrics: Vec<MetricRef> = optional(Vec::new());
-        /// Who builds clusters there.
+        /// Provider that creates clusters on the cloud.
         pub infrastructure_provider: InfrastructureProviderRef = required;
     }
 }
 
 variants! {
-    /// What a cloud is.
+    /// Type of a cloud.
     pub enum CloudKind {
-        /// OpenStack.
+        /// An OpenStack cloud.
         Openstack(OpenstackSpec) = "openstack",
     }
 }
@@ -158,9 +158,9 @@ pub type CloudSpec = Tagged<CloudKind>;
 choice! {
     /// The state of a cloud.
     pub enum CloudState {
-        /// Its metrics can be had, if it has any.
+        /// Every metric of the cloud has a value.
         Online = "ONLINE",
-        /// They cannot.
+        /// A metric of the cloud has no value.
         FailingMetrics = "FAILING_METRICS",
     }
 }
@@ -168,24 +168,24 @@ choice! {
 object! {
     /// The status of a cloud.
     pub struct CloudStatus all_default {
-        /// Its state.
+        /// State of the cloud.
         pub state: CloudState = optional(CloudState::Online);
-        /// What is wrong with which metric.
+        /// Fault of each failing metric, by the metric's name.
         pub metrics_reasons: Entries<Reason> = optional(Entries::new());
     }
 }
 
 object! {
-    /// A cloud of everybody's.
+    /// A cloud that every namespace can use.
     pub struct GlobalCloud
     constants("api" = "infrastructure", "kind" = "GlobalCloud")
     check(rules::global_cloud)
     {
         /// Metadata.
         pub metadata: Metadata = required;
-        /// What it is.
+        /// Desired state.
         pub spec: CloudSpec = required;
-        /// How it is.
+        /// Observed state; requests write it only through its subresource.
         pub status: CloudStatus = subresource(CloudStatus::default());
     }
 }
@@ -195,9 +195,9 @@ object! {
     pub struct Cloud constants("api" = "infrastructure", "kind" = "Cloud") {
         /// Metadata.
         pub metadata: Metadata = required;
-        /// What it is.
+        /// Desired state.
         pub spec: CloudSpec = required;
-        /// How it is.
+        /// Observed state; requests write it only through its subresource.
         pub status: CloudStatus = subresource(CloudStatus::default());
     }
 }
@@ -205,7 +205,7 @@ object! {
 object! {
     /// Binds a cluster to a cloud.
     pub struct CloudBinding constants("api" = "infrastructure", "kind" = "CloudBinding") {
-        /// The cloud.
+        /// Target of the binding.
         pub cloud: ResourceRef = required;
     }
 }

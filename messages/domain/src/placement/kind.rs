@@ -108,23 +108,23 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// What somebody may do.
+    /// A set of permitted requests.
     Role = Core, "roles", false;
-    /// Who may.
+    /// An assignment of roles to users.
     RoleBinding = Core, "rolebindings", false;
-    /// A metric of everybody's.
+    /// A metric that every namespace can use.
     GlobalMetric = Core, "globalmetrics", false;
     /// A metric of one namespace.
     Metric = Core, "metrics", true;
-    /// Where metrics of everybody's come from.
+    /// A source of the values of global metrics.
     GlobalMetricsProvider = Core, "globalmetricsproviders", false;
-    /// Where metrics of one namespace come from.
+    /// A source of the values of one namespace's metrics.
     MetricsProvider = Core, "metricsproviders", true;
-    /// What creates clusters on clouds of everybody's.
+    /// A service that creates clusters on global clouds.
     GlobalInfrastructureProvider = Infrastructure, "globalinfrastructureproviders", false;
-    /// What creates clusters on clouds of one namespace.
+    /// A service that creates clusters on the clouds of one namespace.
     InfrastructureProvider = Infrastructure, "infrastructureproviders", true;
-    /// A cloud of everybody's.
+    /// A cloud that every namespace can use.
     GlobalCloud = Infrastructure, "globalclouds", false;
     /// A cloud of one namespace.
     Cloud = Infrastructure, "clouds", true;
@@ -132,9 +132,9 @@ kinds! {
     Application = Kubernetes, "applications", true;
     /// A Kubernetes cluster.
     Cluster = Kubernetes, "clusters", true;
-    /// A project of OpenStack.
+    /// An OpenStack project.
     Project = Openstack, "projects", true;
-    /// A cluster that Magnum makes.
+    /// A cluster that Magnum creates.
     MagnumCluster = Openstack, "magnumclusters", true;
 }
 

@@ -19,25 +19,25 @@ object! {
     // updates a cloud. Krake passes them over.
     tolerated("constraints", "password")
     {
-        /// Its name, unique in its namespace.
+        /// Name, unique among resources of the same kind and namespace.
         pub name: String = immutable, check(check_name, Name);
-        /// Its namespace; global resources have none.
+        /// Namespace; global resources have none.
         pub namespace: Option<String> = optional_immutable(None), check(check_namespace, Name);
-        /// Labels.
+        /// Labels, which constraints select.
         pub labels: Labels = optional(Labels::new()), check(check_labels, Labels);
-        /// Whether the labels of the cloud that the resource is bound to count as its own.
+        /// True if the resource inherits the labels of the cloud to which it is bound.
         pub inherit_labels: bool = optional(false);
-        /// Who has to do something before the resource can go.
+        /// Finalizers; the service removes a deleted resource only when none is left.
         pub finalizers: Vec<String> = optional(Vec::new());
-        /// Its identity: another resource of the same name has another one.
+        /// Identity; a later resource of the same name has a different one.
         pub uid: String = readonly(String::new());
-        /// When it was created.
+        /// Time of creation.
         pub created: Timestamp = readonly(Timestamp::placeholder());
-        /// When its specification changed last.
+        /// Time of the last change of the specification.
         pub modified: Timestamp = readonly(Timestamp::placeholder());
-        /// When its deletion was asked for.
+        /// Time of the deletion request.
         pub deleted: Option<Timestamp> = readonly_optional(None);
-        /// What it depends on.
+        /// Resources on which this one depends.
         pub owners: Vec<ResourceRef> = optional(Vec::new());
     }
 }
@@ -88,13 +88,13 @@ impl Metadata {
 object! {
     /// A reference to a resource.
     pub struct ResourceRef {
-        /// Its API, such as `kubernetes`.
+        /// API group, such as `kubernetes`.
         pub api: String = required;
-        /// Its namespace; global resources have none.
+        /// Namespace; global resources have none.
         pub namespace: Option<String> = optional(None);
-        /// Its kind, such as `Cluster`.
+        /// Kind, such as `Cluster`.
         pub kind: String = required;
-        /// Its name.
+        /// Name of the resource.
         pub name: String = required;
     }
 }
@@ -127,13 +127,13 @@ impl ResourceRef {
 }
 
 object! {
-    /// A reference to a metric, with the weight that it has where it stands.
+    /// A reference to a metric, with the metric's weight for the referring resource.
     pub struct MetricRef {
-        /// Its name.
+        /// Name of the metric.
         pub name: String = required;
-        /// Its weight: finite and not negative in what requests bring.
+        /// Weight; finite and not negative in requests.
         pub weight: f64 = required, check(check_weight, NotNegative);
-        /// Whether it is one of the same namespace, rather than a global one.
+        /// True for a metric of the same namespace, false for a global one.
         pub namespaced: bool = optional(false);
     }
 }
@@ -145,9 +145,9 @@ fn check_weight(weight: &f64, path: Path<'_>, problems: &mut Problems) {
 }
 
 choice! {
-    /// Why something is wrong with a resource; Krake's codes.
+    /// Krake's code of a fault of a resource.
     pub enum ReasonCode {
-        /// Anything else.
+        /// A fault without a code of its own.
         InternalError = "INTERNAL_ERROR",
         /// The manifest has invalid values.
         InvalidResource = "INVALID_RESOURCE",
@@ -159,9 +159,9 @@ choice! {
         InvalidToscaManifest = "INVALID_TOSCA_MANIFEST",
         /// The cluster cannot be reached.
         ClusterNotReachable = "CLUSTER_NOT_REACHABLE",
-        /// Nothing fits.
+        /// No target satisfies the constraints.
         NoSuitableResource = "NO_SUITABLE_RESOURCE",
-        /// Kubernetes refused something.
+        /// Kubernetes refused a request.
         KubernetesError = "KUBERNETES_ERROR",
         /// Creation failed.
         CreateFailed = "CREATE_FAILED",
@@ -173,19 +173,19 @@ choice! {
         DeleteFailed = "DELETE_FAILED",
         /// Retrieval failed.
         RetrieveFailed = "RETRIEVE_FAILED",
-        /// It was not found.
+        /// The resource does not exist.
         NotFound = "NOT_FOUND",
-        /// OpenStack refused something.
+        /// OpenStack refused a request.
         OpenstackError = "OPENSTACK_ERROR",
         /// The cluster template is invalid.
         InvalidClusterTemplate = "INVALID_CLUSTER_TEMPLATE",
         /// The metric's definition or value is invalid.
         InvalidMetric = "INVALID_METRIC",
-        /// The provider cannot be reached.
+        /// The metrics provider cannot be reached.
         UnreachableMetricsProvider = "UNREACHABLE_METRICS_PROVIDER",
-        /// There is no such metric.
+        /// The metric does not exist.
         UnknownMetric = "UNKNOWN_METRIC",
-        /// There is no such provider.
+        /// The metrics provider does not exist.
         UnknownMetricsProvider = "UNKNOWN_METRICS_PROVIDER",
     }
 }
@@ -220,11 +220,11 @@ impl ReasonCode {
 }
 
 object! {
-    /// What is wrong with a resource.
+    /// A fault of a resource.
     pub struct Reason {
-        /// Its code.
+        /// Krake's code.
         pub code: ReasonCode = required;
-        /// What happened, for people.
+        /// Description for operators.
         pub message: String = required;
     }
 }

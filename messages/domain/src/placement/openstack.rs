@@ -11,7 +11,7 @@ use madako_json::krake::tagged::{Tagged, variants};
 object! {
     /// An OpenStack user.
     pub struct UserReference {
-        /// Its id.
+        /// Id of the user.
         pub id: String = required;
         /// Password.
         pub password: Secret = required;
@@ -23,7 +23,7 @@ object! {
 object! {
     /// An OpenStack project.
     pub struct ProjectReference {
-        /// Its id.
+        /// Id of the project.
         pub id: String = required;
         /// A remark.
         pub comment: Option<String> = optional(None);
@@ -43,19 +43,19 @@ object! {
 object! {
     /// Authentication by an application credential.
     pub struct ApplicationCredential {
-        /// Its id.
+        /// Id of the credential.
         pub id: String = required;
-        /// Its secret.
+        /// Secret of the credential.
         pub secret: Secret = required;
     }
 }
 
 variants! {
-    /// How to authenticate at OpenStack's identity service.
+    /// Method of authentication at OpenStack's identity service.
     pub enum AuthKind {
-        /// By a password.
+        /// Authentication by a password.
         Password(Password) = "password",
-        /// By an application credential.
+        /// Authentication by an application credential.
         ApplicationCredential(ApplicationCredential) = "application_credential",
     }
 }
@@ -64,11 +64,11 @@ variants! {
 pub type AuthMethod = Tagged<AuthKind>;
 
 object! {
-    /// What a project is.
+    /// Access, template and metrics of a project.
     pub struct ProjectSpec {
         /// Address of the identity service.
         pub url: String = required;
-        /// Authentication.
+        /// Authentication at the identity service.
         pub auth: AuthMethod = required;
         /// Id of the Magnum cluster template.
         pub template: String = required;
@@ -80,9 +80,9 @@ object! {
 choice! {
     /// The state of a project.
     pub enum ProjectState {
-        /// Its metrics can be had, if it has any.
+        /// Every metric of the project has a value.
         Online = "ONLINE",
-        /// They cannot.
+        /// A metric of the project has no value.
         FailingMetrics = "FAILING_METRICS",
     }
 }
@@ -90,9 +90,9 @@ choice! {
 object! {
     /// The status of a project.
     pub struct ProjectStatus all_default {
-        /// Its state.
+        /// State of the project.
         pub state: ProjectState = optional(ProjectState::Online);
-        /// What is wrong with which metric.
+        /// Fault of each failing metric, by the metric's name.
         pub metrics_reasons: Entries<Reason> = optional(Entries::new());
     }
 }
@@ -102,31 +102,31 @@ object! {
     pub struct Project constants("api" = "openstack", "kind" = "Project") {
         /// Metadata.
         pub metadata: Metadata = required;
-        /// What it is.
+        /// Desired state.
         pub spec: ProjectSpec = required;
-        /// How it is.
+        /// Observed state; requests write it only through its subresource.
         pub status: ProjectStatus = subresource(ProjectStatus::default());
     }
 }
 
 object! {
-    /// What a project must have to take a Magnum cluster.
+    /// Conditions on the project of a Magnum cluster.
     pub struct ProjectConstraints {
-        /// Constraints on its labels.
+        /// Constraints on the project's labels.
         pub labels: Option<Vec<LabelConstraint>> = optional(None);
     }
 }
 
 object! {
-    /// Where a Magnum cluster may go.
+    /// Constraints on the placement of a Magnum cluster.
     pub struct MagnumConstraints {
-        /// What its project must have.
+        /// Conditions on the project.
         pub project: Option<ProjectConstraints> = optional(None);
     }
 }
 
 object! {
-    /// What a Magnum cluster is.
+    /// Size, metrics and constraints of a Magnum cluster.
     pub struct MagnumClusterSpec {
         /// Number of master nodes.
         pub master_count: Option<i64> = optional_immutable(None);
@@ -134,7 +134,7 @@ object! {
         pub node_count: Option<i64> = optional(None);
         /// Metrics of the cluster.
         pub metrics: Vec<MetricRef> = optional(Vec::new());
-        /// Where it may go.
+        /// Constraints on the placement.
         pub constraints: Option<MagnumConstraints> = optional(None);
     }
 }
@@ -142,17 +142,17 @@ object! {
 choice! {
     /// The state of a Magnum cluster.
     pub enum MagnumClusterState {
-        /// Nothing was done yet.
+        /// No controller has acted yet.
         Pending = "PENDING",
-        /// It is being created.
+        /// Creation is in progress.
         Creating = "CREATING",
-        /// It runs.
+        /// The cluster runs.
         Running = "RUNNING",
-        /// It is being changed.
+        /// A change is in progress.
         Reconciling = "RECONCILING",
-        /// It is being deleted.
+        /// Deletion is in progress.
         Deleting = "DELETING",
-        /// Something went wrong for good.
+        /// Permanent failure.
         Failed = "FAILED",
     }
 }
@@ -160,25 +160,25 @@ choice! {
 object! {
     /// The status of a Magnum cluster.
     pub struct MagnumClusterStatus all_default {
-        /// What is wrong.
+        /// The last fault.
         pub reason: Option<Reason> = optional(None);
-        /// Its state.
+        /// State of the cluster.
         pub state: MagnumClusterState = optional(MagnumClusterState::Pending);
-        /// The project it is bound to.
+        /// Project to which the cluster is bound.
         pub project: Option<ResourceRef> = optional(None);
-        /// Id of the template that it is made from.
+        /// Id of the cluster's template.
         pub template: Option<String> = optional_immutable(None);
         /// Id of the cluster in Magnum.
         pub cluster_id: Option<String> = optional(None);
         /// Current number of worker nodes.
         pub node_count: Option<i64> = optional(None);
-        /// Address of its API.
+        /// Address of the cluster's API.
         pub api_address: Option<String> = optional(None);
         /// Addresses of the master nodes.
         pub master_addresses: Option<Vec<String>> = optional(None);
         /// Addresses of the worker nodes.
         pub node_addresses: Option<Vec<String>> = optional(None);
-        /// The Kubernetes cluster that was registered for it.
+        /// Kubernetes cluster that is registered for this one.
         pub cluster: Option<ResourceRef> = optional(None);
     }
 }
@@ -188,9 +188,9 @@ object! {
     pub struct MagnumCluster constants("api" = "openstack", "kind" = "MagnumCluster") {
         /// Metadata.
         pub metadata: Metadata = required;
-        /// What it is.
+        /// Desired state.
         pub spec: MagnumClusterSpec = required;
-        /// How it is.
+        /// Observed state; requests write it only through its subresource.
         pub status: MagnumClusterStatus = subresource(MagnumClusterStatus::default());
     }
 }
@@ -198,9 +198,9 @@ object! {
 object! {
     /// Binds a Magnum cluster to a project.
     pub struct MagnumClusterBinding constants("api" = "openstack", "kind" = "MagnumClusterBinding") {
-        /// The project.
+        /// Target of the binding.
         pub project: ResourceRef = required;
-        /// Id of the template to use.
+        /// Id of the template for the cluster.
         pub template: String = required;
     }
 }

@@ -5,11 +5,11 @@ use time::OffsetDateTime;
 use madako_json::go::{Decimal, OptionalTime, go_object, is_zero, open_enum};
 
 open_enum! {
-    /// How far a repair is.
+    /// Progress of a repair.
     pub enum RepairStatus {
-        /// It waits.
+        /// The repair has not started.
         Queued = "queued",
-        /// Its steps are being carried out.
+        /// The repair queue carries out the steps.
         Processing = "processing",
         /// The machine became healthy.
         Succeeded = "succeeded",
@@ -19,13 +19,13 @@ open_enum! {
 }
 
 open_enum! {
-    /// How far the current step of a repair is.
+    /// Progress of the current step of a repair.
     pub enum RepairStepStatus {
-        /// It has not begun.
+        /// The step has not begun.
         Waiting = "waiting",
-        /// The node is being drained.
+        /// A drain of the node is running.
         Draining = "draining",
-        /// The repair command ran; the machine's health is being watched.
+        /// The repair command ran; the repair queue watches the machine's health.
         Watching = "watching",
     }
 }
@@ -34,29 +34,29 @@ go_object! {
     /// A request to repair a machine.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct RepairQueueEntry {
-        /// Number of the entry; given when it is registered.
+        /// Number of the entry, assigned at registration.
         pub index: i64 = "index" as Decimal;
         /// Address of the machine.
         pub address: String = "address";
-        /// Name of its Kubernetes node; empty when it is not part of the cluster.
+        /// Name of the machine's Kubernetes node; empty when the machine is not part of the cluster.
         pub nodename: String = "nodename";
-        /// Type of the machine, which chooses the procedure.
+        /// Type of the machine; it selects the repair procedure.
         pub machine_type: String = "machine_type";
-        /// Name of the operation of that procedure.
+        /// Name of an operation of that procedure.
         pub operation: String = "operation";
-        /// How far it is.
+        /// Progress of the repair.
         pub status: RepairStatus = "status";
         /// Number of the current step, from 0.
         pub step: u32 = "step";
-        /// How far that step is.
+        /// Progress of the current step.
         pub step_status: RepairStepStatus = "step_status";
-        /// Whether somebody asked for its removal.
+        /// True if a client requested the removal of the entry.
         pub deleted: bool = "deleted";
-        /// When status, step or step status changed last.
+        /// Time of the last change of status, step or step status.
         pub last_transition_time: Option<OffsetDateTime> = "last_transition_time" as OptionalTime;
-        /// How often draining was given up so far.
+        /// Number of abandoned drains so far.
         pub drain_backoff_count: u32 = "drain_backoff_count", omit is_zero;
-        /// Until when draining is not tried again.
+        /// End of the back-off: no drain starts earlier.
         pub drain_backoff_expire: Option<OffsetDateTime> = "drain_backoff_expire" as OptionalTime;
         ..rest
     }

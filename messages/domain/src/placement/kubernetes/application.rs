@@ -10,57 +10,57 @@ use madako_json::krake::scalar::Secret;
 use madako_json::krake::timestamp::Timestamp;
 
 object! {
-    /// What a cluster must have to take an application.
+    /// Conditions on the cluster of an application.
     pub struct ClusterConstraints all_default {
-        /// Constraints on its labels.
+        /// Constraints on the cluster's labels.
         pub labels: Option<Vec<LabelConstraint>> = optional(None);
-        /// Custom resources that it must have.
+        /// Custom resources that the cluster must have.
         pub custom_resources: Vec<String> = optional(Vec::new());
-        /// Constraints on its metrics.
+        /// Constraints on the cluster's metrics.
         pub metrics: Option<Vec<MetricConstraint>> = optional(None);
     }
 }
 
 object! {
-    /// Where an application may go.
+    /// Constraints on the placement of an application.
     pub struct Constraints all_default {
-        /// What its cluster must have.
+        /// Conditions on the cluster.
         pub cluster: ClusterConstraints = required(ClusterConstraints::default());
-        /// Whether it may move from one cluster to another.
+        /// True if the scheduler may move the application to another cluster.
         pub migration: bool = optional(true);
     }
 }
 
 object! {
-    /// What an application is: a manifest, or a TOSCA template, or a CSAR archive.
+    /// Specification of an application: a manifest, a TOSCA template, or a CSAR archive.
     pub struct ApplicationSpec check(rules::application) {
         /// Kubernetes resources to create.
         pub manifest: Vec<JsonObject> = required;
-        /// TOSCA template, or its address.
+        /// TOSCA template, or the address of one.
         pub tosca: Tosca = optional(Tosca::default());
         /// Address of a CSAR archive.
         pub csar: Option<String> = optional(None);
-        /// Which fields of which resources are watched.
+        /// Observed fields of each resource of the manifest.
         pub observer_schema: Vec<JsonObject> = optional(Vec::new());
-        /// Where it may go.
+        /// Constraints on the placement.
         pub constraints: Constraints = required(Constraints::default());
-        /// Hooks that are on.
+        /// Enabled hooks.
         pub hooks: Vec<String> = optional(Vec::new());
-        /// Seconds that the shutdown hook has.
+        /// Seconds until the shutdown hook times out.
         pub shutdown_grace_time: Option<i64> = optional(None);
-        /// What to do when it fails: `give_up` or `delete`.
+        /// Reaction to a failed shutdown hook: `give_up` or `delete`.
         pub shutdown_failure_strategy: Option<String> = optional(None);
-        /// How often it is tried again.
+        /// Number of retries of a failed shutdown hook.
         pub shutdown_retry_count: Option<i64> = optional(None);
-        /// Factor of the delay between attempts.
+        /// Factor by which the delay between attempts grows.
         pub backoff: i64 = optional(1);
         /// Seconds between attempts.
         pub backoff_delay: i64 = optional(1);
-        /// Attempts; -1 for ever.
+        /// Maximum number of attempts; -1 means no limit.
         pub backoff_limit: i64 = optional(-1);
-        /// How volumes move.
+        /// Method of moving volumes.
         pub storage_migration: String = optional("none".to_owned());
-        /// Whether a cluster may be created for it.
+        /// True if the scheduler may create a cluster for the application.
         pub auto_cluster_create: bool = optional(false);
     }
 }
@@ -68,51 +68,51 @@ object! {
 choice! {
     /// The state of an application.
     pub enum ApplicationState {
-        /// Nothing was done yet.
+        /// No controller has acted yet.
         Pending = "PENDING",
-        /// It is being created.
+        /// Creation is in progress.
         Creating = "CREATING",
-        /// It runs.
+        /// The application runs.
         Running = "RUNNING",
-        /// It is being changed.
+        /// A change is in progress.
         Reconciling = "RECONCILING",
-        /// Its TOSCA template is being translated.
+        /// Translation of the TOSCA template is in progress.
         Translating = "TRANSLATING",
-        /// It is tried again.
+        /// A controller retries a failed step.
         Retrying = "RETRYING",
-        /// It is being restarted.
+        /// A restart is in progress.
         Restarting = "RESTARTING",
-        /// It waits for its shutdown hook.
+        /// The shutdown hook has not finished.
         WaitingForCleaning = "WAITING_FOR_CLEANING",
-        /// Its shutdown hook is done.
+        /// The shutdown hook has finished.
         ReadyForAction = "READY_FOR_ACTION",
-        /// It moves to another cluster.
+        /// A move to another cluster is in progress.
         Migrating = "MIGRATING",
-        /// It waits for a cluster that is being created for it.
+        /// The scheduler is creating a cluster for the application.
         WaitingForClusterCreation = "WAITING_FOR_CLUSTER_CREATION",
-        /// It is being deleted.
+        /// Deletion is in progress.
         Deleting = "DELETING",
-        /// It is gone.
+        /// Deletion is complete.
         Deleted = "DELETED",
-        /// Something went wrong and is tried again.
+        /// Failure that a controller retries.
         Degraded = "DEGRADED",
-        /// Something went wrong for good.
+        /// Permanent failure.
         Failed = "FAILED",
-        /// It came to its end.
+        /// The application reported its completion.
         Completed = "COMPLETED",
     }
 }
 
 object! {
-    /// How many pods an application has.
+    /// Numbers of an application's pods.
     pub struct ContainerHealth all_default {
-        /// Pods that there should be.
+        /// Desired number of pods.
         pub desired_pods: i64 = optional(0);
-        /// Pods that run.
+        /// Number of running pods.
         pub running_pods: i64 = optional(0);
-        /// Pods that came to their end.
+        /// Number of completed pods.
         pub completed_pods: i64 = optional(0);
-        /// Pods that failed.
+        /// Number of failed pods.
         pub failed_pods: i64 = optional(0);
     }
 }
@@ -120,51 +120,51 @@ object! {
 object! {
     /// The status of an application.
     pub struct ApplicationStatus all_default {
-        /// What is wrong.
+        /// The last fault.
         pub reason: Option<Reason> = optional(None);
-        /// Its state.
+        /// State of the application.
         pub state: ApplicationState = optional(ApplicationState::Pending);
-        /// How many pods it has.
+        /// Numbers of pods.
         pub container_health: ContainerHealth = optional(ContainerHealth::default());
-        /// When this version of it was scheduled last; from then on it may be deployed.
+        /// Time at which the scheduler last scheduled this version. The application may be deployed from then on.
         pub kube_controller_triggered: Option<Timestamp> = optional(None);
-        /// When it was bound to the cluster that it is bound to.
+        /// Time of the binding to the cluster in `scheduled_to`.
         pub scheduled: Option<Timestamp> = optional(None);
-        /// The cluster that it is bound to.
+        /// Cluster to which the application is bound.
         pub scheduled_to: Option<ResourceRef> = optional(None);
-        /// The cluster that it runs on.
+        /// Cluster on which the application runs.
         pub running_on: Option<ResourceRef> = optional(None);
-        /// Attempts that are left.
+        /// Number of attempts left.
         pub retries: Option<i64> = optional(None);
-        /// When it is tried again.
+        /// Time of the next attempt.
         pub scheduled_retry: Option<Timestamp> = optional(None);
-        /// Address of each of its services.
+        /// Address of each service of the application.
         pub services: JsonObject = optional(JsonObject::default());
-        /// The observer's schema with everything filled in.
+        /// The observer's schema, completed with defaults.
         pub mangled_observer_schema: Vec<JsonObject> = optional(Vec::new());
-        /// What was observed last.
+        /// The last observed resources.
         pub last_observed_manifest: Vec<JsonObject> = optional(Vec::new());
-        /// What was applied last.
+        /// The last applied resources.
         pub last_applied_manifest: Vec<JsonObject> = optional(Vec::new());
-        /// Token of its complete hook.
+        /// Token of the complete hook.
         pub complete_token: Option<Secret> = optional(None);
-        /// Certificate of its complete hook.
+        /// Certificate of the complete hook.
         pub complete_cert: Option<String> = optional(None);
-        /// Key of its complete hook.
+        /// Key of the complete hook.
         pub complete_key: Option<Secret> = optional(None);
-        /// Token of its shutdown hook.
+        /// Token of the shutdown hook.
         pub shutdown_token: Option<Secret> = optional(None);
-        /// Certificate of its shutdown hook.
+        /// Certificate of the shutdown hook.
         pub shutdown_cert: Option<String> = optional(None);
-        /// Key of its shutdown hook.
+        /// Key of the shutdown hook.
         pub shutdown_key: Option<Secret> = optional(None);
-        /// Until when its shutdown hook is waited for.
+        /// Deadline of the shutdown hook.
         pub shutdown_grace_period: Option<Timestamp> = optional(None);
-        /// Whether the creation of a cluster for it was started.
+        /// Name of the cluster whose creation the scheduler started for the application.
         pub auto_cluster_create_started: Option<String> = optional(None);
-        /// How often its migration was tried again.
+        /// Number of retries of the migration.
         pub migration_retries: i64 = optional(0);
-        /// Until when it is not moved, in seconds since 1970.
+        /// End of the pause after a failed migration, in seconds since 1970. The application does not move before.
         pub migration_timeout: i64 = optional(0);
     }
 }
@@ -174,25 +174,25 @@ object! {
     pub struct Application constants("api" = "kubernetes", "kind" = "Application") {
         /// Metadata.
         pub metadata: Metadata = required;
-        /// What it is.
+        /// Desired state.
         pub spec: ApplicationSpec = required;
-        /// How it is.
+        /// Observed state; requests write it only through its subresource.
         pub status: ApplicationStatus = subresource(ApplicationStatus::default());
     }
 }
 
 object! {
-    /// Says that an application came to its end.
+    /// A report that an application completed.
     pub struct ApplicationComplete constants("api" = "kubernetes", "kind" = "Complete") {
-        /// The token of its complete hook.
+        /// Token of the complete hook.
         pub token: Option<Secret> = optional(None);
     }
 }
 
 object! {
-    /// Says that an application is ready to be stopped.
+    /// A report that an application is ready to be stopped.
     pub struct ApplicationShutdown constants("api" = "kubernetes", "kind" = "Shutdown") {
-        /// The token of its shutdown hook.
+        /// Token of the shutdown hook.
         pub token: Option<Secret> = optional(None);
     }
 }
@@ -200,7 +200,7 @@ object! {
 object! {
     /// Binds an application to a cluster.
     pub struct ClusterBinding constants("api" = "kubernetes", "kind" = "ClusterBinding") {
-        /// The cluster.
+        /// Target of the binding.
         pub cluster: ResourceRef = required;
     }
 }

@@ -10,45 +10,45 @@ use madako_json::krake::object::object;
 use madako_json::krake::timestamp::Timestamp;
 
 object! {
-    /// What a cloud must have to take a cluster.
+    /// Conditions on the cloud of a cluster.
     pub struct CloudConstraints all_default {
-        /// Constraints on its labels.
+        /// Constraints on the cloud's labels.
         pub labels: Option<Vec<LabelConstraint>> = optional(None);
-        /// Constraints on its metrics.
+        /// Constraints on the cloud's metrics.
         pub metrics: Option<Vec<MetricConstraint>> = optional(None);
     }
 }
 
 object! {
-    /// Where a cluster may go.
+    /// Constraints on the placement of a cluster.
     pub struct ClusterCloudConstraints all_default {
-        /// What its cloud must have.
+        /// Conditions on the cloud.
         pub cloud: CloudConstraints = required(CloudConstraints::default());
     }
 }
 
 object! {
-    /// What a cluster is: a kubeconfig, or a TOSCA template.
+    /// Specification of a cluster: a kubeconfig, or a TOSCA template.
     pub struct ClusterSpec check(rules::cluster) {
-        /// Access to it, with one context, one user and one cluster.
+        /// Access to the cluster, with one context, one user and one cluster.
         pub kubeconfig: SecretObject = optional(SecretObject::default());
-        /// What it is to be made from.
+        /// TOSCA template from which an infrastructure provider creates the cluster.
         pub tosca: JsonObject = optional(JsonObject::default());
-        /// Custom resources that it has.
+        /// Custom resources that the cluster has.
         pub custom_resources: Vec<String> = optional(Vec::new());
-        /// Where it may go.
+        /// Constraints on the placement.
         pub constraints: ClusterCloudConstraints = required(ClusterCloudConstraints::default());
-        /// Its metrics.
+        /// Metrics of the cluster.
         pub metrics: Vec<MetricRef> = optional(Vec::new());
-        /// Whether the metrics of the cloud that it is bound to count as its own.
+        /// True if the cluster inherits the metrics of the cloud to which it is bound.
         pub inherit_metrics: bool = optional(false);
-        /// Factor of the delay between attempts.
+        /// Factor by which the delay between attempts grows.
         pub backoff: i64 = optional(1);
         /// Seconds between attempts.
         pub backoff_delay: i64 = optional(1);
-        /// Attempts; -1 for ever.
+        /// Maximum number of attempts; -1 means no limit.
         pub backoff_limit: i64 = optional(-1);
-        /// Whether it was created for an application.
+        /// True if the scheduler created the cluster for an application.
         pub auto_generated: bool = optional(false);
     }
 }
@@ -56,31 +56,31 @@ object! {
 choice! {
     /// The state of a cluster.
     pub enum ClusterState {
-        /// Nothing was done yet.
+        /// No controller has acted yet.
         Pending = "PENDING",
-        /// It answers.
+        /// The cluster answers.
         Online = "ONLINE",
-        /// It is being connected.
+        /// Connection is in progress.
         Connecting = "CONNECTING",
-        /// It does not answer.
+        /// The cluster does not answer.
         Offline = "OFFLINE",
         /// Some nodes are under pressure.
         Unhealthy = "UNHEALTHY",
         /// Some nodes are not ready.
         NotReady = "NOTREADY",
-        /// It is online, but its metrics cannot be had.
+        /// The cluster is online, but a metric has no value.
         FailingMetrics = "FAILING_METRICS",
-        /// It is being created.
+        /// Creation is in progress.
         Creating = "CREATING",
-        /// It is being changed.
+        /// A change is in progress.
         Reconciling = "RECONCILING",
-        /// It is being deleted.
+        /// Deletion is in progress.
         Deleting = "DELETING",
-        /// It could not be changed.
+        /// A change failed.
         FailingReconciliation = "FAILING_RECONCILIATION",
-        /// Something went wrong for good.
+        /// Permanent failure.
         Failed = "FAILED",
-        /// Something went wrong and is tried again.
+        /// Failure that a controller retries.
         Degraded = "DEGRADED",
     }
 }
@@ -88,13 +88,13 @@ choice! {
 object! {
     /// A condition of a node.
     pub struct ClusterNodeCondition {
-        /// The last transition, for people.
+        /// Description of the last transition, for operators.
         pub message: String = required;
-        /// Its reason in a word.
+        /// Reason of the last transition, as one word.
         pub reason: String = required;
-        /// `True`, `False` or `Unknown`.
+        /// Observed state; requests write it only through its subresource.
         pub status: String = required;
-        /// Which condition it is.
+        /// Type of the condition, such as `Ready`.
         pub condition as "type": String = required;
     }
 }
@@ -102,7 +102,7 @@ object! {
 object! {
     /// The status of a node.
     pub struct ClusterNodeStatus {
-        /// Its conditions.
+        /// Conditions of the node.
         pub conditions: Vec<ClusterNodeCondition> = required;
     }
 }
@@ -110,7 +110,7 @@ object! {
 object! {
     /// Metadata of a node.
     pub struct ClusterNodeMetadata {
-        /// Its name.
+        /// Name of the node.
         pub name: String = required;
     }
 }
@@ -120,7 +120,7 @@ object! {
     pub struct ClusterNode constants("api" = "kubernetes", "kind" = "ClusterNode") {
         /// Metadata.
         pub metadata: ClusterNodeMetadata = required;
-        /// How it is.
+        /// Observed state.
         pub status: Option<ClusterNodeStatus> = optional(None);
     }
 }
@@ -128,27 +128,27 @@ object! {
 object! {
     /// The status of a cluster.
     pub struct ClusterStatus all_default {
-        /// What is wrong.
+        /// The last fault.
         pub reason: Option<Reason> = optional(None);
-        /// When the controller of the cluster was triggered last.
+        /// Time of the last trigger of the cluster's controller.
         pub kube_controller_triggered: Option<Timestamp> = optional(None);
-        /// Its state.
+        /// State of the cluster.
         pub state: ClusterState = optional(ClusterState::Pending);
-        /// What is wrong with which metric.
+        /// Fault of each failing metric, by the metric's name.
         pub metrics_reasons: Entries<Reason> = optional(Entries::new());
-        /// The TOSCA template that was applied last.
+        /// The last applied TOSCA template.
         pub last_applied_tosca: JsonObject = optional(JsonObject::default());
-        /// Its nodes.
+        /// Nodes of the cluster.
         pub nodes: Vec<ClusterNode> = optional(Vec::new());
-        /// Its id at the infrastructure provider.
+        /// Id of the cluster at the infrastructure provider.
         pub cluster_id: Option<String> = optional(None);
-        /// When it was bound to the cloud that it is bound to.
+        /// Time of the binding to the cloud in `scheduled_to`.
         pub scheduled: Option<Timestamp> = optional(None);
-        /// The cloud that it is bound to.
+        /// Cloud to which the cluster is bound.
         pub scheduled_to: Option<ResourceRef> = optional(None);
-        /// The cloud that it runs on.
+        /// Cloud on which the cluster runs.
         pub running_on: Option<ResourceRef> = optional(None);
-        /// Attempts that are left.
+        /// Number of attempts left.
         pub retries: i64 = optional(0);
     }
 }
@@ -158,9 +158,9 @@ object! {
     pub struct Cluster constants("api" = "kubernetes", "kind" = "Cluster") {
         /// Metadata.
         pub metadata: Metadata = required;
-        /// What it is.
+        /// Desired state.
         pub spec: ClusterSpec = required;
-        /// How it is.
+        /// Observed state; requests write it only through its subresource.
         pub status: ClusterStatus = subresource(ClusterStatus::default());
     }
 }
