@@ -1,23 +1,20 @@
-//! Files that are handed over: read whole, within a limit; `-` is standard input.
+//! Input files: read whole, within a limit; `-` is standard input.
 
 use std::fs::File;
 use std::io::{self, Read};
 
 use anyhow::Context as _;
 
-/// The name that stands for standard input.
 pub const STDIN: &str = "-";
 
-/// What a file is called in messages.
+/// The name of a file in messages.
 #[must_use]
 pub fn shown(name: &str) -> &str {
     if name == STDIN { "standard input" } else { name }
 }
 
-/// Bytes of a file.
-///
 /// # Errors
-/// It cannot be read, or has more than `most` bytes.
+/// The file cannot be read, or has more than `most` bytes.
 pub fn read(name: &str, most: usize) -> anyhow::Result<Vec<u8>> {
     if name == STDIN {
         bounded(io::stdin().lock(), most)
@@ -27,10 +24,8 @@ pub fn read(name: &str, most: usize) -> anyhow::Result<Vec<u8>> {
     .with_context(|| format!("{} cannot be read", shown(name)))
 }
 
-/// Text of a file.
-///
 /// # Errors
-/// It cannot be read, has more than `most` bytes, or is not UTF-8.
+/// The file cannot be read, has more than `most` bytes, or is not UTF-8.
 pub fn read_text(name: &str, most: usize) -> anyhow::Result<String> {
     String::from_utf8(read(name, most)?).map_err(|_| anyhow::anyhow!("{} is not UTF-8 text", shown(name)))
 }

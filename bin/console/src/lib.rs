@@ -1,8 +1,7 @@
-//! How the programs speak with who runs them: results in three forms, messages, files that are handed over.
+//! Input and output of the programs: results in three forms, messages, and input files.
 //!
-//! Guarantees: results go to standard output, everything else to standard error, each message beginning with the
-//! program's name; an input that is wrong is told with each problem on a line of its own; what comes in is bounded.
-//! Nothing panics when the reader of a pipe goes away.
+//! Guarantees: results go to standard output, everything else to standard error; each message begins with the program's
+//! name. Each problem of an invalid input has its own line. Input sizes are bounded. A closed pipe causes no panic.
 //!
 //! Does not: know any command, choose exit codes, or end the process.
 

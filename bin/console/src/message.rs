@@ -1,4 +1,4 @@
-//! What a program says on standard error, and how its command line answers.
+//! Messages on standard error, and answers to command lines that do not parse.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use madako_json::input::InputError;
 
-/// Tells something on standard error that is not the result.
+/// Prints a message that is not part of the result.
 pub fn note(program: &str, message: impl std::fmt::Display) {
-    // There is no place left to complain when this fails.
+    // A failure cannot be reported anywhere.
     let _ = writeln!(io::stderr().lock(), "{program}: {message}");
 }
 
-/// Whether an error means that nobody reads any more: whoever closed the pipe has seen enough.
+/// Whether the error is a closed pipe: its reader wants no more output, so that this is no failure.
 #[must_use]
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
@@ -22,7 +22,7 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
 /// Problems of one input that are shown: a screen holds about as many.
 const MAX_PROBLEMS_SHOWN: usize = 50;
 
-/// An error with its causes; the problems of an input each on a line of its own when there are several.
+/// An error with its causes; several problems of an input have a line each.
 #[must_use]
 pub fn tell(error: &anyhow::Error) -> String {
     let mut parts = Vec::new();
@@ -47,13 +47,12 @@ fn lines(input: &InputError) -> String {
     text
 }
 
-/// Shows what became of a command line that is no command: help that was asked for on standard output, anything
-/// else on standard error, where every error begins with the program's name.
+/// Prints requested help on standard output, and every error on standard error, beginning with the program's name.
 #[must_use]
 pub fn tell_words(program: &str, error: &clap::Error) -> ExitCode {
     let is_help = !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if is_help {
-        // There is no place left to complain when this fails.
+        // A failure cannot be reported anywhere.
         let _ = error.print();
     } else {
         let text = error.render().to_string();

@@ -1,4 +1,4 @@
-//! What commands print: JSON, YAML, or a table for people.
+//! Output of commands: JSON, YAML, or a table.
 
 use std::io::{self, Write};
 
@@ -17,16 +17,12 @@ pub enum Format {
     Yaml,
 }
 
-/// Prints a text as it is.
-///
 /// # Errors
 /// Standard output cannot be written.
 pub fn print(text: &str) -> io::Result<()> {
     print_bytes(text.as_bytes())
 }
 
-/// Prints bytes as they are.
-///
 /// # Errors
 /// Standard output cannot be written.
 pub fn print_bytes(bytes: &[u8]) -> io::Result<()> {
@@ -35,7 +31,7 @@ pub fn print_bytes(bytes: &[u8]) -> io::Result<()> {
     out.flush()
 }
 
-/// Prints a value in one of the forms; `table` makes the one for people.
+/// Prints a value in one of the forms; `table` makes the text form.
 ///
 /// # Errors
 /// Standard output cannot be written, or the value has no such form.
@@ -47,26 +43,24 @@ pub fn show<T: Serialize>(format: Format, value: &T, table: impl FnOnce(&T) -> S
     }
 }
 
-/// A text from outside as it may stand on a terminal: control characters, which could play tricks, are replaced.
+/// Replaces control characters of a text from outside, which could manipulate the terminal.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Rows in columns that are as wide as they need to be.
+/// Rows in columns as wide as their contents.
 #[derive(Debug, Clone)]
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with a heading.
     #[must_use]
     pub fn new<const N: usize>(heading: [&str; N]) -> Self {
         Self { rows: vec![heading.map(str::to_owned).to_vec()] }
     }
 
-    /// A table with a heading of any width.
     #[must_use]
     pub fn of(heading: Vec<String>) -> Self {
         Self { rows: vec![heading] }
@@ -78,12 +72,11 @@ impl Table {
         self.rows.push(cells.iter().map(|cell| printable(cell)).collect());
     }
 
-    /// Adds a row.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.map(|cell| printable(&cell)).to_vec());
     }
 
-    /// The text, an end of line after each row.
+    /// The table with a line end after each row.
     #[must_use]
     pub fn text(&self) -> String {
         let columns = self.rows[0].len();

@@ -1,8 +1,8 @@
-//! The real clock since some time: how long a person waited.
+//! The real time that a user waits.
 
 use std::time::{Duration, Instant};
 
-/// Measures what something takes, and decides nothing about what happens in it.
+/// Measures durations for messages; no decision depends on them.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(Instant);
 
@@ -11,13 +11,11 @@ pub struct Stopwatch(Instant);
     reason = "the edge: a person waits by the real clock, not by the simulated one"
 )]
 impl Stopwatch {
-    /// Begins now.
     #[must_use]
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
-    /// Since then.
     #[must_use]
     pub fn elapsed(self) -> Duration {
         self.0.elapsed()

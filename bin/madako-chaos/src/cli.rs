@@ -1,4 +1,4 @@
-//! The command line: words and options of every command, and how a command ends that does not end well.
+//! The command line: commands, options, and failures with their exit codes.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,7 @@ use crate::run::RunArgs;
 use crate::scenarios::ScenariosArgs;
 use crate::simulate::SimulateArgs;
 
-/// The exit codes of every command, as the help tells them.
+/// The exit codes of every command, for the help.
 const EXIT_CODES: [(u8, &str); 4] = [
     (0, "done; a run passed"),
     (FAILED, "a run is no pass, or did not begin; standard output cannot be written"),
@@ -49,10 +49,10 @@ pub(crate) enum Command {
 }
 
 impl Cli {
-    /// Reads a command line, the program's name first.
+    /// Parses a command line that begins with the program's name.
     ///
     /// # Errors
-    /// What clap says: that something is wrong, or the help that was asked for.
+    /// clap's error, or the requested help.
     pub(crate) fn read(
         line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<Self, clap::Error> {
@@ -60,21 +60,20 @@ impl Cli {
     }
 }
 
-/// Why a command did not end well.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Standard output cannot be written.
     Output(std::io::Error),
-    /// What was typed or handed over is wrong.
+    /// An argument or an input file is invalid.
     BadInput(anyhow::Error),
-    /// A run is no pass, or did not begin.
+    /// A run failed or did not begin.
     NoPass(anyhow::Error),
     /// A fault could not be injected, and nothing else is wrong.
     NotInjected(anyhow::Error),
 }
 
 impl Failure {
-    /// The exit code, and what there is to tell.
+    /// The exit code and the message.
     pub(crate) fn into_parts(self) -> (u8, anyhow::Error) {
         match self {
             Self::Output(error) => (FAILED, error.into()),

@@ -1,4 +1,4 @@
-//! `madako-chaos datacenter`: the simulated data center as a process of its own.
+//! `madako-chaos datacenter`: the simulated data center as a process.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -46,7 +46,6 @@ pub(crate) struct DatacenterArgs {
     journal: PathBuf,
 }
 
-/// The wall clock.
 pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {
@@ -56,7 +55,6 @@ impl Clock for SystemClock {
     }
 }
 
-/// Runs the command.
 pub(crate) fn run(args: DatacenterArgs) -> Result<(), Failure> {
     let settings = Settings {
         registry: args.registry,

@@ -1,4 +1,4 @@
-//! `madako-chaos`: scenarios of faults, for whoever writes them, and runs of them.
+//! `madako-chaos`: checks scenarios of faults, and runs them.
 
 mod cli;
 mod datacenter;
@@ -12,15 +12,15 @@ use madako_console::{is_closed_pipe, note, tell, tell_words};
 
 use crate::cli::{Cli, Command};
 
-/// A simulation is many small pieces of memory, taken and given back: with the system's allocator a fifth of its time goes there.
+/// A simulation allocates many small pieces of memory: with the system's allocator that takes a fifth of its time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What every message begins with.
+/// Prefix of every message.
 const PROGRAM: &str = "madako-chaos";
 
 fn main() -> ExitCode {
-    // Before anything else: a run starts this same program for each of its processes.
+    // First of all: a run starts this same program for each of its processes.
     if let Some(code) = madako_chaos_harness::entry(std::env::args_os()) {
         return code;
     }

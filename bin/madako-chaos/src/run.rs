@@ -13,9 +13,9 @@ use crate::cli::Failure;
 use crate::datacenter::SystemClock;
 use crate::scenarios::with_faults;
 
-/// The scenario that is run where none is named: everything in it can be done to processes.
+/// The default scenario: processes can have all of its faults.
 const DEFAULT_SCENARIO: &str = "two-minutes";
-/// The longest run: a week, which is longer than anybody waits.
+/// The longest run: a week.
 const LONGEST: Span = Span::days(7);
 
 /// Runs a scenario on real processes, and judges from outside what happened.
@@ -73,7 +73,6 @@ fn parse_length(text: &str) -> Result<Span, String> {
     span.ok_or_else(|| format!("expected {WRITTEN}, from 1s to {LONGEST}"))
 }
 
-/// Runs the command.
 pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     let scenario = with_faults(&args.scenario, &args.faults)?;
     if let Some(client) = scenario.clients.iter().find(|client| client.kind.is_simulated_only()) {
@@ -97,7 +96,7 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     verdict(report.outcome, &report.why_not())
 }
 
-/// How the command ends.
+/// The result of the command.
 fn verdict(outcome: Outcome, why: &[String]) -> Result<(), Failure> {
     let no_pass = || anyhow!("the run is no pass: {}", why.join("; "));
     match outcome {
@@ -107,9 +106,10 @@ fn verdict(outcome: Outcome, why: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// Runs it to its end, or to a signal's.
+/// Runs the scenario to its end, or to a signal's.
 fn finished(options: &Options) -> Result<Report, Failure> {
-    // On one thread, which lives as long as this process: what it starts ends with it.
+    // A single thread that lives as long as this process: the kernel ends the children with the thread that started
+    // them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let tell = |line: &str| note(PROGRAM, line);
@@ -120,11 +120,11 @@ fn finished(options: &Options) -> Result<Report, Failure> {
     })
 }
 
-/// A network that cannot be had is something that a run needs and that is not there.
+/// An unavailable network is something that the run needs and lacks.
 fn not_run(error: RunError) -> Failure {
     match error {
         RunError::World(WorldError::Network(_)) => Failure::NotInjected(error.into()),
-        // As of a simulation: it asks for more faults than there may be.
+        // As for a simulation: the scenario has more faults than allowed.
         RunError::Schedule(_) => Failure::BadInput(error.into()),
         error => Failure::NoPass(error.into()),
     }

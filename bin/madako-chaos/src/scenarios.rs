@@ -1,4 +1,4 @@
-//! `madako-chaos scenarios`: those that ship, and whether one that somebody wrote is valid.
+//! `madako-chaos scenarios`: lists the scenarios that ship, and checks a scenario of the user.
 
 use madako_console::{Format, Table, read_text, show, shown};
 use madako_faults::{Count, Fault, MAX_BYTES, SHIPPED, Scenario, Shipped};
@@ -32,7 +32,6 @@ struct What {
     check: Option<String>,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &ScenariosArgs) -> Result<(), Failure> {
     match &args.what.check {
         Some(file) => Ok(show(args.output, &checked(file)?, overview)?),
@@ -46,7 +45,7 @@ fn checked(file: &str) -> Result<Scenario, Failure> {
     Scenario::parse(&text).map_err(named)
 }
 
-/// The scenario that ships under this name or is in this file, with more faults, each on one line.
+/// The scenario that ships under this name or is in this file, with additional faults in their one-line form.
 pub(crate) fn with_faults(named: &str, faults: &[String]) -> Result<Scenario, Failure> {
     let mut scenario = match madako_faults::shipped(named) {
         Some(shipped) => shipped.scenario().map_err(|error| Failure::BadInput(error.into()))?,
@@ -59,7 +58,7 @@ pub(crate) fn with_faults(named: &str, faults: &[String]) -> Result<Scenario, Fa
     Ok(scenario)
 }
 
-/// A scenario that ships, as it is listed.
+/// A row of the list.
 #[derive(Debug, Serialize)]
 struct Listed {
     name: &'static str,
@@ -83,7 +82,7 @@ fn list(scenarios: &Vec<Listed>) -> String {
     table.text()
 }
 
-/// A scenario as a person reads it, with what was not said filled in.
+/// A scenario as text, with its defaults filled in.
 fn overview(scenario: &Scenario) -> String {
     let Scenario { name, world, clients, faults, expect } = scenario;
     let mut table = Table::new(["PART", "IS"]);

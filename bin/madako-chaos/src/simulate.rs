@@ -26,13 +26,13 @@ use crate::PROGRAM;
 use crate::cli::Failure;
 use crate::scenarios::with_faults;
 
-/// The scenario that is run when nobody says which.
+/// The default scenario.
 const DEFAULT: &str = "default";
 
-/// How often progress is told, in time of the real clock.
+/// Interval of progress lines in real time.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
-/// Runs that are tried at most to make a failing one smaller: a hundred beginnings of faults take about as many.
+/// Maximum number of runs that search for a smaller failing one: a hundred beginnings of faults take about as many.
 const MOST_RUNS: u32 = 200;
 
 /// Violations of one invariant that are shown; the report file has all.
@@ -106,7 +106,6 @@ fn seeds(text: &str) -> Result<(u64, u64), String> {
         .ok_or_else(|| "expected FIRST-LAST, such as 1-100".to_owned())
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     #[cfg(debug_assertions)]
     if args.canaries {
@@ -144,7 +143,7 @@ fn one(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure> {
     seen.end()
 }
 
-/// The smallest run that was found to fail as this one does; `None`: it did not, or nobody wants one.
+/// The smallest run that fails in the same way; `None`: this run did not fail, or the user does not want one.
 fn smaller(args: &SimulateArgs, scenario: &Scenario, report: &Report) -> Result<Option<Shrunk>, Failure> {
     let limit = args.shrink_for.duration();
     if report.wrong().is_empty() || limit.is_zero() || args.only.is_some() {
@@ -209,7 +208,7 @@ fn progress(length: Span) -> Progress {
     })
 }
 
-/// A report, and how it came about.
+/// A report with the inputs of its run.
 struct Seen<'a> {
     report: &'a Report,
     args: &'a SimulateArgs,
@@ -230,12 +229,12 @@ impl Seen<'_> {
         }
     }
 
-    /// The command that repeats it.
+    /// The command that repeats the run.
     fn command(&self) -> String {
         self.command_of(self.args.only.as_ref(), self.args.length)
     }
 
-    /// The command that repeats the smallest run that failed as well.
+    /// The command that repeats the smallest run that also failed.
     fn smaller_command(&self) -> Option<String> {
         self.smaller.map(|smaller| self.command_of(Some(&Only(smaller.only.clone())), smaller.length))
     }
@@ -259,7 +258,7 @@ impl Seen<'_> {
         command
     }
 
-    /// A seed on one line.
+    /// The result of a seed on one line.
     fn line(&self) -> String {
         let Report { seed, counts, calm, history, .. } = self.report;
         let calm = calm.after.map_or_else(|| "never calm".to_owned(), |after| format!("calm after {after}"));
@@ -282,7 +281,7 @@ impl Seen<'_> {
         line
     }
 
-    /// Everything that keeps it from being a pass.
+    /// All reasons why the run fails.
     fn why(&self) -> Vec<String> {
         let report = self.report;
         let mut why = Vec::new();
@@ -437,7 +436,7 @@ impl Seen<'_> {
     }
 }
 
-/// What became of an invariant or of a promise, in words.
+/// The verdict on an invariant or a promise in words.
 fn said(verdict: &Verdict) -> String {
     match (verdict.violations.len(), verdict.judged) {
         (0, 0) => "not exercised".to_owned(),
@@ -446,12 +445,12 @@ fn said(verdict: &Verdict) -> String {
     }
 }
 
-/// Things by their names.
+/// An object with a field for each name.
 fn named<T: serde::Serialize>(things: impl Iterator<Item = (&'static str, T)>) -> Value {
     things.map(|(name, thing)| (name.to_owned(), json!(thing))).collect::<serde_json::Map<_, _>>().into()
 }
 
-/// Which beginnings of faults happen.
+/// Numbers of the beginnings of faults that happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Only(BTreeSet<usize>);
 
@@ -476,7 +475,7 @@ impl fmt::Display for Only {
     }
 }
 
-/// As a shell takes it.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:".contains(letter);
     if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }

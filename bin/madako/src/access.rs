@@ -1,4 +1,4 @@
-//! The operator's way to the store: read a key, change it by compare-and-swap.
+//! Operators' access to the store: read a key, change it by compare-and-swap.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::cli::Global;
 use crate::failure::Failure;
 use crate::limits::{MAX_ACCESS_TRIES, MAX_VALUE};
 
-/// Seed of the jitter between tries to connect. A command makes a few requests; its chance needs no variety.
+/// Seed of the jitter between connection attempts. A command makes so few requests that its jitter need not vary.
 const SEED: u64 = 0;
 
-/// Opens the store that the configuration names for clients.
+/// Opens a client of the configured store.
 ///
 /// # Errors
 /// The configuration is not usable.
@@ -25,37 +25,33 @@ pub(crate) fn open(global: &Global) -> Result<EtcdStore, Failure> {
     EtcdStore::open(&config.clients, SEED).map_err(|error| Failure::BadInput(error.into()))
 }
 
-/// What the keys below a prefix hold.
-///
 /// # Errors
 /// The store cannot be read.
 pub(crate) async fn list(store: &dyn Store, prefix: &str) -> Result<BTreeMap<String, Entry>, Failure> {
     Ok(store.list(prefix).await?.entries)
 }
 
-/// What a key holds, if it is there.
-///
 /// # Errors
 /// The store cannot be read.
 pub(crate) async fn get(store: &dyn Store, key: &str) -> Result<Option<Entry>, Failure> {
     Ok(store.list(key).await?.entries.remove(key))
 }
 
-/// A JSON value as it is stored.
+/// Parses a stored JSON value.
 ///
 /// # Errors
-/// Somebody stored something else.
+/// The value has another form.
 pub(crate) fn decode<T: DeserializeOwned>(key: &str, entry: &Entry) -> Result<T, Failure> {
     serde_json::from_slice(&entry.value)
         .map_err(|error| Failure::failed(format_args!("what is stored as {key} cannot be read: {error}")))
 }
 
-/// The condition that a key is still as it was read.
+/// The condition that a key is unchanged since it was read.
 pub(crate) fn unchanged(key: &str, entry: Option<&Entry>) -> Condition {
     Condition::Unchanged { key: key.to_owned(), revision: entry.map_or(0, |entry| entry.mod_revision) }
 }
 
-/// Puts a value if all conditions hold; whether they did.
+/// Puts a value if all conditions hold; returns whether they did.
 ///
 /// # Errors
 /// The store refused, or did not answer: then the value may have been written or not.
@@ -74,7 +70,7 @@ pub(crate) async fn put_if(
     write_if(store, Write::Put { key: key.to_owned(), value: Bytes::from(value), lease: 0 }, conditions).await
 }
 
-/// Removes a key that is still as it was read; whether it was.
+/// Removes a key unless it changed since it was read; returns whether it did.
 ///
 /// # Errors
 /// The store refused, or did not answer: then the key may have been removed or not.
@@ -98,10 +94,10 @@ async fn write_if(store: &dyn Store, write: Write, conditions: Vec<Condition>) -
     Ok(matches!(outcome, Outcome::Committed { .. }))
 }
 
-/// Replaces a key as a whole, whatever it holds, unless it changes in this very moment. What it held is returned.
+/// Replaces the value of a key, whatever it is, unless it changes at the same moment. Returns the former value.
 ///
 /// # Errors
-/// See [`put_if`]; and somebody else was faster.
+/// See [`put_if`]; or another client changed the key first.
 pub(crate) async fn replace(store: &dyn Store, key: &str, value: Vec<u8>) -> Result<Option<Entry>, Failure> {
     let read = get(store, key).await?;
     if put_if(store, key, value, vec![unchanged(key, read.as_ref())]).await? {
@@ -110,10 +106,10 @@ pub(crate) async fn replace(store: &dyn Store, key: &str, value: Vec<u8>) -> Res
     Err(changed_meanwhile(key))
 }
 
-/// Changes a key by what it holds; does so again when somebody else was faster.
+/// Computes a new value from the present one; repeats that after a concurrent change.
 ///
 /// # Errors
-/// See [`put_if`]; `change` refused; or somebody else was faster each time.
+/// See [`put_if`]; `change` refused; or another client changed the key first at each attempt.
 pub(crate) async fn modify<T>(
     store: &dyn Store,
     key: &str,
@@ -129,7 +125,7 @@ pub(crate) async fn modify<T>(
     Err(changed_meanwhile(key))
 }
 
-/// Somebody else was faster.
+/// Another client changed the key first.
 pub(crate) fn changed_meanwhile(key: &str) -> Failure {
     Failure::failed(format_args!("somebody else changed {key} in this moment; nothing was written"))
 }

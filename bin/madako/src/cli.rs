@@ -1,7 +1,7 @@
-//! The command line: words and options of every command. What they do is in the modules they are from.
+//! The command line: commands and options. The commands themselves are in the modules that define their arguments.
 //!
-//! The words are ckecli's, for placement krakectl's, and `serve` has the flags of `cke`. As with those programs, the last one counts
-//! when an option is given twice.
+//! The words are ckecli's, for placement krakectl's, and `serve` has the flags of `cke`. As in those programs, the last
+//! occurrence of an option counts.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -88,10 +88,10 @@ pub(crate) enum Command {
 }
 
 impl Cli {
-    /// Reads a command line, the program's name first.
+    /// Parses a command line that begins with the program's name.
     ///
     /// # Errors
-    /// What clap says: that something is wrong, or the help that was asked for.
+    /// clap's error, or the requested help.
     pub(crate) fn read(
         line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<Self, clap::Error> {
@@ -101,9 +101,9 @@ impl Cli {
     }
 }
 
-/// What begins with a dash and stands where a number or a time is expected is that value, and is told what is wrong with
-/// it. By itself clap calls it an unexpected argument. Options that take several values are left out: what follows the
-/// first may be the next option.
+/// Takes an argument with a leading dash as the value where a number or a time is expected, so that the error names the
+/// problem of the value; by default clap calls it an unexpected argument. Options with several values are excluded:
+/// there the next argument may be an option.
 fn negative_is_a_value(command: clap::Command) -> clap::Command {
     const TIMES: [&str; 2] = ["DURATION", "SECONDS"];
     let takes_dashes = |arg: clap::Arg| {
@@ -119,10 +119,10 @@ fn negative_is_a_value(command: clap::Command) -> clap::Command {
     command.mut_args(takes_dashes).mut_subcommands(negative_is_a_value)
 }
 
-/// A whole number of a range.
+/// Parses a whole number within a range.
 ///
 /// # Errors
-/// What was expected.
+/// The expected form.
 pub(crate) fn whole_number(text: &str, range: RangeInclusive<u64>) -> Result<u64, String> {
     let number = text.parse().ok().filter(|number| range.contains(number));
     number.ok_or_else(|| format!("expected a whole number from {} to {}", range.start(), range.end()))

@@ -11,7 +11,7 @@ use crate::serve_args::{bounded, parse_listen};
 
 /// Bounds of a demo's length.
 const LENGTHS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(24 * 3600));
-/// Seed of a demo for which none is given: the same machines break in the same order each time.
+/// Default seed: the same machines break in the same order each time.
 pub(crate) const SEED: u64 = 1;
 
 /// Shows the whole service on a simulated data center.
@@ -57,7 +57,6 @@ enum SummaryForm {
 }
 
 impl DemoArgs {
-    /// What the flags come to.
     pub(crate) fn options(self, global: &Global) -> DemoOptions {
         DemoOptions {
             length: self.length,

@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well: one message on standard error, and an exit code.
+//! Failures of commands: one message on standard error, and an exit code.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use madako_domain::store::{StoreError, StoreErrorKind};
 use madako_json::input::InputError;
 use madako_supervisor::config::ConfigError;
 
-/// The exit codes of every command, as the help and the reference tell them.
+/// The exit codes of every command, for the help and the reference.
 pub(crate) const EXIT_CODES: [(u8, &str); 5] = [
     (0, "done"),
     (
@@ -24,36 +24,32 @@ pub(crate) const EXIT_CODES: [(u8, &str); 5] = [
     (4, "there is no status (status)"),
 ];
 
-/// Why a command did not end well.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Something outside failed, or is not there.
+    /// Something outside of the program failed or is missing.
     Failed(anyhow::Error),
-    /// What was typed or handed over is wrong. Nothing was done.
+    /// An argument or an input file is invalid. Nothing was done.
     BadInput(anyhow::Error),
-    /// A plan cannot be made; standard output has said so.
+    /// A plan is impossible; standard output has the reason.
     NoPlan,
-    /// What a rehearsal needs could not be read, or not all of it could be played.
+    /// An input of a rehearsal could not be read, or not all of it could be played.
     NotRehearsed(anyhow::Error),
     /// The leader has left no status (ckecli's exit code).
     NoStatus,
 }
 
 impl Failure {
-    /// Something failed.
     pub(crate) fn failed(message: impl std::fmt::Display) -> Self {
         Self::Failed(anyhow::anyhow!("{message}"))
     }
 
-    /// Something typed is wrong.
     pub(crate) fn bad_input(message: impl std::fmt::Display) -> Self {
         Self::BadInput(anyhow::anyhow!("{message}"))
     }
 
-    /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {
-            // Whoever closed the pipe has seen enough.
+            // A closed pipe means that its reader wants no more output.
             Self::Failed(error) if is_closed_pipe(error) => 0,
             Self::Failed(_) => 1,
             Self::BadInput(_) => 2,
@@ -96,7 +92,7 @@ impl From<io::Error> for Failure {
 
 impl From<serde_json::Error> for Failure {
     fn from(error: serde_json::Error) -> Self {
-        // A closed pipe that a JSON writer met is still a closed pipe.
+        // A closed pipe during JSON output is a closed pipe, too.
         if error.is_io() { Self::Failed(io::Error::from(error).into()) } else { Self::Failed(error.into()) }
     }
 }

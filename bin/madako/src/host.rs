@@ -1,4 +1,4 @@
-//! What only the machine knows: its name, and chance for the seed of a process.
+//! Inputs from the machine: its name, and random bytes.
 
 use std::io::Read as _;
 
@@ -14,7 +14,7 @@ pub(crate) fn seed() -> anyhow::Result<u64> {
     Ok(u64::from_le_bytes(chance()?))
 }
 
-/// Bytes that nobody can guess.
+/// Bytes of a cryptographic generator.
 pub(crate) fn chance<const N: usize>() -> anyhow::Result<[u8; N]> {
     let mut bytes = [0; N];
     std::fs::File::open("/dev/urandom")

@@ -1,4 +1,4 @@
-//! Files that are handed over: read whole, within a limit; `-` is standard input.
+//! Input files: read whole, within a limit; `-` is standard input.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,36 +12,32 @@ use crate::failure::Failure;
 pub(crate) use crate::limits::MAX_SETTINGS_BYTES;
 use crate::limits::{MAX_DEPTH, MAX_EVENTS, MAX_REPLAYED_EVENTS};
 
-/// Bytes of a file.
-///
 /// # Errors
-/// It cannot be read, or is longer than [`MAX_TEXT_BYTES`].
+/// The file cannot be read, or is longer than [`MAX_TEXT_BYTES`].
 pub(crate) fn read(name: &str) -> Result<Vec<u8>, Failure> {
     madako_console::read(name, MAX_TEXT_BYTES).map_err(Failure::BadInput)
 }
 
-/// Text of a file.
-///
 /// # Errors
-/// It cannot be read, is too long, or is not UTF-8.
+/// The file cannot be read, is too long, or is not UTF-8.
 pub(crate) fn read_text(name: &str) -> Result<String, Failure> {
     madako_console::read_text(name, MAX_TEXT_BYTES).map_err(Failure::BadInput)
 }
 
-/// The YAML (or JSON) documents of a file, those left out that hold nothing. Scalars are told apart as YAML 1.1 does,
-/// and as Krake's programs do but for `y` and `n`: those are booleans here.
+/// The YAML (or JSON) documents of a file, without empty ones. Scalars are typed by YAML 1.1, as in Krake's programs,
+/// except for `y` and `n`: those are booleans here.
 ///
 /// # Errors
-/// It cannot be read, or is no YAML: the error says where, and never what stood there.
+/// The file cannot be read, or is no YAML: the error has the position, and never the content.
 pub(crate) fn read_documents(name: &str) -> Result<Vec<Value>, Failure> {
     documents(&read_text(name)?)
         .map_err(|why| Failure::bad_input(format_args!("{} is not valid YAML: {why}", shown(name))))
 }
 
-/// The text of a file that is not longer than that.
+/// The text of a file of at most `most` bytes.
 ///
 /// # Errors
-/// It cannot be read, is longer, or is not UTF-8.
+/// The file cannot be read, is longer, or is not UTF-8.
 pub(crate) fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(most + 1).read_to_string(&mut text)?;
@@ -51,10 +47,10 @@ pub(crate) fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// The documents of a text; the error says where and why.
+/// The documents of a text; the error has the position and the reason.
 ///
 /// # Errors
-/// It is no YAML.
+/// The text is no YAML.
 pub(crate) fn documents(text: &str) -> Result<Vec<Value>, String> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_depth: MAX_DEPTH, max_events: MAX_EVENTS, max_nodes: MAX_EVENTS },

@@ -1,12 +1,13 @@
-//! Logs as CKE writes them: the lines of github.com/cybozu-go/log in its three formats and five
-//! severities, so that what reads CKE's logs reads ours.
+//! Logs in CKE's form: the lines of github.com/cybozu-go/log in its three formats and five severities, so that readers
+//! of CKE's logs can read these.
 //!
-//! Guarantees: one line an event, at most [`MAX_LINE`] bytes; an event's fields are its own and those of
-//! the spans around it. A failed write is counted nowhere and stops nothing: logging must not end a service.
+//! Guarantees: one line an event, at most [`MAX_LINE`] bytes, with the fields of the event and of the spans around it.
+//! A failed write is not counted and stops nothing: logging must not end a service.
 //!
 //! `tracing` has no level above error: an error event with the field `critical = true` is critical.
 //!
-//! Libraries are heard from warnings on only, at any level: their debug lines hold headers, and so passwords.
+//! Events of libraries are logged from warning on only, at any level: their debug lines contain headers, and so
+//! passwords.
 
 mod file;
 mod line;
@@ -35,9 +36,9 @@ use line::{Line, Value};
 use crate::limits::MAX_LINE;
 use crate::traces::Traces;
 
-/// Our own crates' targets begin with this.
+/// Prefix of the targets of this project's crates.
 pub(crate) const OUR_TARGETS: &str = "madako";
-/// The program's name, as every line tells it.
+/// The program's name in every line.
 const TOPIC: &str = "madako";
 
 /// How much a line matters.
@@ -102,12 +103,10 @@ pub(crate) struct LogArgs {
     pub(crate) logfile: Option<PathBuf>,
 }
 
-/// Where lines go.
+/// Destination of the lines.
 #[derive(Clone)]
 pub(crate) enum Output {
-    /// Standard error.
     Stderr,
-    /// A file.
     File(Arc<LogFile>),
     /// A buffer, in tests.
     #[cfg(test)]
@@ -116,7 +115,7 @@ pub(crate) enum Output {
 
 impl Output {
     fn write(&self, line: &[u8]) {
-        // There is no place left to complain when this fails.
+        // A failure cannot be reported anywhere.
         let _ = match self {
             Self::Stderr => std::io::stderr().lock().write_all(line),
             Self::File(file) => file.write(line),
@@ -139,12 +138,12 @@ pub(crate) struct CkeLog {
     utsname: String,
     clock: Arc<dyn Clock>,
     output: Output,
-    /// Whether spans are wanted that the log alone has no use for.
+    /// Whether spans are needed for traces; the log alone does not need all.
     traced: bool,
 }
 
 impl CkeLog {
-    /// Logs as `args` say, from `default` on where they say nothing.
+    /// Logs from the severity in `args` on, or from `default` on.
     ///
     /// # Errors
     /// The log file cannot be opened.
@@ -164,7 +163,7 @@ impl CkeLog {
         })
     }
 
-    /// The file that lines go to, if it is one: somebody should open it anew at SIGUSR1.
+    /// The log file, which its user should reopen at SIGUSR1.
     pub(crate) fn file(&self) -> Option<Arc<LogFile>> {
         match &self.output {
             Output::File(file) => Some(Arc::clone(file)),
@@ -172,7 +171,7 @@ impl CkeLog {
         }
     }
 
-    /// The subscriber that writes the lines, and has spans sent if they are wanted.
+    /// The subscriber that writes the lines and, with `traces`, exports spans.
     pub(crate) fn subscriber(mut self, traces: Option<&Traces>) -> impl Subscriber + Send + Sync + use<> {
         self.traced = traces.is_some();
         Registry::default().with(self).with(traces.map(Traces::layer))
@@ -193,7 +192,7 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        // Spans only carry fields; which events are heard decides.
+        // Spans only carry fields; `hears` filters events.
         metadata.is_span() || self.hears(metadata)
     }
 
@@ -229,7 +228,7 @@ where
             return;
         }
         let message = std::mem::take(&mut fields.message);
-        // What is nearer to the event counts more.
+        // The field of the nearest span counts.
         for span in context.event_scope(event).into_iter().flatten() {
             if let Some(of_span) = span.extensions().get::<Fields>() {
                 for (name, value) in &of_span.named {
@@ -261,12 +260,12 @@ where
 struct Fields {
     message: String,
     critical: bool,
-    /// In the order of their first record; none twice.
+    /// In the order of their first record; names are unique.
     named: Vec<(String, Value)>,
 }
 
 impl Fields {
-    /// Adds a field unless one of that name is there.
+    /// Adds a field unless its name is taken.
     fn add(&mut self, name: &str, value: Value) {
         if !self.named.iter().any(|(known, _)| known == name) {
             self.named.push((name.to_owned(), value));
@@ -317,7 +316,7 @@ impl Visit for Fields {
         self.set(field, Value::Float(value));
     }
 
-    /// An error is told with its causes: this is the one place where the whole chain is written.
+    /// An error is logged with its causes: only here is the whole chain written.
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
         self.set(field, Value::Text(chain(value)));
     }

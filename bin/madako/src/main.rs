@@ -34,11 +34,10 @@ use crate::failure::Failure;
 use crate::log::{CkeLog, LogFile, Severity};
 use crate::traces::Traces;
 
-/// The version of the program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 fn main() -> ExitCode {
-    // Before anything else: then this process is no service and no command of an operator, but watches over one.
+    // First of all: this process may have been started to guard a command on a host.
     if let Some(code) = madako_host::entry(std::env::args_os()) {
         return code;
     }
@@ -60,11 +59,11 @@ fn main() -> ExitCode {
 fn run(command: Command, global: &Global) -> Result<(), Failure> {
     let default = match command {
         Command::Serve(_) => Severity::Info,
-        // It tells all that happens on its screen, where warnings of an actor that was killed would be in the way.
+        // The demo shows all events on its screen, where warnings about killed actors would interfere.
         Command::Demo(_) => Severity::Error,
         _ => Severity::Warning,
     };
-    // The service has many things to do at a time, a command one.
+    // The service has many concurrent tasks, a command one.
     let mut builder = match command {
         Command::Serve(_) | Command::Demo(_) => tokio::runtime::Builder::new_multi_thread(),
         _ => tokio::runtime::Builder::new_current_thread(),
@@ -104,7 +103,7 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
     done
 }
 
-/// Sends what is logged to where the flags say.
+/// Starts the log at the destination of the flags.
 fn start_log(
     global: &Global,
     default: Severity,

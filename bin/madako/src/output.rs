@@ -1,6 +1,6 @@
-//! What commands print, as this program's failures and messages have it; the forms are the console's.
+//! Output of commands with this program's failures and messages; the forms are the console's.
 //!
-//! Nothing here panics when the reader of a pipe goes away: see [`crate::failure::Failure`].
+//! A closed pipe causes no panic: see [`crate::failure::Failure`].
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ pub(crate) use madako_console::{Format, Table, printable};
 
 use crate::failure::Failure;
 
-/// What every message begins with.
+/// Prefix of every message.
 pub(crate) const PROGRAM: &str = "madako";
 
 /// The option of a command that shows something, and prints as ckecli does without it.
@@ -19,23 +19,19 @@ pub(crate) struct OutputArgs {
     pub(crate) output: Option<Format>,
 }
 
-/// Prints a text as it is.
-///
 /// # Errors
 /// Standard output cannot be written.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     Ok(madako_console::print(text)?)
 }
 
-/// Prints bytes as they are.
-///
 /// # Errors
 /// Standard output cannot be written.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     Ok(madako_console::print_bytes(bytes)?)
 }
 
-/// Prints a value in one of the forms; `table` makes the one for people.
+/// Prints a value in one of the forms; `table` makes the text form.
 ///
 /// # Errors
 /// Standard output cannot be written.
@@ -47,7 +43,7 @@ pub(crate) fn show<T: Serialize>(
     Ok(madako_console::show(format, value, table)?)
 }
 
-/// Tells something on standard error that is not the result.
+/// Prints a message on standard error that is not part of the result.
 pub(crate) fn note(message: impl std::fmt::Display) {
     madako_console::note(PROGRAM, message);
 }

@@ -1,4 +1,4 @@
-//! `madako plan` and `madako what-if`: what the planner would do, and why. Nothing is changed.
+//! `madako plan` and `madako what-if`: the planner's next actions with their reasons. Changes nothing.
 
 mod files;
 mod running;
@@ -111,7 +111,7 @@ pub(crate) struct InputArgs {
     output: Format,
 }
 
-/// Everything that a plan is made from, wherever it came from.
+/// All inputs of a plan, from files or from the running system.
 struct Inputs {
     template: Template,
     constraints: Constraints,
@@ -147,7 +147,6 @@ impl InputArgs {
     }
 }
 
-/// Runs `madako plan`.
 pub(crate) async fn run_plan(args: PlanArgs, global: &Global, clock: &dyn Clock) -> Result<(), Failure> {
     let inputs = args.inputs.gather(global).await?;
     match plan(&args.inputs.planned_from(&inputs, clock)) {
@@ -159,7 +158,6 @@ pub(crate) async fn run_plan(args: PlanArgs, global: &Global, clock: &dyn Clock)
     }
 }
 
-/// Runs `madako what-if`.
 pub(crate) async fn run_what_if(args: WhatIfArgs, global: &Global, clock: &dyn Clock) -> Result<(), Failure> {
     let inputs = args.inputs.gather(global).await?;
     let input = args.inputs.planned_from(&inputs, clock);

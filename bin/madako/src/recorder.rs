@@ -1,18 +1,18 @@
-//! The process's metrics: one recorder, the help texts of every crate, and the text that `/metrics` answers.
+//! The process's metrics: one recorder, the help texts of every crate, and the text of `/metrics`.
 
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use madako_supervisor::http::MetricsText;
 
-/// Installs the recorder. Once in a process.
+/// Installs the recorder; once in a process.
 pub(crate) fn install() -> anyhow::Result<MetricsText> {
     let recorder = madako_http::recorder().context("the buckets of the metrics are not valid")?;
     let handle = recorder.handle();
     metrics::set_global_recorder(recorder).ok().context("another recorder of metrics is installed")?;
     madako_supervisor::describe_metrics();
     Ok(Arc::new(move || {
-        // Keeps what histograms hold between two scrapes small.
+        // Bounds the memory of histograms between two scrapes.
         handle.run_upkeep();
         madako_http::metrics_text(&handle)
     }))

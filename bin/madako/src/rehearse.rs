@@ -1,7 +1,7 @@
-//! `madako rehearse`: what the service would do with a copy of the running system while faults happen to it. Nothing is changed.
+//! `madako rehearse`: simulates the service on a copy of the running system while faults happen to it. Changes nothing.
 //!
-//! Flow: [`inputs`] reads the running system once, by what can only read; then the copy is simulated on a runtime of its own, whose
-//! time nobody waits for; [`show`] tells what was seen.
+//! Flow: [`inputs`] reads the running system once, through read-only clients; then the copy is simulated on a runtime
+//! of its own with simulated time; [`show`] reports the result.
 
 mod inputs;
 mod show;
@@ -31,7 +31,7 @@ use crate::limits::PROGRESS_EVERY;
 use crate::output::{Format, note, show};
 use crate::serve_args::{INTERVALS, SESSION_TTLS, bounded};
 
-/// Bounds of the time that a command of a repair takes: below, nothing is seen; above, every deadline is over.
+/// Bounds of the duration of a repair command: below, nothing is visible; above, every deadline is over.
 const COMMANDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(24 * 3600));
 
 /// Plays faults on a copy of the running system, and reports what the service would do; changes nothing.
@@ -90,7 +90,7 @@ pub(crate) fn run(
     clock: &dyn Clock,
     runtime: &Runtime,
 ) -> Result<(), Failure> {
-    // What is typed is judged before anything is dialled, as far as it can be.
+    // Arguments are validated before the first connection, as far as possible.
     let faults = args.faults()?;
     begin_in_time(&faults, args.length)?;
     let text = args.scenario.as_deref().map(scenario_text).transpose()?;
@@ -100,7 +100,7 @@ pub(crate) fn run(
     let scenario = args.played(faults, text, &world(copied, &inputs.service))?;
     begin_in_time(&scenario.faults, args.length)?;
     check(copied, &scenario)?;
-    // Only now: one that is there from an earlier rehearsal stays until there is another.
+    // As late as this: the trace of an earlier rehearsal stays until a new one begins.
     let trace = args.trace.as_deref().map(created).transpose()?;
 
     let assumed = Assumed {
@@ -111,7 +111,7 @@ pub(crate) fn run(
     let options = Options { trace, progress: Some(progress(args.length)), ..Options::default() };
     keep_quiet();
     let began = Stopwatch::start();
-    // What actors log of their simulated work is in the trace; the log is the real one's.
+    // The simulated actors' logs are in the trace; the log belongs to the real process.
     let rehearsal = tracing::subscriber::with_default(NoSubscriber::default(), || {
         let (copied, service) = (inputs.copied.clone(), inputs.service.clone());
         rehearse(copied, service, assumed, &scenario, (args.seed, args.length), options)
@@ -132,7 +132,7 @@ pub(crate) fn run(
     }
 }
 
-/// What was typed, or what was read.
+/// An error of the arguments, or of the inputs.
 fn not_begun(error: SimulateError) -> Failure {
     match error {
         SimulateError::Machines(_) | SimulateError::Contents(_) => Failure::NotRehearsed(error.into()),
@@ -144,7 +144,7 @@ fn not_begun(error: SimulateError) -> Failure {
     }
 }
 
-/// The text of a scenario, and what it is called in messages.
+/// The text of a scenario, and its name in messages.
 fn scenario_text(name: &str) -> Result<(String, String), Failure> {
     match shipped(name) {
         Some(shipped) => Ok((name.to_owned(), shipped.text.to_owned())),
@@ -159,7 +159,7 @@ fn scenario_text(name: &str) -> Result<(String, String), Failure> {
     }
 }
 
-/// Refuses faults that would begin only after the rehearsal, and so be left out without a word.
+/// Refuses faults that begin after the end of the rehearsal, and would be ignored silently.
 fn begin_in_time(faults: &[Fault], length: Span) -> Result<(), Failure> {
     let late = faults.iter().filter_map(|fault| Some((fault, fault.when.first()?)));
     let late = late.filter(|(_, first)| *first >= length);
@@ -184,7 +184,7 @@ impl RehearseArgs {
         self.fault.iter().map(|line| Fault::parse(line)).collect()
     }
 
-    /// What is played in a world.
+    /// The scenario for a world.
     fn played(
         &self,
         faults: Vec<Fault>,

@@ -1,4 +1,4 @@
-//! The settings of plans beside a running system: a flag's, or those that its leader keeps in etcd, or the defaults.
+//! Settings of plans for a running system: from flags, from the leader's copy in etcd, or defaults.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use madako_domain::keys;
 use madako_domain::settings::Settings;
 use madako_domain::state::ClusterState;
 
-/// Where a setting comes from.
+/// The origin of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A flag of the command.
     Flag,
-    /// The leader of the running system keeps it.
+    /// The leader of the running system has stored it.
     RunningSystem,
-    /// No flag is given, and no leader has kept it.
+    /// Neither a flag nor a stored value.
     Default,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A setting and where it comes from.
+/// A setting with its origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) value: Duration,
@@ -47,7 +47,7 @@ pub(crate) fn readable(state: &ClusterState) -> Result<(), String> {
     })
 }
 
-/// Where a part of the settings comes from that no flag sets: the leader's, or the configuration file.
+/// The origin of settings without a flag: the leader's copy, or the configuration file.
 pub(crate) fn kept_or_file(is_kept: bool) -> String {
     match is_kept {
         true => Origin::RunningSystem.to_string(),
@@ -57,7 +57,7 @@ pub(crate) fn kept_or_file(is_kept: bool) -> String {
     }
 }
 
-/// A setting: the flag's, if one is given. `of` takes it from settings.
+/// The flag's value if given; otherwise the value that `of` selects from the settings.
 ///
 /// # Errors
 /// No flag is given, and the stored settings cannot be read; see [`readable`].

@@ -13,7 +13,7 @@ use crate::limits::SILENCE_SHARE;
 use crate::serve_args::ServeOptions;
 use crate::{VERSION, host, recorder, signals};
 
-/// Runs the service. A clean end gives leadership back.
+/// Runs the service. A clean end resigns leadership.
 pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
     for warning in &options.warnings {
         tracing::warn!("{warning}");

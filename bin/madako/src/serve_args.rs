@@ -1,4 +1,4 @@
-//! The flags of `madako serve`: those of `cke`, and what they come to.
+//! The flags of `madako serve`: those of `cke`.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::cli::{Global, whole_number};
 use crate::failure::Failure;
 use crate::traces::Collector;
 
-/// Bounds of the time between polls: below, polls overlap; above, nobody notices that it still works.
+/// Bounds of the time between polls: below, polls overlap; above, users would not notice that the service works.
 pub(crate) const INTERVALS: (Duration, Duration) =
     (Duration::from_millis(10), Duration::from_secs(24 * 3600));
-/// Bounds of the leader's session: etcd counts whole seconds; above, a dead leader is missed for days.
+/// Bounds of the leader's session: etcd counts whole seconds; above, the cluster has no leader for days after a crash.
 pub(crate) const SESSION_TTLS: (Duration, Duration) =
     (Duration::from_secs(1), Duration::from_secs(24 * 3600));
 
@@ -54,12 +54,11 @@ pub(crate) struct ServeArgs {
     without_telemetry: bool,
 }
 
-/// How the service runs.
+/// The resolved settings of the service.
 #[derive(Debug)]
 pub(crate) struct ServeOptions {
-    /// The configuration file.
     pub(crate) config: Config,
-    /// Where health, version and metrics are served.
+    /// Address of health, version and metrics.
     pub(crate) http: SocketAddr,
     /// Time between polls of the registry.
     pub(crate) interval: Duration,
@@ -67,17 +66,17 @@ pub(crate) struct ServeOptions {
     pub(crate) session_ttl: Duration,
     /// Whether metrics are collected.
     pub(crate) telemetry: bool,
-    /// What to warn of once the log is there.
+    /// Warnings to be logged once the log exists.
     pub(crate) warnings: Vec<String>,
 }
 
 impl ServeArgs {
-    /// Where traces go.
+    /// The collector of traces.
     pub(crate) fn collector(&self) -> Option<&Collector> {
         self.otlp_endpoint.as_ref()
     }
 
-    /// What the flags and the configuration file come to.
+    /// Resolves the flags and the configuration file.
     ///
     /// # Errors
     /// The configuration file cannot be used.
@@ -97,7 +96,7 @@ impl ServeArgs {
             config,
             http: self.http,
             interval: self.interval,
-            // As cke does; it is at least one.
+            // Whole seconds, as in cke; at least one.
             session_ttl: Duration::from_secs(self.session_ttl.as_secs()),
             telemetry: !self.without_telemetry,
             warnings,
@@ -105,7 +104,7 @@ impl ServeArgs {
     }
 }
 
-/// An address to listen on, as Go takes it: no host means every address, a name means its first address.
+/// An address to listen on in Go's form: no host means every address, a name means its first address.
 pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     let expected = || "expected an address and a port, such as 127.0.0.1:10180".to_owned();
     if let Ok(address) = text.parse() {
@@ -135,13 +134,13 @@ pub(crate) fn bounded(text: &str, (least, greatest): (Duration, Duration)) -> Re
     }
 }
 
-/// How many components are updated at once; cke keeps that in 32 bits or more.
+/// Number of concurrent updates of components; cke's type has 32 bits or more.
 fn parse_updates(text: &str) -> Result<u32, String> {
     let number = whole_number(text, 1..=u64::from(u32::MAX))?;
     u32::try_from(number).map_err(|error| error.to_string())
 }
 
-/// A boolean as Go's flags take it.
+/// A boolean in the form of Go's flags.
 fn parse_go_bool(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),

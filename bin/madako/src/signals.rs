@@ -2,9 +2,7 @@
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Returns when the process is asked to end.
-///
-/// Where a signal cannot be listened to (the kernel refuses the handler), the other one still ends it.
+/// Returns at the first signal. If the kernel refuses one handler, the other signal still ends the service.
 pub(crate) async fn stop() {
     let wait = async |kind: SignalKind| match signal(kind) {
         Ok(mut signals) => {

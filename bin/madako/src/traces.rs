@@ -1,10 +1,10 @@
-//! Traces: what follows from what was seen, from the decision over the commit to its effects, sent to an OpenTelemetry
+//! Traces: the chain from an observation over the decision and the commit to its effects, sent to an OpenTelemetry
 //! collector by OTLP over gRPC.
 //!
-//! Guarantees: spans wait in a bounded queue of the exporter (2,048); what a collector that is slow or gone does not take is
-//! dropped, and the service is never held up. Only our own spans leave, at the level info, with the events that the log
-//! hears. Their fields are those of the log, so no secrets are in them. Headers for the collector come from the variable
-//! `OTEL_EXPORTER_OTLP_HEADERS` alone, which no command line shows.
+//! Guarantees: spans wait in a bounded queue of the exporter (2,048); spans that a slow or absent collector does not
+//! accept are dropped, and the service never waits. Only this project's spans are exported, at the level info, with the
+//! events that the log accepts. Their fields are those of the log, so that they contain no secrets. Headers for the
+//! collector come only from the variable `OTEL_EXPORTER_OTLP_HEADERS`, which no command line shows.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ use crate::VERSION;
 use crate::limits::EXPORT_DEADLINE;
 use crate::log::OUR_TARGETS;
 
-/// Where traces are sent to.
+/// The address of the collector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Collector(String);
 
@@ -31,7 +31,7 @@ impl Collector {
     /// Reads `http://HOST:PORT`.
     ///
     /// # Errors
-    /// It is something else; the message does not repeat it, as there may be a password in it.
+    /// The text has another form; the message does not repeat it, as it may contain a password.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let wrong =
             || "is not http://HOST:PORT of a collector that takes OTLP over gRPC (port 4317)".to_owned();
@@ -54,14 +54,14 @@ impl fmt::Display for Collector {
     }
 }
 
-/// What sends spans.
+/// The exporter of spans.
 pub(crate) struct Traces(SdkTracerProvider);
 
 impl Traces {
-    /// Begins to send the spans of a host's service. Needs a runtime, which the exporter works on.
+    /// Starts exporting the spans of a host's service. Needs a runtime for the exporter.
     ///
     /// # Errors
-    /// The exporter does not start; that the collector answers is not tried.
+    /// The exporter does not start; no connection to the collector is tried.
     pub(crate) fn start(collector: &Collector, host: &str) -> anyhow::Result<Self> {
         let exporter = SpanExporter::builder()
             .with_tonic()
@@ -79,7 +79,7 @@ impl Traces {
         Ok(Self(SdkTracerProvider::builder().with_resource(resource).with_batch_exporter(exporter).build()))
     }
 
-    /// What takes the spans of a subscriber.
+    /// The layer of a subscriber that collects spans.
     pub(crate) fn layer<S>(&self) -> impl Layer<S> + Send + Sync + use<S>
     where
         S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
@@ -89,7 +89,7 @@ impl Traces {
         ))
     }
 
-    /// Sends what is left.
+    /// Exports the remaining spans.
     pub(crate) fn end(&self) {
         if let Err(error) = self.0.shutdown_with_timeout(EXPORT_DEADLINE) {
             tracing::warn!(error = &error as &dyn std::error::Error, "the last traces were not sent");

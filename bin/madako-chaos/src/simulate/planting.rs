@@ -15,7 +15,6 @@ fn part(part: Part) -> &'static str {
     }
 }
 
-/// Lists them.
 pub(super) fn list(output: Format) -> Result<(), Failure> {
     let of = |canary: &Canary| json!({"canary": canary.name(), "part": part(canary.part()), "what": canary.what()});
     let all: Vec<Value> = Canary::ALL.iter().map(of).collect();

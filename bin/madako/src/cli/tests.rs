@@ -1,4 +1,4 @@
-//! The command line is whole: every command has an example that is valid, and the reference tells all of it.
+//! Tests of the command line: every command has a valid example, and the reference documents all of it.
 
 mod reference;
 
@@ -25,7 +25,7 @@ fn leaves() -> Vec<(Vec<String>, Words)> {
     found
 }
 
-/// The command lines that a help text gives as examples.
+/// The examples in a help text.
 fn examples(command: &Words) -> Vec<String> {
     let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     text.lines().filter_map(|line| line.strip_prefix("  ")).map(str::to_owned).collect()
@@ -243,7 +243,7 @@ fn a_number_that_is_out_of_range_is_told_what_was_expected() {
         assert!(text.contains(expected) && !text.contains("unexpected"), "{line}: {text}");
         assert_eq!(error.exit_code(), 2, "{line}");
     }
-    // What is no number is still looked for among the flags.
+    // Other text with a dash is still looked up among the flags.
     let text = parsed("madako history -x").unwrap_err().to_string();
     assert!(text.contains("unexpected argument '-x'"), "{text}");
 }
@@ -285,7 +285,7 @@ fn the_last_one_counts_when_an_option_is_given_twice() {
     else {
         panic!()
     };
-    // But what may be given several times is all taken.
+    // An option that may be given several times keeps all values.
     let shown = format!("{args:?}");
     assert!(shown.contains("lose: [Rack(1), Address(10.0.0.1)], remove: [Role(\"gpu\")]"), "{shown}");
     assert!(shown.contains("output: Yaml"), "{shown}");
@@ -310,7 +310,7 @@ fn files_come_together() {
     let line = "madako plan --template t --machines m --constraints c --current u --node-taints n \
                 --now 2026-11-21T10:00:00+09:00 --retire-wait 0 --template-changed -o json";
     assert!(parsed(line).is_ok());
-    // The running system's time and wait can be others, too.
+    // The time and wait of the running system may be overridden.
     assert!(parsed("madako plan --now 2026-11-21T10:00:00Z --retire-wait 30.5").is_ok());
 }
 

@@ -1,4 +1,4 @@
-//! `madako auto-repair`: repairs that the registry asks for.
+//! `madako auto-repair`: repairs on the registry's reports.
 
 mod plan;
 
@@ -48,7 +48,7 @@ pub(crate) enum Command {
     Plan(plan::Args),
 }
 
-/// Runs the command; `store` opens the store, which is not needed for files.
+/// `store` opens the store, which commands on files do not need.
 pub(crate) async fn run<S: Store>(
     command: Command,
     global: &Global,

@@ -1,8 +1,8 @@
-//! `madako bootstrap`: loads what placement needs before anybody can use its API, straight into the store.
+//! `madako bootstrap`: writes the resources that placement needs before its API is usable directly into the store.
 //!
-//! Guarantees: every document is checked whole before anything is dialled; everything is stored in one transaction or
-//! nothing is; what is stored has the form that Krake's own program gives it.
-//! Does not: authorize (who may write the store may do this), or merge with what is stored.
+//! Guarantees: every document is checked whole before the first connection. All resources are stored in one
+//! transaction, or none. Stored resources have the form that Krake's own program writes.
+//! Does not: authorize (write access to the store suffices), or merge with stored resources.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ use crate::input::{STDIN, documents, read_documents, shown};
 use crate::limits::{MAX_BOOTSTRAP_TRIES, MAX_RESOURCES, MAX_TEXT_SHOWN};
 use crate::output::{Format, Table, print, show, warn};
 
-/// The roles that a new installation begins with.
+/// Roles of a new installation.
 const DEFAULT_ROLES: &str = include_str!("bootstrap/default_roles.yaml");
 
 /// Loads roles, role bindings, metrics and metrics providers straight into the store.
@@ -64,7 +64,6 @@ pub(crate) struct Args {
     output: Format,
 }
 
-/// A resource that was stored.
 #[derive(Debug, Serialize)]
 struct Loaded {
     /// `added` or `replaced`.
@@ -75,7 +74,7 @@ struct Loaded {
     uid: String,
 }
 
-/// Runs the command. What the files hold is judged before `store` is opened.
+/// Validates the files before `store` is opened.
 pub(crate) async fn run(
     args: &Args,
     clock: &dyn Clock,
@@ -95,7 +94,7 @@ pub(crate) async fn run(
     show(args.output, &loaded, |loaded| table(loaded))
 }
 
-/// The default roles, if they are asked for, as if they stood in a file.
+/// The default roles if requested, in the form of a file's documents.
 fn default_roles(wanted: bool) -> Result<Vec<(&'static str, Vec<Value>)>, Failure> {
     if !wanted {
         return Ok(Vec::new());
@@ -113,7 +112,7 @@ fn table(loaded: &[Loaded]) -> String {
     table.text()
 }
 
-/// The kinds that may be loaded: those of Krake's program.
+/// The kinds that Krake's program can load.
 fn loadable() -> impl Iterator<Item = Kind> + Clone {
     Kind::ALL.iter().copied().filter(|kind| kind.api() == Api::Core)
 }
@@ -121,7 +120,7 @@ fn loadable() -> impl Iterator<Item = Kind> + Clone {
 /// The resources of all files, in their order.
 ///
 /// # Errors
-/// Names every wrong field of every document.
+/// Every invalid field of every document.
 fn judged(
     files: &[(&str, Vec<Value>)],
     now: &Timestamp,
@@ -168,7 +167,6 @@ fn judged(
     }
 }
 
-/// The resource of a document.
 fn resource(
     document: &Value,
     now: &Timestamp,
@@ -196,7 +194,7 @@ fn wrong(field: &str, got: impl Into<String>, expected: impl Into<String>) -> Pr
     Problem { field: field.to_owned(), got: got.into(), expected: expected.into() }
 }
 
-/// What a wrong value was, in few words.
+/// A short form of an invalid value.
 fn got(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -206,7 +204,7 @@ fn got(value: &Value) -> String {
     }
 }
 
-/// The kind that a document says it is of.
+/// The kind that a document names.
 fn kind_of(document: &Value) -> Result<Kind, Vec<Problem>> {
     if !document.is_object() {
         return Err(vec![wrong("", got(document), "an object with api, kind and metadata")]);
@@ -224,7 +222,7 @@ fn kind_of(document: &Value) -> Result<Kind, Vec<Problem>> {
     found.filter(|_| problems.is_empty()).ok_or(problems)
 }
 
-/// What a request could not set and this command keeps.
+/// Fields that an API request could not set, and that this command preserves.
 struct Kept {
     uid: Option<String>,
     created: Option<Timestamp>,
@@ -267,7 +265,7 @@ impl Kept {
     }
 }
 
-/// Stores all of them, or none.
+/// Stores all objects, or none.
 async fn load(objects: &[Object], force: bool, store: &EtcdStore) -> Result<Vec<Loaded>, Failure> {
     for _ in 0..MAX_BOOTSTRAP_TRIES {
         let mut conditions = Vec::new();
@@ -309,8 +307,8 @@ async fn load(objects: &[Object], force: bool, store: &EtcdStore) -> Result<Vec<
     Err(Failure::failed("somebody else changes these resources all the time; nothing was stored"))
 }
 
-/// Whether what is stored may be replaced: not if it is encrypted and the key for it is missing, since then whoever has
-/// that key would lose what it says, and what replaces it would stand there in clear text.
+/// Checks that a stored value may be replaced. An encrypted value without its key may not: holders of the key would
+/// lose its content, and the replacement would be stored in clear text.
 fn readable(key: &ObjectKey, value: &[u8], store: &EtcdStore) -> Result<(), Failure> {
     let Ok(text) = std::str::from_utf8(value) else { return Ok(()) };
     match store.sealing().open(key, text) {

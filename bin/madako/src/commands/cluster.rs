@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::input::read_text;
 use crate::output::{Format, OutputArgs, Table, print, show, warn};
 
-/// Label that names the rack of a node.
+/// Label with the rack of a node.
 const LABEL_RACK: &str = "cke.cybozu.com/rack";
 
 /// Shows or sets the cluster configuration.
@@ -35,7 +35,6 @@ pub(crate) enum Command {
     },
 }
 
-/// Runs the command.
 pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {
     match command {
         Command::Get(args) => {
@@ -61,7 +60,7 @@ async fn set(text: &str, store: &dyn Store) -> Result<(), Failure> {
         warn(warning);
     }
     let stored = get(store, keys::CLUSTER).await?;
-    // The constraints that it was checked against must still hold when it is written.
+    // The checked constraints must still hold at the write.
     let conditions = vec![
         unchanged(keys::CLUSTER, stored.as_ref()),
         unchanged(keys::CONSTRAINTS, stored_constraints.as_ref()),
@@ -72,8 +71,7 @@ async fn set(text: &str, store: &dyn Store) -> Result<(), Failure> {
     print(&told(stored.and_then(|entry| decode(keys::CLUSTER, &entry).ok()).as_ref(), &cluster))
 }
 
-/// What a configuration changes: the nodes that it adds and removes. A former configuration that nobody can read counts
-/// as none.
+/// The nodes that a configuration adds and removes. An unreadable former configuration counts as empty.
 fn told(before: Option<&Cluster>, after: &Cluster) -> String {
     let addresses = |cluster: &Cluster| -> BTreeSet<String> {
         cluster.nodes.iter().map(|node| node.address.clone()).collect()
@@ -92,7 +90,6 @@ fn told(before: Option<&Cluster>, after: &Cluster) -> String {
     )
 }
 
-/// Prints a cluster or a template.
 pub(crate) fn show_cluster(args: &OutputArgs, cluster: &Cluster) -> Result<(), Failure> {
     show(args.output.unwrap_or(Format::Yaml), &with_every_field(cluster)?, |_| table(cluster))
 }

@@ -1,4 +1,4 @@
-//! `madako completion`: scripts that complete the command line.
+//! `madako completion`: completion scripts for shells.
 
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -17,7 +17,6 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "madako", &mut script);

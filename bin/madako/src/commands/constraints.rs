@@ -35,7 +35,6 @@ pub(crate) enum Command {
     },
 }
 
-/// Runs the command.
 pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {
     match command {
         Command::Show(args) => {
@@ -46,7 +45,7 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
             show(args.output.unwrap_or(Format::Json), &constraints, table)
         }
         Command::Set { name, value } => {
-            // What is typed is looked at before anything is dialled.
+            // The argument is validated before the first connection.
             Constraints::default().set(&name, &value).or_else(only_if_alone(&name))?;
             let warnings = modify(store, keys::CONSTRAINTS, |stored| {
                 let mut constraints = match stored {
@@ -67,7 +66,7 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
     }
 }
 
-/// What is stored but for one constraint: that one may be what cannot be read, and is about to be set.
+/// The stored constraints without one, which is about to be set: its stored value may be unreadable.
 fn decode_without(name: &str, entry: &Entry) -> Result<Constraints, Failure> {
     let mut fields: BTreeMap<String, Box<RawValue>> = decode(keys::CONSTRAINTS, entry)?;
     fields.retain(|field, _| !field.eq_ignore_ascii_case(name));
@@ -75,7 +74,7 @@ fn decode_without(name: &str, entry: &Entry) -> Result<Constraints, Failure> {
     decode(keys::CONSTRAINTS, &others)
 }
 
-/// A contradiction with another constraint depends on what is stored; the rest can be told at once.
+/// A contradiction with another constraint depends on the stored ones; other errors are reported at once.
 fn only_if_alone(
     name: &str,
 ) -> impl FnOnce(madako_json::input::InputError) -> Result<(), madako_json::input::InputError> {

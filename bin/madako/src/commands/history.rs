@@ -36,7 +36,6 @@ fn parse_count(text: &str) -> Result<usize, String> {
     usize::try_from(count).map_err(|error| error.to_string())
 }
 
-/// Runs the command.
 pub(crate) async fn run(args: Args, store: &dyn Store) -> Result<(), Failure> {
     let format = args.output.output.unwrap_or(Format::Json);
     let printer = Printer { format };
@@ -53,7 +52,7 @@ pub(crate) async fn run(args: Args, store: &dyn Store) -> Result<(), Failure> {
 async fn follow(args: &Args, store: &dyn Store, printer: &Printer) -> Result<(), Failure> {
     let limit = if args.count == 0 { FIRST_FOLLOWED } else { args.count };
     let mut events = store.watch(keys::RECORDS);
-    // What was shown last of each record: a list that comes again tells only what is new in it.
+    // The last shown version of each record: a repeated list shows only changes.
     let mut shown: Option<BTreeMap<String, Bytes>> = None;
     let mut interrupted = false;
     while let Some(event) = events.recv().await {
@@ -74,7 +73,7 @@ async fn follow(args: &Args, store: &dyn Store, printer: &Printer) -> Result<(),
                 let shown = shown.get_or_insert_default();
                 for change in changes {
                     match change.entry {
-                        // Old records are removed; that is no news.
+                        // The removal of an old record is not shown.
                         None => drop(shown.remove(&change.key)),
                         Some(entry) => {
                             printer.one(&decode(&change.key, &entry)?)?;
@@ -100,7 +99,7 @@ struct Printer {
 }
 
 impl Printer {
-    /// All of them; in a table, in columns that fit.
+    /// All records, as a table with fitting columns.
     fn all(&self, records: &[Record]) -> Result<(), Failure> {
         if self.format != Format::Table {
             return records.iter().try_for_each(|record| self.one(record));
@@ -123,7 +122,7 @@ impl Printer {
         print(&table.text())
     }
 
-    /// One, in columns that do not know of those to come.
+    /// One record, in columns of fixed width, since later records are unknown.
     fn one(&self, record: &Record) -> Result<(), Failure> {
         match self.format {
             Format::Json => print(&to_pretty_json(record)?),
@@ -138,7 +137,8 @@ impl Printer {
     }
 }
 
-/// How an operation came out. That a repair failed is no status of its record: recording it took no command, which ended well.
+/// The outcome of an operation. A failed repair is not a status of its record: the record of the failure has no
+/// command, and ends well.
 fn outcome(record: &Record) -> &'static str {
     match record.status {
         RecordStatus::New | RecordStatus::Running => "under way",

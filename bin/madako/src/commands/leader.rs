@@ -1,4 +1,4 @@
-//! `madako leader`: who leads.
+//! `madako leader`: shows the leader.
 
 use madako_domain::keys;
 use madako_protocol::store::Store;
@@ -15,11 +15,10 @@ pub(crate) struct Args {
     output: OutputArgs,
 }
 
-/// Runs the command.
 pub(crate) async fn run(args: Args, store: &dyn Store) -> Result<(), Failure> {
     let candidates = store.list(keys::LEADER).await?.entries;
     let count = candidates.len();
-    // The oldest candidate leads; the others wait.
+    // The oldest candidate leads.
     let leader = candidates
         .into_values()
         .min_by_key(|entry| entry.create_revision)

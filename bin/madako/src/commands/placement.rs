@@ -1,12 +1,12 @@
 //! `madako kube`, `infra`, `os` and `core`: placement's resources, with krakectl's words and options.
 //!
-//! For: people and scripts that know krakectl. The commands are one table (a [`Resource`] a kind); what is done to a
-//! resource is the same for all kinds, and only what a kind is made of has code of its own.
+//! For users and scripts of krakectl. The commands are one table (a [`Resource`] a kind); the verbs are the same for
+//! all kinds, and each kind has code only for its own fields.
 //!
-//! Guarantees: what is sent is what krakectl sends, as far as that says what was typed; an update changes only what was
-//! asked for, of exactly the resource that was read, where the service knows `ETag`s; every request has a deadline, and
-//! every answer a limit; passwords are in no message and no `Debug` output.
-//! Does not: judge a resource. The service does, and its every complaint is shown.
+//! Guarantees: a request equals krakectl's, as far as krakectl's has what was typed. An update changes only the
+//! requested fields of exactly the resource that was read, if the service supports `ETag`s. Every request has a
+//! deadline, and every answer a size limit. No message and no `Debug` output contains a password.
+//! Does not: validate a resource. The service does, and each of its complaints is shown.
 
 mod application;
 mod client;
@@ -41,7 +41,7 @@ use crate::failure::Failure;
 use crate::limits::MAX_TRIES;
 use crate::output::{Format, printable, warn};
 
-/// One of krakectl's commands, as it was typed.
+/// A parsed command of krakectl.
 pub(crate) struct Command {
     resource: &'static Resource,
     verb: Verb,
@@ -49,7 +49,7 @@ pub(crate) struct Command {
 }
 
 impl fmt::Debug for Command {
-    /// Without the options: there may be a password among them.
+    /// Without the options: they may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Command")
             .field("kind", &self.resource.kind)
@@ -91,7 +91,7 @@ impl clap::Subcommand for Command {
     }
 }
 
-/// Which resources a command is about.
+/// The scope of a command: one resource or all of a kind, in a namespace or global.
 #[derive(Debug, Clone)]
 struct Place {
     kind: Kind,
@@ -108,7 +108,7 @@ impl Place {
         segments.iter().chain(rest).map(|segment| (*segment).to_owned()).collect()
     }
 
-    /// What a resource is called in messages.
+    /// The description of a resource in messages.
     fn called(&self, name: &str) -> String {
         match &self.namespace {
             Some(namespace) => format!("{} {namespace}/{name}", self.kind),
@@ -117,7 +117,7 @@ impl Place {
     }
 }
 
-/// Runs the command; `config` is the file that was named.
+/// `config`: the file of `--config`.
 pub(crate) async fn run(command: Command, config: Option<&Path>) -> Result<(), Failure> {
     let Command { resource, verb, given } = command;
     let settings = Settings::load(config, given.text("api-url"))?;
@@ -195,7 +195,6 @@ async fn create(
     Ok(api.send(&request).await?.document())
 }
 
-/// Changes what was typed.
 async fn update(
     settings: &Settings,
     place: &Place,
@@ -205,7 +204,7 @@ async fn update(
     let change = (resource.update.changes)(given)?;
     let name = match given.text("name") {
         Some(_) => given.name()?.to_owned(),
-        // The document itself says which resource it is.
+        // The document names its resource.
         None => change.name.clone().ok_or_else(|| Failure::bad_input("a name is missing"))?,
     };
     let api = Api::new(settings)?;
@@ -218,16 +217,16 @@ async fn update(
     }
 }
 
-/// What became of a resource that was read.
+/// Outcome of a read and write of a resource.
 enum Rewritten {
-    /// It was written; the document that the API answered.
+    /// Written; with the document in the API's answer.
     Changed(Option<Value>),
-    /// Nothing would have changed, and nothing was sent.
+    /// Unchanged, so that nothing was sent.
     Same(Value),
 }
 
-/// Reads the resource that `path` begins with, changes it, and writes it back to `path`, as long as it is still what was
-/// read.
+/// Reads the resource at the beginning of `path`, changes it, and writes it to `path`, provided that it has not changed
+/// since it was read.
 async fn rewrite(
     api: &Api,
     place: &Place,

@@ -1,4 +1,4 @@
-//! `madako repair-queue`: machines that are to be repaired, and what holds them back.
+//! `madako repair-queue`: machines that wait for repair, and the obstacles.
 
 mod add;
 mod change;
@@ -73,7 +73,6 @@ fn index(text: &str) -> Result<i64, String> {
     whole_number(text, 0..=most).map(|number| i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-/// Runs the command.
 pub(crate) async fn run(
     command: Command,
     global: &Global,
@@ -97,7 +96,7 @@ pub(crate) async fn run(
     }
 }
 
-/// All entries, in the order of their numbers.
+/// All entries in the order of their indexes.
 async fn entries(store: &dyn Store) -> Result<Vec<RepairQueueEntry>, Failure> {
     let stored = access::list(store, keys::REPAIRS).await?;
     stored.iter().map(|(key, entry)| decode(key, entry)).collect()
@@ -106,7 +105,7 @@ async fn entries(store: &dyn Store) -> Result<Vec<RepairQueueEntry>, Failure> {
 async fn list(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
     let entries = entries(store).await?;
     match args.output {
-        // Go writes a list that was never begun as null, and escapes some characters.
+        // Go writes a nil slice as null, and escapes some characters.
         None if entries.is_empty() => print("null\n"),
         None => print(&escaped(to_pretty_json(&entries)?)),
         Some(format) => show(format, &entries, |entries| table(entries)),
@@ -143,7 +142,7 @@ fn table(entries: &[RepairQueueEntry]) -> String {
     table.text()
 }
 
-/// A time to the second; empty for none.
+/// A time to the second; empty for `None`.
 fn moment(time: Option<OffsetDateTime>) -> String {
     let whole = time.map(|time| time.replace_nanosecond(0).unwrap_or(time));
     whole.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default()

@@ -80,7 +80,6 @@ pub(crate) enum Command {
     ConfirmRemoval(removal::Args),
 }
 
-/// Runs the command.
 pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {
     match command {
         Command::Enable => switch(store, keys::SABAKAN_DISABLED, false).await,

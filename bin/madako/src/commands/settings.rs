@@ -1,4 +1,4 @@
-//! What several commands store and show in the same way: switches, single values, variables of a query.
+//! Storage and output common to several commands: switches, single values, variables of a query.
 
 use madako_domain::machine::QueryVariables;
 use madako_domain::store::Entry;
@@ -9,18 +9,18 @@ use crate::access::{decode, get, modify, replace};
 use crate::failure::Failure;
 use crate::output::{Format, OutputArgs, Table, print, print_bytes, show, warn};
 
-/// Writes a key that switches something off.
+/// Writes a key that disables a feature.
 pub(crate) async fn switch(store: &dyn Store, key: &str, disabled: bool) -> Result<(), Failure> {
     modify(store, key, |_| Ok((disabled.to_string().into_bytes(), ()))).await
 }
 
-/// Shows whether that key leaves it on. CKE compares the bytes: anything but `true` means enabled.
+/// Shows the state of that key. CKE compares the bytes: anything but `true` means enabled.
 pub(crate) async fn is_enabled(args: &OutputArgs, store: &dyn Store, key: &str) -> Result<(), Failure> {
     let disabled = get(store, key).await?.is_some_and(|entry| &entry.value[..] == b"true");
     scalar(args, "enabled", &(!disabled).to_string(), &json!(!disabled))
 }
 
-/// One value: a bare line, or with its name.
+/// One value: as a bare line, or as a field.
 pub(crate) fn scalar(args: &OutputArgs, name: &str, text: &str, value: &Value) -> Result<(), Failure> {
     match args.output {
         None => print(&format!("{text}\n")),
@@ -32,14 +32,14 @@ pub(crate) fn scalar(args: &OutputArgs, name: &str, text: &str, value: &Value) -
     }
 }
 
-/// What a key holds; `how` tells how something comes there.
+/// The value of a key; without one, the error says with `how` to set it.
 pub(crate) async fn stored(store: &dyn Store, key: &str, what: &str, how: &str) -> Result<Entry, Failure> {
     get(store, key)
         .await?
         .ok_or_else(|| Failure::failed(format_args!("no {what} stored (madako {how} stores one)")))
 }
 
-/// Stores a value that replaces the former one as a whole, and says whether there was one.
+/// Replaces a value, and reports whether there was one.
 pub(crate) async fn replace_told(
     what: &str,
     store: &dyn Store,
@@ -54,7 +54,7 @@ pub(crate) async fn replace_told(
     })
 }
 
-/// Checks variables of a query and stores them as they are, as ckecli does.
+/// Checks variables of a query and stores their text unchanged, as ckecli does.
 pub(crate) async fn set_variables(text: &str, store: &dyn Store, key: &str) -> Result<(), Failure> {
     let variables = QueryVariables::from_json(text)?;
     for warning in variables.warnings() {
@@ -63,7 +63,7 @@ pub(crate) async fn set_variables(text: &str, store: &dyn Store, key: &str) -> R
     replace_told("variables", store, key, text.as_bytes().to_vec()).await
 }
 
-/// Shows variables of a query: their text, or in another form.
+/// Shows variables of a query: their text, or another form.
 pub(crate) fn show_variables(args: &OutputArgs, key: &str, entry: &Entry) -> Result<(), Failure> {
     match args.output {
         None => print_bytes(&entry.value),

@@ -1,4 +1,4 @@
-//! `madako status`: the phase of the leader, and the obstacles that keep the cluster from being planned or repaired.
+//! `madako status`: the phase of the leader, and the obstacles to planning and repairs.
 
 use madako_domain::guard::{GuardState, POLLS_TO_AGREE};
 use madako_domain::keys;
@@ -27,7 +27,6 @@ pub(crate) struct Args {
     output: OutputArgs,
 }
 
-/// Runs the command.
 pub(crate) async fn run(args: Args, store: &dyn Store) -> Result<(), Failure> {
     let entry = get(store, keys::STATUS).await?.ok_or(Failure::NoStatus)?;
     let status: ServerStatus = decode(keys::STATUS, &entry)?;
@@ -48,7 +47,7 @@ pub(crate) async fn run(args: Args, store: &dyn Store) -> Result<(), Failure> {
     })
 }
 
-/// Something that does not go on.
+/// An obstacle that needs the operator.
 #[derive(Debug)]
 struct Stuck {
     what: String,
@@ -72,7 +71,7 @@ fn stuck_table(stuck: &[Stuck]) -> String {
     table.text()
 }
 
-/// Every obstacle that a state shows, those that only the leader sees by its notes.
+/// Every obstacle in the state, including the leader's stored notes about those that only the leader observes.
 fn stuck(state: &ClusterState) -> Vec<Stuck> {
     let noted = |rule: &str| state.obstacles.as_ref().and_then(|noted| noted.value.get(rule));
     let mut found = Vec::new();

@@ -71,7 +71,6 @@ pub(crate) enum Command {
     },
 }
 
-/// Runs the command.
 pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure> {
     match command {
         Command::Snapshot { path, to, force, output } => {

@@ -1,7 +1,7 @@
-//! Faults that the demo injects into its own actors, so that whoever watches sees one fail and come back.
+//! Faults that the demo injects into its own actors, so that the user sees an actor fail and restart.
 //!
-//! Guarantees: the seed alone says when which actor is meant; an actor is killed through the tree that
-//! supervises it, in the middle of whatever it does, and nobody is told. What follows is the service's own doing.
+//! Guarantees: the times and actors depend on the seed alone. An actor is killed through the tree that supervises it,
+//! in the middle of its work and without notice. The recovery is the service's own.
 
 use std::time::Duration;
 
@@ -12,15 +12,16 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
-/// Time before the first fault: the first cluster is committed and has been looked at.
+/// Time before the first fault: by then the first cluster is committed and on screen.
 const FIRST: Duration = Duration::from_secs(20);
-/// Shortest and longest time between two faults, in seconds: far fewer than the restarts that a supervisor allows.
+/// Range of the time between two faults, in seconds: far fewer faults than the restarts that a supervisor allows.
 const PAUSE_SECONDS: std::ops::Range<f64> = 30.0..50.0;
-/// Who is killed how often. After the leader nobody leads until its session has run out, so that comes seldom.
+/// Each fault draws one; a repeated name has twice the chance. After the end of the leader actor there is no leader until
+/// its session expires, so that it is rare.
 const VICTIMS: [&str; 10] =
     [PLANNER, POLLER, SCHEDULER, FETCHER, PLANNER, POLLER, SCHEDULER, FETCHER, HTTP, LEADER];
 
-/// What is going to fail, and when.
+/// The next fault.
 pub(crate) struct Mischief {
     chance: ChaCha8Rng,
     due: Instant,
@@ -37,19 +38,19 @@ impl Mischief {
         tokio::time::sleep_until(self.due).await;
     }
 
-    /// Kills the actor that is meant, if it runs. Returns its name.
+    /// Kills the next actor, if it runs. Returns its name.
     pub(crate) async fn strike(&mut self, instance: &Instance) -> Option<&'static str> {
         let victim = VICTIMS[self.chance.random_range(0..VICTIMS.len())];
         self.due = Instant::now() + Duration::from_secs_f64(self.chance.random_range(PAUSE_SECONDS));
         match kill(instance.root(), victim).await {
             Ok(true) => Some(victim),
-            // It was about to start, or the service ends: then there is nothing to show.
+            // The actor is about to start, or the service ends: there is nothing to show.
             Ok(false) | Err(Ended) => None,
         }
     }
 }
 
-/// Whether there was somebody to kill.
+/// Whether the actor ran.
 async fn kill(root: &SupervisorRef, actor: &str) -> Result<bool, Ended> {
     let parent = match actor {
         POLLER | PLANNER | FETCHER | SCHEDULER => root.child(REIGN).await?.and_then(SupervisorRef::from_cell),

@@ -1,9 +1,8 @@
 //! `madako demo`: the whole service on the embedded store, with a simulated data center behind real HTTP.
 //!
-//! For: seeing what Madako does without any machine. Everything but the machines is real: the store's
-//! file (in a directory that goes with the demo), etcd's API and HTTP on loopback, GraphQL, the actors. Now and then
-//! it kills one of the service's actors, or takes a cluster offline, and says so: a fault that it injects, to show what
-//! follows.
+//! Shows the work of Madako without any machine. Everything but the machines is real: the store's file (in a temporary
+//! directory), etcd's API and HTTP on loopback, GraphQL, the actors. At times the demo kills one of the service's
+//! actors, or takes a cluster offline, and reports that as an injected fault.
 
 mod mischief;
 mod picture;
@@ -32,35 +31,34 @@ use picture::{ActorLine, Picture};
 use summary::Summary;
 use world::World;
 
-/// Time between two pictures.
+/// Time between two frames.
 const FRAME: Duration = Duration::from_millis(250);
 
-/// How a demo runs.
 #[derive(Debug, Clone)]
 pub(crate) struct DemoOptions {
-    /// Ends by itself after this.
+    /// The demo ends after this time; `None`: at the user's request.
     pub(crate) length: Option<Duration>,
-    /// Seed of the data center and of every chance.
+    /// Seed of the data center and of all random choices.
     pub(crate) seed: u64,
-    /// Where HTTP is served.
+    /// Address of HTTP.
     pub(crate) http: std::net::SocketAddr,
-    /// Where etcd's API is served; another port of loopback when it is taken.
+    /// Address of etcd's API; another port of loopback if it is taken.
     pub(crate) etcd: std::net::SocketAddr,
-    /// Print the summary as JSON and nothing else.
+    /// Print only the summary, as JSON.
     pub(crate) json: bool,
-    /// Also log what happens, as the service does. The view and the lines tell all of it, and a log on standard error
-    /// would stand in the middle of them.
+    /// Also write the service's log. The view and the lines show all events, and a log on standard error would
+    /// interrupt them.
     pub(crate) log: bool,
 }
 
-/// How the demo shows what happens.
+/// The form of the output.
 enum Screen {
     Live(Box<ratatui::DefaultTerminal>),
     Lines,
     Nothing,
 }
 
-/// Runs a demo. The answer is whether no invariant was violated.
+/// Runs a demo. Returns whether no invariant was violated.
 pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<bool> {
     let mut world = World::start(&options).await?;
     let mut screen = if options.json {
@@ -97,7 +95,7 @@ pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<bool> {
     Ok(summary.invariant_violations == 0)
 }
 
-/// Shows what happens until the time is over or somebody ends it.
+/// Shows events until the time is over or the user ends the demo.
 async fn show(
     world: &mut World,
     options: &DemoOptions,
@@ -162,7 +160,7 @@ fn take(
             Some(told) => say(picture, screen, &told),
             None => Ok(()),
         },
-        // The summary counts events: one that was missed would make it wrong.
+        // The summary counts events, so that a missed event would make it wrong.
         Err(error @ broadcast::error::RecvError::Lagged(_)) => {
             Err(anyhow::Error::new(error).context("the demo is too slow to count what happens"))
         }
@@ -170,7 +168,7 @@ fn take(
     }
 }
 
-/// Prints a line about what happened, where there is no view that shows it.
+/// Prints an event, unless a view shows it.
 fn say(picture: &Picture, screen: &Screen, told: &str) -> anyhow::Result<()> {
     if let Screen::Lines = screen {
         writeln!(std::io::stdout().lock(), "{:>7.1} s  {told}", picture.elapsed.as_secs_f64())?;
@@ -208,15 +206,15 @@ fn actors(tree: &TreeStatus, depth: usize) -> Vec<ActorLine> {
     lines
 }
 
-/// What was typed.
+/// A key of the user.
 enum Asked {
     /// Ctrl-C, q or Escape.
     End,
-    /// Tab: what a small screen has no room for.
+    /// Tab: the panel for which a small screen has no room.
     Other,
 }
 
-/// What was typed, if it means something. A terminal in raw mode sends no signal.
+/// The next key that has a meaning. A terminal in raw mode sends no signal.
 fn asked() -> anyhow::Result<Option<Asked>> {
     while event::poll(Duration::ZERO)? {
         if let Input::Key(key) = event::read()? {

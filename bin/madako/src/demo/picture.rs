@@ -1,4 +1,4 @@
-//! What the live view shows, as plain data: built from the registry, the store's state and events.
+//! The contents of the live view as plain data: from the registry, the store's state and events.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use madako_protocol::event::Event;
 use super::placement::Landscape;
 use super::tell::tell;
 
-/// Events that are kept to be shown: more than any screen has lines.
+/// Kept events: more than any screen has lines.
 const EVENTS: usize = 100;
 
 /// A machine in its rack.
@@ -21,11 +21,10 @@ const EVENTS: usize = 100;
 pub(crate) struct Cell {
     pub(crate) role: String,
     pub(crate) state: MachineState,
-    /// Its part in the cluster, when it is a node.
+    /// Its part in the cluster, if it is a node.
     pub(crate) part: Option<Part>,
 }
 
-/// An actor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ActorLine {
     pub(crate) name: String,
@@ -34,20 +33,20 @@ pub(crate) struct ActorLine {
     pub(crate) restarts: u64,
 }
 
-/// Everything that is shown.
+/// The contents of the view.
 #[derive(Debug, Default)]
 pub(crate) struct Picture {
     pub(crate) elapsed: Duration,
     pub(crate) http: String,
     pub(crate) etcd: String,
-    /// Where the API of placement is served.
+    /// Address of the placement API.
     pub(crate) placement: String,
     pub(crate) seed: u64,
-    /// How long a worker stays after its machine was retired.
+    /// Minimum time between the retirement of a machine and the removal of its worker.
     pub(crate) retire_wait: Duration,
-    /// How long an application stays at least.
+    /// Minimum time that an application stays on its cluster.
     pub(crate) reschedule_after: Duration,
-    /// Time between rounds of metrics.
+    /// Time between metrics rounds.
     pub(crate) metrics_interval: Duration,
     /// The epoch, while the instance leads.
     pub(crate) epoch: Option<i64>,
@@ -57,18 +56,18 @@ pub(crate) struct Picture {
     pub(crate) control_plane: usize,
     pub(crate) workers: usize,
     pub(crate) last_plan: Option<Arc<Plan>>,
-    /// Clusters, and the applications that are bound to them.
+    /// Clusters with their applications.
     pub(crate) landscape: Arc<Landscape>,
-    /// When an application was bound or moved last, by name.
+    /// Time of each application's last binding or move, by name.
     pub(crate) placed: BTreeMap<String, Duration>,
-    /// Whether a screen with room for one of them has the last plan rather than the clusters.
+    /// Whether a screen with room for one panel shows the last plan instead of the clusters.
     pub(crate) plan_first: bool,
     pub(crate) actors: Vec<ActorLine>,
     pub(crate) events: VecDeque<(Duration, String)>,
     pub(crate) tally: Tally,
 }
 
-/// What is counted.
+/// Counts of events.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tally {
     pub(crate) machines: usize,
@@ -77,14 +76,13 @@ pub(crate) struct Tally {
     pub(crate) elections: u64,
     pub(crate) actor_restarts: u64,
     pub(crate) violations: u64,
-    /// Applications that were bound for the first time.
+    /// First bindings of applications.
     pub(crate) bindings: u64,
-    /// Applications that were bound elsewhere.
+    /// Moves of applications.
     pub(crate) moves: u64,
 }
 
 impl Tally {
-    /// Counts an event.
     pub(crate) fn count(&mut self, event: &Event) {
         match event {
             Event::Observed { machines, .. } => self.machines = *machines,
@@ -108,7 +106,7 @@ impl Tally {
 }
 
 impl Picture {
-    /// Takes an event up. Returns how it is told, when it is worth telling.
+    /// Takes in an event. Returns its line, if it is worth one.
     pub(crate) fn take(&mut self, event: &Event) -> Option<String> {
         self.tally.count(event);
         if let Event::Planned { plan, .. } = event {
@@ -124,14 +122,14 @@ impl Picture {
         Some(told)
     }
 
-    /// Takes up that the demo itself has killed an actor. Returns how it is told.
+    /// Takes in that the demo itself killed an actor. Returns the line.
     pub(crate) fn injected(&mut self, actor: &str) -> String {
         let told = format!("the demo kills {actor}: a fault injected to show what follows");
         self.remember(told.clone());
         told
     }
 
-    /// Takes up a line about what happened.
+    /// Adds a line about an event.
     pub(crate) fn remember(&mut self, told: String) {
         if self.events.len() == EVENTS {
             self.events.pop_front();
@@ -139,7 +137,7 @@ impl Picture {
         self.events.push_back((self.elapsed, told));
     }
 
-    /// Shows these machines with the parts that a cluster gives them.
+    /// Shows these machines with their parts in a cluster.
     pub(crate) fn show(&mut self, machines: &[Machine], cluster: Option<&Cluster>) {
         let parts: BTreeMap<&str, Part> = cluster
             .into_iter()

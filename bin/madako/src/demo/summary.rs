@@ -1,4 +1,4 @@
-//! What a demo came to.
+//! The summary of a demo.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,16 @@ use super::picture::Picture;
 /// The summary, as `-o json` prints it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
-    /// How long it ran.
+    /// Duration of the demo.
     pub(crate) seconds: u64,
-    /// The seed of machines and chance.
     pub(crate) seed: u64,
     /// Machines in the last observation.
     pub(crate) machines: usize,
-    /// Clusters that were committed.
+    /// Committed clusters.
     pub(crate) commits: u64,
     /// Plans by action.
     pub(crate) plans: BTreeMap<&'static str, u64>,
-    /// How often leadership changed hands.
+    /// Changes of the leader.
     pub(crate) leader_changes: u64,
     /// Restarts of actors.
     pub(crate) actor_restarts: u64,
@@ -27,34 +26,28 @@ pub(crate) struct Summary {
     pub(crate) invariant_violations: u64,
     /// The last committed cluster.
     pub(crate) cluster: Size,
-    /// What became of applications.
     pub(crate) placement: Placed,
 }
 
-/// How many applications were placed.
 #[derive(Debug, Serialize)]
 pub(crate) struct Placed {
-    /// Applications.
     pub(crate) applications: usize,
     /// Clusters that they may be bound to.
     pub(crate) clusters: usize,
-    /// Applications that were bound for the first time.
+    /// First bindings of applications.
     pub(crate) bindings: u64,
-    /// How often one was bound elsewhere.
+    /// Moves of applications.
     pub(crate) moves: u64,
 }
 
-/// How large a cluster is.
+/// Numbers of a cluster's nodes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Size {
-    /// Control plane nodes.
     pub(crate) control_plane: usize,
-    /// Workers.
     pub(crate) workers: usize,
 }
 
 impl Summary {
-    /// Of a picture.
     pub(crate) fn new(picture: &Picture, seed: u64) -> Self {
         let tally = picture.tally.clone();
         Self {
@@ -63,7 +56,7 @@ impl Summary {
             machines: tally.machines,
             commits: tally.commits,
             plans: tally.plans,
-            // The first election takes leadership from nobody.
+            // The first election is no change.
             leader_changes: tally.elections.saturating_sub(1),
             actor_restarts: tally.actor_restarts,
             invariant_violations: tally.violations,
@@ -77,7 +70,7 @@ impl Summary {
         }
     }
 
-    /// A few lines for people.
+    /// The summary as text.
     pub(crate) fn text(&self) -> String {
         let plans: Vec<String> =
             self.plans.iter().map(|(action, count)| format!("{action} {count}")).collect();

@@ -1,4 +1,4 @@
-//! Events as lines for people.
+//! Lines about events.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use madako_domain::repair::refusal::ReportNews;
 
 use super::placement;
 
-/// Changes that one line names.
+/// Changes named in one line.
 const NAMED: usize = 6;
 
-/// How an event is told; `None` for what happens all the time.
+/// The line of an event; `None` for an event that happens all the time.
 pub(crate) fn tell(event: &Event) -> Option<String> {
     let seconds = |time: &Duration| format!("{:.1} s", time.as_secs_f64());
     Some(match event {
@@ -52,7 +52,7 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
             changes(&plan.changes)
         ),
         Event::PlanFailed(error) => format!("no plan ({}): {}", error.kind.name(), error.message),
-        // What was decided about placement tells itself.
+        // Placement decisions have their own lines.
         Event::Committed { what: "placement", .. } => return None,
         Event::Committed { what, revision, .. } => format!("committed {what} at revision {revision}"),
         Event::CommitFailed { what, why } => format!("not committed: {what}: {why}"),
@@ -77,7 +77,7 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
     })
 }
 
-/// The change that says most of reports for repair.
+/// The most telling change of the reports for repair.
 fn reports(news: &ReportNews) -> Option<String> {
     if let Some((rack, machines)) = news.held.first_key_value() {
         return Some(format!("repairs wait in rack {rack}: {} machines failed together", machines.len()));
@@ -93,7 +93,7 @@ fn reports(news: &ReportNews) -> Option<String> {
     Some(format!("no repair of {}: {}{more}", refusal.serial, refusal.reason))
 }
 
-/// The changes that say most first, and how many there are beside.
+/// The most telling changes first, and the number of the others.
 fn changes(changes: &[Change]) -> String {
     let mut told: Vec<&Change> =
         changes.iter().filter(|change| change.change != ChangeKind::Update).collect();

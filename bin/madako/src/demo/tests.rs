@@ -1,4 +1,4 @@
-//! What a demo shows, on paused time: the data center, faults and instance of the real one, in memory.
+//! A demo on paused time: the data center, faults and instance of the real one, in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,11 +40,11 @@ impl Clock for PausedClock {
     }
 }
 
-/// What was seen, and when it was seen first.
+/// Observations with the time of the first one.
 struct Seen {
     picture: Picture,
     first: BTreeMap<&'static str, Duration>,
-    /// Each move: when, and why.
+    /// Moves with time and reason.
     moves: Vec<(Duration, Move)>,
 }
 
@@ -59,17 +59,16 @@ impl Seen {
     }
 }
 
-/// What comes next.
 enum Next {
     Event(Arc<Event>),
     Told(String),
     Fault,
 }
 
-/// Where everything is in memory.
+/// Base URL of everything in memory.
 const URL: &str = "http://demo.invalid";
 
-/// Placement as the demo's service does it, and HTTP to its API and to the metrics.
+/// The placement of the demo's service, and HTTP to its API and to the metrics.
 fn placement_on(
     store: &EtcdStore,
     clock: &Arc<dyn Clock>,
@@ -97,7 +96,7 @@ fn placement_on(
     (ports, transport)
 }
 
-/// Watches a demo for some simulated time.
+/// Observes a demo for some simulated time.
 async fn watch(seed: u64, length: Duration) -> Seen {
     let began = Instant::now();
     let clock: Arc<dyn Clock> = Arc::new(PausedClock(began));
@@ -188,7 +187,7 @@ async fn other_seeds_show_it_within_two_minutes() {
         let seen = watch(seed, Duration::from_secs(120)).await;
         assert!(seen.says_what_it_promises(), "seed {seed}: {:?}", seen.picture.tally);
         assert!(seen.picture.tally.actor_restarts > 0, "seed {seed}: {:?}", seen.picture.tally);
-        // Lively, but such that one can follow it.
+        // Lively, but slow enough to follow.
         assert!(seen.picture.tally.commits <= 30, "seed {seed}: {:?}", seen.picture.tally);
     }
 }
@@ -212,9 +211,9 @@ async fn the_default_demo_moves_an_application_within_a_minute_and_says_why() {
     ] {
         assert!(picture.events.iter().any(|(_, line)| line.contains(told)), "{told:?}: {:?}", picture.events);
     }
-    // It may not move, whatever happens.
+    // It may not move.
     assert!(!picture.events.iter().any(|(_, line)| line.starts_with("ledger moves")), "{:?}", picture.events);
-    // Lively, but such that one can follow it.
+    // Lively, but slow enough to follow.
     assert!(moves.len() <= 60, "{} moves", moves.len());
     assert_eq!(picture.tally.moves, moves.len() as u64);
 }

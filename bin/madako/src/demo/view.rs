@@ -1,9 +1,9 @@
 //! The live view. Drawing is a function of a [`Picture`] and the size of the terminal.
 //!
-//! Guarantees: text is never cut at a border, it goes on in the next line; how to end the demo and where it is served stay
-//! on a screen of 80 by 24. Where a list does not fit, the newest or most telling of it is shown, with the number of what
-//! is not. A screen without room for everything shows clusters, or the last plan and what the signs mean, and the key
-//! for the other.
+//! Guarantees: text is never cut at a border but wrapped. A screen of 80 by 24 shows the keys that end the demo, and
+//! its addresses. A list that does not fit shows its newest or most telling items, with the number of the others. A
+//! screen without room for everything shows either the clusters, or the last plan with the legend, and the key that
+//! switches between them.
 
 mod places;
 #[cfg(test)]
@@ -23,16 +23,15 @@ use text::{flow, hanging};
 
 /// Columns of the panel of actors: the longest name, `back in 0.1 s`, and three digits of restarts.
 const ACTORS_WIDTH: u16 = 46;
-/// From this width on the plan and what happened stand beside each other, each with room for a sentence in a line or two.
+/// From this width on the plan and the events are side by side, each wide enough for a sentence in a line or two.
 const WIDE: u16 = 110;
 /// Below this height panels have a line above them instead of a frame, which saves a line each.
 const HIGH: u16 = 32;
-/// Lines that the last plan and what happened need for a few sentences above each other, and beside each other.
+/// Lines that the last plan and the events need for a few sentences: one above the other, and side by side.
 const FEW: (usize, usize) = (12, 6);
-/// Stands where the rest of a sentence has no room.
+/// Marks a shortened sentence.
 const AND_SO_ON: &str = " …";
 
-/// Draws a picture.
 pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
     let area = frame.area();
     let head = headline(picture, area.width);
@@ -81,14 +80,14 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
     frame.render_widget(Paragraph::new(happened).block(block(" what happened ".to_owned(), framed)), events);
 }
 
-/// What there is room for.
+/// The panels with enough room.
 struct Shown {
     clusters: bool,
     plan: bool,
 }
 
 impl Shown {
-    /// What there is room for on a screen where so many lines are taken.
+    /// The panels that fit when `taken` lines are in use.
     fn of(picture: &Picture, area: Rect, taken: usize, framed: bool) -> Self {
         let clusters = places::lines(picture, area.width).len();
         if clusters == 0 {
@@ -100,8 +99,8 @@ impl Shown {
     }
 }
 
-/// Where the plan and what happened stand: side by side, or, on a narrow screen, above each other; then a short plan
-/// leaves its room to the other.
+/// Areas of the plan and the events: side by side, or, on a narrow screen, one above the other; then a short plan
+/// leaves its room to the events.
 fn below(picture: &Picture, area: Rect, framed: bool) -> (Rect, Rect) {
     if area.width >= WIDE {
         let [plan, events] = Layout::horizontal([Constraint::Percentage(50); 2]).areas(area);
@@ -159,7 +158,7 @@ fn machines(picture: &Picture) -> Vec<Line<'static>> {
     picture.racks.iter().map(rack).collect()
 }
 
-/// What the signs and colours mean, and what differs from `madako serve`.
+/// The legend of signs and colours, and the settings that differ from `madako serve`.
 fn legend(picture: &Picture, width: u16) -> Vec<Line<'static>> {
     let signs = [
         " C control plane",
@@ -187,7 +186,7 @@ fn symbol(cell: &Cell) -> Span<'static> {
         Some(Part::Worker) => Span::styled(role, style.add_modifier(Modifier::BOLD)),
         None if cell.role == "boot" => Span::styled("b", Style::new().fg(Color::DarkGray)),
         None if cell.state == MachineState::Healthy => Span::styled(".", style),
-        // A machine that is not in order is seen even when nobody uses it.
+        // An unhealthy machine is visible even when it is unused.
         None => Span::styled(",", style),
     }
 }
@@ -232,8 +231,8 @@ fn plan_title(picture: &Picture, hint: &str) -> String {
     }
 }
 
-/// What was done first, then why the other rules did not fire. Where there is no room for all, the others have up to
-/// half of it: that a rule did not fire is as telling as the thirtieth machine that was chosen.
+/// The actions first, then the reasons why other rules did not fire. If space is short, the reasons have up to half of
+/// it: they are as telling as the thirtieth chosen machine.
 fn last_plan(picture: &Picture, area: Rect) -> Vec<Line<'static>> {
     let (width, room) = (usize::from(area.width), usize::from(area.height));
     let Some(plan) = &picture.last_plan else { return vec![Line::raw(" none yet")] };
@@ -246,7 +245,7 @@ fn last_plan(picture: &Picture, area: Rect) -> Vec<Line<'static>> {
     if count(&fired) + count(&others) <= room {
         return [fired.concat(), others.concat()].concat();
     }
-    // A line is kept for the number of those that are not shown.
+    // A line is reserved for the number of omitted reasons.
     let room = room.saturating_sub(1);
     let all = fired.len() + others.len();
     let for_others = count(&others).min((room / 2).max(room.saturating_sub(count(&fired))));
@@ -257,7 +256,7 @@ fn last_plan(picture: &Picture, area: Rect) -> Vec<Line<'static>> {
     lines
 }
 
-/// Adds reasons for as long as there is room for the whole of them. Returns how many.
+/// Adds reasons while they fit as a whole. Returns their number.
 fn whole(lines: &mut Vec<Line<'static>>, reasons: Vec<Vec<Line<'static>>>, room: usize) -> usize {
     let mut added = 0;
     for reason in reasons {
@@ -281,7 +280,7 @@ fn reason_lines(reason: &Reason, width: usize) -> Vec<Line<'static>> {
     hanging(&format!(" {:<9} ", reason.outcome.name()), &text, width, style)
 }
 
-/// The newest at the bottom, as many as there is room for; of the oldest as much as there is room for.
+/// The newest event is at the bottom; the oldest one may be shortened.
 fn happenings(picture: &Picture, area: Rect) -> Vec<Line<'static>> {
     let (width, room) = (usize::from(area.width), usize::from(area.height));
     let mut newest_first: Vec<Line<'static>> = Vec::new();

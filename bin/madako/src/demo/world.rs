@@ -1,4 +1,4 @@
-//! What a demo runs on: a data center, metrics of clusters, a store in a directory of its own, and the service.
+//! The surroundings of a demo: a data center, metrics of clusters, a store in a temporary directory, and the service.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -34,23 +34,21 @@ use super::placement::{self, Api, Placing};
 const INTERVAL: Duration = Duration::from_secs(2);
 /// Time to live of the session lease.
 const SESSION_TTL: Duration = Duration::from_secs(10);
-/// A retired worker leaves sooner than by default (300 s), so that it is seen while one watches.
+/// Shorter than the default of 300 s, so that the user sees a retired worker leave.
 pub(crate) const RETIRE_WAIT: Duration = Duration::from_secs(10);
 
-/// A running demo.
 pub(crate) struct World {
     pub(crate) registry: SimulatedRegistry,
     pub(crate) service: Service,
     pub(crate) events: broadcast::Receiver<Arc<Event>>,
-    /// Where etcd's API is served.
+    /// Address of etcd's API.
     pub(crate) etcd: Option<SocketAddr>,
-    /// Clusters and applications.
     pub(crate) placing: Placing,
     directory: Directory,
     _servers: [Task; 2],
 }
 
-/// A directory that goes with the demo.
+/// A temporary directory, removed with the demo.
 struct Directory(PathBuf);
 
 impl Drop for Directory {
@@ -66,7 +64,6 @@ impl Drop for Directory {
 }
 
 impl World {
-    /// Starts everything.
     pub(crate) async fn start(options: &DemoOptions) -> anyhow::Result<Self> {
         let clock = Arc::new(SystemClock);
         let datacenter = Datacenter::new(DatacenterConfig::demo(options.seed, clock.now()))?;
@@ -113,9 +110,9 @@ impl World {
         Ok(Self { registry, service, events, etcd, placing, directory, _servers: servers })
     }
 
-    /// Stops everything in order.
+    /// Stops all parts in order.
     pub(crate) async fn stop(self) {
-        // Nobody asks any more when it ends.
+        // No client uses the API when it ends.
         drop(self.placing);
         self.service.stop().await;
         drop(self.directory);
@@ -132,8 +129,8 @@ async fn until_it_ends(server: impl Future<Output = io::Result<()>>) {
     }
 }
 
-/// Placement on the demo's port. Everybody may do everything there, so that is loopback: where the port is not, the API
-/// has one of its own.
+/// Placement on the demo's port. It allows every request, so it must be on loopback: if the port is not, the API gets
+/// its own.
 fn placement_on(http: SocketAddr) -> Placement {
     let mut settings = placement::settings();
     if !http.ip().to_canonical().is_loopback() {
@@ -142,7 +139,7 @@ fn placement_on(http: SocketAddr) -> Placement {
     settings
 }
 
-/// How the demo's instance works.
+/// Options of the demo's instance.
 pub(crate) fn instance(id: &str, host: String, seed: u64) -> InstanceOptions {
     InstanceOptions {
         id: id.to_owned(),
@@ -155,7 +152,7 @@ pub(crate) fn instance(id: &str, host: String, seed: u64) -> InstanceOptions {
     }
 }
 
-/// Stores what an operator would: the registry's URL, variables, constraints and a template.
+/// Stores the operator's settings: the registry's URL, variables, constraints and a template.
 pub(crate) async fn install(store: &madako_store::EtcdStore, url: &str) -> anyhow::Result<()> {
     let worker = |role: &str, weight: &str| {
         json!({
@@ -175,7 +172,7 @@ pub(crate) async fn install(store: &madako_store::EtcdStore, url: &str) -> anyho
         "options": {"kubelet": {"cri_endpoint": "unix:///run/containerd/containerd.sock"}},
     });
     let constraints = json!({"control-plane-count": 3, "minimum-workers": 30, "maximum-workers": 0});
-    // Retiring and retired machines are to be seen; only those that boot the others are never asked for.
+    // Retiring and retired machines are included, to be seen; only boot servers are excluded.
     let variables = json!({"having": null, "notHaving": {"roles": ["boot"]}});
     let values = [
         (keys::SABAKAN_URL, url.to_owned()),

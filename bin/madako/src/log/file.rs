@@ -1,4 +1,4 @@
-//! A log file that can be rotated: moved away by somebody, and opened anew at SIGUSR1, as CKE does.
+//! A log file that can be rotated: another program renames it, and SIGUSR1 reopens it, as in CKE.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -8,7 +8,6 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A file that lines are appended to.
 pub(crate) struct LogFile {
     path: PathBuf,
     file: Mutex<File>,
@@ -20,7 +19,7 @@ impl LogFile {
     /// # Errors
     /// It cannot be opened for reading and appending.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        // The directory that the process is in may change.
+        // The working directory of the process may change.
         let path = std::path::absolute(path)?;
         let file = Mutex::new(append_to(&path)?);
         Ok(Self { path, file })
@@ -30,20 +29,20 @@ impl LogFile {
         self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(line)
     }
 
-    /// Opens the file anew. When that fails, lines go where they went before.
+    /// Opens the file anew. On failure the former file stays in use.
     ///
     /// # Errors
-    /// It cannot be opened.
+    /// The file cannot be opened.
     pub(crate) fn reopen(&self) -> io::Result<()> {
         let file = append_to(&self.path)?;
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
         Ok(())
     }
 
-    /// Opens the file anew at each SIGUSR1, for ever.
+    /// Reopens the file at each SIGUSR1, for ever.
     ///
     /// # Errors
-    /// The signal cannot be listened to.
+    /// The signal handler cannot be installed.
     pub(crate) async fn reopen_at_signals(&self) -> io::Result<()> {
         let mut signals = signal(SignalKind::user_defined1())?;
         while signals.recv().await.is_some() {
@@ -61,9 +60,9 @@ impl LogFile {
     }
 }
 
-/// Opens a file for appending; a last line that was cut off gets its end.
+/// Opens a file for appending; an incomplete last line gets its end.
 fn append_to(path: &Path) -> io::Result<File> {
-    // CKE's mode: logs hold no secrets.
+    // CKE's mode: logs contain no secrets.
     let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o644).open(path)?;
     if file.metadata()?.is_file() && file.seek(SeekFrom::End(0))? > 0 {
         let mut last = [0];

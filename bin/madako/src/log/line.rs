@@ -1,4 +1,4 @@
-//! One line of a log, in each of the three formats.
+//! One line of a log in each of the three formats.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,6 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// A field's value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
     Text(String),
@@ -29,7 +28,7 @@ pub(super) enum Value {
     Bool(bool),
 }
 
-/// What a line tells.
+/// The contents of a line.
 pub(super) struct Line<'a> {
     pub(super) at: OffsetDateTime,
     pub(super) severity: Severity,
@@ -42,7 +41,7 @@ pub(super) struct Line<'a> {
 /// Names that every line has, so that a field cannot have them.
 const RESERVED: [&str; 5] = ["topic", "logged_at", "severity", "utsname", "message"];
 
-/// A field's name as cybozu-go/log allows it: lower case letters, digits and `_`, no digit first.
+/// A field's name in the form of cybozu-go/log: lower case letters, digits and `_`, no digit first.
 pub(super) fn key(name: &str) -> String {
     let mut key: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect();
@@ -63,14 +62,14 @@ fn severity_name(severity: Severity) -> &'static str {
 }
 
 impl Line<'_> {
-    /// The line, with its end.
+    /// The line, with its line end.
     pub(super) fn format(self, format: LogFormat) -> String {
         self.fields.sort_by(|(one, _), (other, _)| one.cmp(other));
         let at = timestamp(self.at);
         let Self { topic, utsname, message, fields, .. } = self;
         let severity = severity_name(self.severity);
         let mut text = String::new();
-        // Writing to a string cannot fail.
+        // Writing to a string does not fail.
         let _ = match format {
             LogFormat::Plain => write!(text, "{at} {utsname} {topic} {severity}: {}", go_quoted(message)),
             LogFormat::Logfmt => write!(
@@ -97,7 +96,7 @@ impl Line<'_> {
     }
 }
 
-/// RFC 3339 in UTC with six digits of a second, whatever they are.
+/// RFC 3339 in UTC, always with six digits of a second.
 fn timestamp(at: OffsetDateTime) -> String {
     let at = at.to_offset(UtcOffset::UTC);
     format!(
@@ -141,7 +140,7 @@ fn go_float(value: f64) -> String {
     }
 }
 
-/// A text in quotes as Go's `strconv.Quote` writes it.
+/// A quoted text in the form of Go's `strconv.Quote`.
 fn go_quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -165,7 +164,7 @@ fn go_quoted(text: &str) -> String {
     quoted
 }
 
-/// A text in quotes for JSON; DEL and line breaks beyond ASCII are escaped, too.
+/// A quoted text for JSON, with DEL and line breaks beyond ASCII escaped, too.
 fn json_quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');

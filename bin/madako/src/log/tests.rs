@@ -1,4 +1,4 @@
-//! Lines as cybozu-go/log writes them, byte for byte.
+//! Lines equal to those of cybozu-go/log, byte for byte.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ impl Clock for Noon {
     }
 }
 
-/// What is logged by `act`.
+/// The log of `act`.
 fn logged(format: LogFormat, severity: Severity, act: impl FnOnce()) -> String {
     let buffer = Arc::new(Mutex::new(Vec::new()));
     let log = CkeLog {
@@ -96,7 +96,7 @@ fn fields_of_spans_are_those_of_their_events_unless_nearer_ones_are() {
         let _inner = tracing::info_span!("inner", node = "10.0.0.1").entered();
         tracing::info!(node = "10.0.0.2", "x");
     });
-    // A span below the level that is logged is not there.
+    // A span below the log's level does not exist.
     assert!(text.ends_with("info: \"x\" node=\"10.0.0.2\"\n"), "{text}");
     let text = logged(LogFormat::Plain, Severity::Info, || {
         let outer = tracing::info_span!("outer", epoch = 7, late = tracing::field::Empty).entered();

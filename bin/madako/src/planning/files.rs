@@ -42,7 +42,7 @@ pub(super) fn gather(args: &InputArgs, template: &str, machines: &str) -> Result
         machines: fetched.machines,
         current: optional(args.current.as_deref(), cluster_from_yaml)?,
         node_taints: optional(args.node_taints.as_deref(), node_taints_from_yaml)?.unwrap_or_default(),
-        // What files say of a cluster says nothing of repairs.
+        // Files contain no repairs.
         under_repair: BTreeSet::new(),
         template_changed: args.template_changed,
         retire_wait: args.retire_wait.unwrap_or(DEFAULT_RETIRE_WAIT),
@@ -51,7 +51,7 @@ pub(super) fn gather(args: &InputArgs, template: &str, machines: &str) -> Result
     Ok(inputs)
 }
 
-/// Warns of taints of addresses that nobody has: they change nothing, and most likely are slips of the pen.
+/// Warns of taints of unknown addresses: they have no effect, and are probably typing errors.
 fn warn_of_strangers(inputs: &Inputs) {
     if inputs.node_taints.is_empty() {
         return;
@@ -75,7 +75,7 @@ fn warn_of_strangers(inputs: &Inputs) {
     ));
 }
 
-/// Tells of machines that cannot be nodes.
+/// Lists machines that cannot be nodes.
 pub(super) fn note_left_out(serials: &[String]) {
     if serials.is_empty() {
         return;
@@ -97,7 +97,7 @@ fn parse<T>(name: &str, parse: fn(&str) -> Result<T, InputError>) -> Result<T, F
     parse(&read_text(name)?).map_err(|error| in_file(name, error))
 }
 
-/// The error, with the file that it is about.
+/// The error with the name of its file.
 fn in_file(name: &str, error: InputError) -> Failure {
     Failure::BadInput(anyhow::Error::from(error).context(name.to_owned()))
 }

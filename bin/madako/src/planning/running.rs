@@ -70,7 +70,7 @@ pub(super) async fn gather(args: &InputArgs, global: &Global) -> Result<Inputs, 
         constraints,
         machines: fetched.machines,
         current: state.cluster.as_ref().map(|cluster| (*cluster.value).clone()),
-        // The state of Kubernetes nodes is not known yet, as in the service.
+        // The taints of Kubernetes nodes are not known, as in the service.
         node_taints: BTreeMap::new(),
         under_repair: state.repair.under_way().map(str::to_owned).collect(),
         template_changed: state.template_changed(),

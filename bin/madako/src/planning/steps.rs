@@ -1,5 +1,5 @@
-//! Prints plans that follow each other, each as it comes: each holds the whole cluster, and there may be as
-//! many as the cluster has nodes, so that all of them need not fit into memory.
+//! Prints successive plans one by one: each contains the whole cluster, and there may be as many plans as nodes, so
+//! that not all of them fit into memory.
 
 use std::io::{self, BufWriter, Write};
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::output::Format;
 
-/// Prints every plan and how they end, and tells the end.
+/// Prints every plan and the end, and returns the end.
 ///
 /// # Errors
 /// Standard output cannot be written.
@@ -48,7 +48,7 @@ fn json(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
             Ok(plan) => {
                 out.write_all(before)?;
                 before = b",\n";
-                // The reader of a pipe that goes away is told as what it is: an error of writing.
+                // Keeps the kind of the error, so that a closed pipe is recognized.
                 serde_json::to_writer(&mut *out, plan).map_err(io::Error::from)?;
             }
             Err(end) => {
@@ -70,7 +70,7 @@ fn yaml(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
     loop {
         match answer.next_plan() {
             Ok(plan) => {
-                // A list stands at the indentation of its field, so its items can be written one by one.
+                // A list is indented like its field, so its items can be written one by one.
                 let item = to_yaml(&[plan])?;
                 if answer.made() == 1 {
                     out.write_all(b"plans:\n")?;

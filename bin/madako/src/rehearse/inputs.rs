@@ -1,7 +1,7 @@
-//! The running system, read once: its store at one revision, its registry, and the values of its metrics.
+//! Reads the running system once: its store at one revision, its registry, and the values of its metrics.
 //!
-//! Guarantees: the store is read by what can only read, the registry is asked one query, and each metric once. Everything has a
-//! deadline and a limit; what a provider does not give is assumed, and told.
+//! Guarantees: the store is read through a read-only client, the registry gets one query, and each metric one request.
+//! Each request has a deadline and a limit; a missing value of a provider is assumed, and reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,10 +34,10 @@ use crate::limits::{ASKED_AT_ONCE, PROVIDERS_TAKE};
 use crate::output::note;
 use crate::running_settings::{Setting, readable, setting};
 
-/// Seed of the jitter between tries to connect.
+/// Seed of the jitter between connection attempts.
 const SEED: u64 = 0;
 
-/// Keys without which nothing is rehearsed: the service could do nothing with such values, or its judge not judge it.
+/// Keys that must be readable for a rehearsal: otherwise the service could do nothing, or the judge not judge it.
 const NEEDED: [&str; 6] = [
     keys::CLUSTER,
     keys::CLUSTER_REVISION,
@@ -47,30 +47,28 @@ const NEEDED: [&str; 6] = [
     keys::SABAKAN_VARIABLES,
 ];
 
-/// What was read, and what there is to tell of it.
 pub(super) struct Inputs {
     pub(super) copied: Copied,
     pub(super) service: Service,
-    /// How the instances work, and where that comes from.
+    /// Settings of the instances, with their origins.
     pub(super) settings: Chosen,
-    /// What a reader must know of the copy.
+    /// Notes on the copy for the user.
     pub(super) notes: Vec<String>,
 }
 
-/// The settings of a rehearsal.
 pub(super) struct Chosen {
     pub(super) interval: Setting,
     pub(super) session_ttl: Setting,
     pub(super) retire_wait: Setting,
-    /// When repairs are held back; `None`: the configuration file says it.
+    /// Settings of holds of repairs; `None`: the configuration file has them.
     pub(super) repair: Option<RepairSettings>,
-    /// How applications are placed; `None`: the configuration file says it.
+    /// Settings of placement; `None`: the configuration file has them.
     pub(super) placement: Option<PlacementSettings>,
 }
 
 impl Chosen {
     /// # Errors
-    /// A setting of the leader is needed, and cannot be read.
+    /// A needed setting of the leader cannot be read.
     fn of(args: &RehearseArgs, state: &ClusterState) -> Result<Self, Failure> {
         readable(state).map_err(unready)?;
         let chosen = |flag, of: fn(&Settings) -> Duration| setting(flag, state, of).map_err(unready);
@@ -85,7 +83,7 @@ impl Chosen {
     }
 }
 
-/// An input that cannot be read, or not be used.
+/// An input that cannot be read or used.
 fn unready(message: impl std::fmt::Display) -> Failure {
     Failure::NotRehearsed(anyhow::anyhow!("{message}"))
 }
@@ -97,7 +95,6 @@ fn unread(error: StoreError) -> Failure {
     }
 }
 
-/// Reads everything.
 pub(super) async fn gather(
     args: &RehearseArgs,
     config: &Config,
@@ -110,7 +107,7 @@ pub(super) async fn gather(
     let kinds = Kind::ALL.iter().filter(|kind| decides && !skipped.contains(kind));
     let root: Vec<&str> = kinds.map(|kind| kind.prefix()).chain([ownership::KEY]).collect();
     let keyspace = reader.read(&OWN_KEYS, &root).await.map_err(unread)?;
-    // The clock of the copy goes on from here.
+    // The clock of the copy continues from here.
     let at = clock.now();
     let state = ClusterState::decode(keyspace.revision, &keyspace.own, None);
     for fault in &state.faults {
@@ -136,7 +133,7 @@ pub(super) async fn gather(
 
     let transport: Arc<dyn HttpTransport> =
         Arc::new(ReqwestTransport::new().map_err(|error| Failure::NotRehearsed(error.into()))?);
-    // Without conditions: the service's own queries choose among these, also those that meet them only later.
+    // Without conditions: the service's own queries filter these machines, including those that match only later.
     let everything = QueryVariables::default();
     let registry = SabakanRegistry::new(Arc::clone(&transport));
     let fetched = registry.machines(&url.value, Some(&everything)).await;
@@ -195,7 +192,7 @@ fn has_drains(state: &ClusterState) -> bool {
     steps.any(|step| step.need_drain)
 }
 
-/// As the running service works, by its settings and by the configuration file.
+/// The service's settings, from the running service and the configuration file.
 fn working(settings: &Chosen, config: &Config) -> Working {
     let usual = Working::default();
     let placement = config.placement.as_ref();
@@ -208,7 +205,7 @@ fn working(settings: &Chosen, config: &Config) -> Working {
     let hold = settings.repair.as_ref().map_or_else(|| config.repair.hold.clone(), |kept| kept.hold.clone());
     Working {
         interval: settings.interval.value,
-        // As cke does; it is at least one.
+        // Whole seconds, as in cke; at least one.
         session_ttl: Duration::from_secs(settings.session_ttl.value.as_secs()),
         retire_wait: settings.retire_wait.value,
         hold,
@@ -218,7 +215,7 @@ fn working(settings: &Chosen, config: &Config) -> Working {
     }
 }
 
-/// Asks each provider once, and takes in what it gives.
+/// Sends one request for each metric, and takes in the values.
 async fn valued(
     mut copied: Vec<CopiedProvider>,
     transport: &Arc<dyn HttpTransport>,
@@ -248,7 +245,7 @@ async fn valued(
             }
         }
     };
-    // What came until then counts.
+    // Values that arrived until then count.
     let _late = tokio::time::timeout(PROVIDERS_TAKE, asking).await;
     for provider in &copied {
         for (name, metric) in provider.metrics.iter().filter(|(_, metric)| metric.value.is_none()) {

@@ -1,4 +1,4 @@
-//! What a rehearsal came to, as a report.
+//! The report of a rehearsal.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use super::inputs::Inputs;
 use crate::output::Table;
 use crate::running_settings::kept_or_file;
 
-/// Rows of a table that people are shown; `-o json` has all.
+/// Rows of a text table; `-o json` has all.
 const ROWS: usize = 60;
-/// Nodes of a plan that are named in its row.
+/// Nodes named in the row of a plan.
 const NODES: usize = 3;
-/// Violations and faults that the last message names.
+/// Violations and faults named in the last message.
 const NAMED: usize = 5;
 
 /// See the module.
@@ -44,7 +44,7 @@ fn at(span: Option<Span>, before: &str) -> String {
     span.map_or_else(|| before.to_owned(), |span| span.to_string())
 }
 
-/// Rows up to [`ROWS`], and a line about those that are left out.
+/// Rows up to [`ROWS`], and the number of the others.
 fn table<const N: usize>(heading: [&str; N], rows: Vec<[String; N]>) -> String {
     let mut table = Table::new(heading);
     let left_out = rows.len().saturating_sub(ROWS);
@@ -63,7 +63,7 @@ impl Shown<'_> {
         }
     }
 
-    /// What makes it fail.
+    /// The reasons why the rehearsal fails.
     pub(super) fn wrong(&self) -> Vec<String> {
         let invariants = self.rehearsal.invariants.iter();
         let violated = invariants
@@ -72,7 +72,7 @@ impl Shown<'_> {
         violated.chain(calm).take(NAMED).collect()
     }
 
-    /// When the last fault ended, as the schedule has it; `None`: there were none.
+    /// The scheduled end of the last fault; `None`: there were none.
     fn last_fault(&self) -> Option<Span> {
         self.rehearsal.schedule.events.iter().map(|event| event.at).max()
     }
@@ -101,7 +101,7 @@ impl Shown<'_> {
         ]
     }
 
-    /// What is assumed of what cannot be copied: of what, and what.
+    /// Assumptions about parts that cannot be copied: part and assumption.
     fn assumptions(&self) -> Vec<[String; 2]> {
         let (args, rehearsal, service) = (self.args, self.rehearsal, &self.inputs.service);
         let settings = &self.inputs.settings;
@@ -321,7 +321,7 @@ impl Shown<'_> {
     }
 }
 
-/// A part with a heading, or a line that it is empty.
+/// A section with a heading, or a line that it is empty.
 fn section(name: &str, entries: usize, text: impl FnOnce() -> String) -> String {
     if entries == 0 { format!("\n{name}: none\n") } else { format!("\n{name}:\n{}", text()) }
 }

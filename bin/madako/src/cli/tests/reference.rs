@@ -1,4 +1,4 @@
-//! docs/commands.md is what this makes of the command line: `MADAKO_WRITE_REFERENCE=1` writes it anew.
+//! Compares docs/commands.md with the command line; `MADAKO_WRITE_REFERENCE=1` rewrites the document.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -36,7 +36,6 @@ This page is made from the program's own help (`madako help COMMAND`); a test co
 
 ";
 
-/// The whole reference.
 fn reference() -> String {
     let mut text = INTRODUCTION.to_owned();
     text.push_str("| Exit code | Meaning |\n|---|---|\n");
@@ -62,7 +61,7 @@ fn section(text: &mut String, words: &[String], command: &Words) {
     let about = about.trim_end();
     let stop = if about.ends_with('.') { "" } else { "." };
     let _ = writeln!(text, "\n## `{title}`\n\n{}{stop}", wrapped(about));
-    // What a group says otherwise than the program, under the same name, is its own.
+    // An option of a group with the name of a global one, but another text, is listed for the group.
     let root = Cli::command();
     let common =
         |arg: &Arg| root.get_arguments().any(|it| it.is_global_set() && it.get_help() == arg.get_help());
@@ -83,7 +82,6 @@ fn name(arg: &Arg) -> String {
     arg.get_value_names().map_or_else(|| arg.get_id().to_string(), |names| names.join(" "))
 }
 
-/// A table of arguments.
 fn options<'a>(text: &mut String, args: impl Iterator<Item = &'a Arg>) {
     text.push_str("| Argument | Meaning | Default |\n|---|---|---|\n");
     for arg in args.filter(|arg| !is_built_in(arg)) {
@@ -97,7 +95,7 @@ fn options<'a>(text: &mut String, args: impl Iterator<Item = &'a Arg>) {
             (false, false) => forms.join(", "),
         };
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-        // A default that depends stands in brackets in the help.
+        // The help has a conditional default in brackets.
         let (meaning, told) = match help.split_once(" [default: ") {
             Some((meaning, rest)) => {
                 let (default, after) = rest.split_once(']').unwrap_or((rest, ""));
@@ -120,10 +118,10 @@ fn options<'a>(text: &mut String, args: impl Iterator<Item = &'a Arg>) {
     }
 }
 
-/// Longest line of a paragraph.
+/// Maximum length of a line of a paragraph.
 const WIDTH: usize = 116;
 
-/// Paragraphs, their lines filled.
+/// Paragraphs with filled lines.
 fn wrapped(text: &str) -> String {
     let paragraphs = text.split("\n\n").map(|paragraph| {
         let mut lines = vec![String::new()];

@@ -1,5 +1,5 @@
-//! `madako auto-repair plan`: which machines of a file would be repaired, and why the others would not. Nothing is
-//! dialled or changed.
+//! `madako auto-repair plan`: the machines of a file that would be repaired, and the reasons against the others. Opens
+//! no connection and changes nothing.
 
 use madako_domain::constraints::Constraints;
 use madako_domain::machine::Machine;
@@ -55,7 +55,6 @@ pub(crate) struct Args {
     output: Format,
 }
 
-/// Runs the command.
 pub(super) fn run(args: &Args, global: &Global, clock: &dyn Clock) -> Result<(), Failure> {
     let named = [&args.entries, &args.reboots, &args.nodes, &args.constraints].into_iter().flatten();
     if named.chain([&args.machines]).filter(|name| *name == STDIN).count() > 1 {
@@ -83,7 +82,8 @@ pub(super) fn run(args: &Args, global: &Global, clock: &dyn Clock) -> Result<(),
     show(args.output, &Answer::new(&decision, &reports), Answer::table)
 }
 
-/// When failures of a rack are one event, as the service has it. Who asks for it gets it, also where the service is told not to.
+/// The limits from which failures of a rack are one event, as in the service. `--hold-racks` enables them also where the
+/// service's configuration disables them.
 fn hold(args: &Args, global: &Global) -> Result<Option<HoldSettings>, Failure> {
     if !args.hold_racks {
         return Ok(None);
@@ -91,7 +91,7 @@ fn hold(args: &Args, global: &Global) -> Result<Option<HoldSettings>, Failure> {
     Ok(Some(Config::load(global.config.as_deref())?.repair.settings))
 }
 
-/// What is printed.
+/// The output.
 #[derive(Serialize)]
 struct Answer<'a> {
     add: Vec<Added<'a>>,
@@ -152,7 +152,7 @@ fn constraints(name: Option<&str>) -> Result<Constraints, Failure> {
     Constraints::from_yaml(&text).map_err(|error| in_file(name, error))
 }
 
-/// A list in JSON; without a file, and where the file holds `null`, it is empty.
+/// A JSON list; empty without a file, and for `null`.
 fn list<T: DeserializeOwned>(name: Option<&str>, subject: &str) -> Result<Vec<T>, Failure> {
     let Some(name) = name else { return Ok(Vec::new()) };
     let text = read_text(name)?;
@@ -178,7 +178,7 @@ fn list<T: DeserializeOwned>(name: Option<&str>, subject: &str) -> Result<Vec<T>
     Ok(read)
 }
 
-/// The error, with the file that it is about.
+/// The error with the name of its file.
 fn in_file(name: &str, error: InputError) -> Failure {
     Failure::BadInput(anyhow::Error::from(error).context(name.to_owned()))
 }

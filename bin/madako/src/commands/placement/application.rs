@@ -12,14 +12,13 @@ use crate::failure::Failure;
 use crate::input::read_documents;
 use crate::output::warn;
 
-/// Seconds that an application has for its shutdown hook if nothing is said (krakectl's).
+/// Default time for an application's shutdown hook, in seconds (krakectl's).
 const SHUTDOWN_SECONDS: i64 = 60;
-/// What may be done with an application that did not shut down in time.
+/// Actions when an application did not shut down in time.
 const STRATEGIES: [&str; 2] = ["give_up", "delete"];
-/// What loses work when it is moved without a shutdown hook (krakectl's list).
+/// Kinds that lose work in a move without a shutdown hook (krakectl's list).
 const HARD_TO_MOVE: [&str; 3] = ["CronJob", "Job", "StatefulSet"];
 
-/// Applications.
 pub(super) const APPLICATION: Resource = Resource {
     kind: Kind::Application,
     word: "app",
@@ -132,7 +131,7 @@ fn update_options() -> Vec<Arg> {
     options
 }
 
-/// What an application is made of.
+/// The source of an application's manifests.
 enum Source {
     Manifest(Vec<Value>),
     Tosca(Value),
@@ -162,7 +161,7 @@ impl Source {
     }
 
     fn put(self, spec: &mut Value) {
-        // What was made from an earlier template goes with it.
+        // Fields derived from an earlier template are removed.
         match self {
             Self::Manifest(manifest) => spec["manifest"] = manifest.into(),
             Self::Tosca(tosca) => {
@@ -178,7 +177,7 @@ impl Source {
     }
 }
 
-/// The hooks that were given, as fields of a specification.
+/// The given hooks as fields of a specification.
 fn hooks(given: &Given) -> Result<Map<String, Value>, Failure> {
     let mut fields = Map::new();
     let mut names = Vec::new();
@@ -256,7 +255,7 @@ fn build(given: &Given) -> Result<Value, Failure> {
 }
 
 fn changes(given: &Given) -> Result<Change, Failure> {
-    /// Fields that one option empties and another fills, and whether it adds.
+    /// The field, the option that clears it, the option that sets it, and whether the latter appends.
     const CONSTRAINTS: [(&str, &str, &str, bool); 3] = [
         ("labels", "remove-existing-label-constraints", "cluster-label-constraint", false),
         ("custom_resources", "remove-existing-resource-constraints", "cluster-resource-constraint", false),
@@ -302,7 +301,7 @@ fn changes(given: &Given) -> Result<Change, Failure> {
     }))
 }
 
-/// Warns of what may go wrong when the application is moved.
+/// Warns of problems that a move of the application may cause.
 fn warn_of_moves(application: &Value) {
     let spec = &application["spec"];
     let hooks = spec["hooks"].as_array();
@@ -326,7 +325,7 @@ fn warn_of_moves(application: &Value) {
     }
 }
 
-/// Replaces values of environment variables that are the name of a variable.
+/// Replaces values of environment variables that name a variable.
 fn inject(part: &mut Value, variables: &Map<String, Value>) {
     match part {
         Value::Array(items) => items.iter_mut().for_each(|item| inject(item, variables)),

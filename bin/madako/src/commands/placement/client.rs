@@ -1,4 +1,4 @@
-//! Requests to Krake's API, and what its refusals say.
+//! Requests to Krake's API, and the messages of its refusals.
 
 use std::fs;
 use std::path::Path;
@@ -17,15 +17,14 @@ use crate::failure::Failure;
 use crate::limits::{CONNECT_TIMEOUT, DEADLINE, MAX_ANSWER_BYTES, MAX_ANSWER_SHOWN, MAX_PEM_BYTES, WAIT};
 use crate::output::printable;
 
-/// One request.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) method: &'static str,
     pub(super) path: Vec<String>,
-    /// What it is about, for messages.
+    /// Description of the resource, for messages.
     pub(super) subject: String,
     pub(super) query: Vec<(&'static str, String)>,
-    /// Only if the resource is still of this version.
+    /// `If-Match`: only this version of the resource.
     pub(super) if_match: Option<String>,
     pub(super) body: Option<Value>,
 }
@@ -36,23 +35,22 @@ impl Request {
     }
 }
 
-/// What the API answered when all was well.
+/// A successful answer.
 #[derive(Debug)]
 pub(super) struct Answer {
     status: StatusCode,
-    /// The version of the resource, where the service tells it.
+    /// Version of the resource; `None`: the service has no `ETag`s.
     pub(super) etag: Option<String>,
     pub(super) body: Value,
 }
 
 impl Answer {
-    /// The resource; none if the answer says that there is nothing to show.
+    /// The resource; `None` if the answer has no content.
     pub(super) fn document(self) -> Option<Value> {
         (self.status != StatusCode::NO_CONTENT && !self.body.is_null()).then_some(self.body)
     }
 }
 
-/// The API.
 #[derive(Debug)]
 pub(super) struct Api {
     client: Client,
@@ -61,7 +59,7 @@ pub(super) struct Api {
 }
 
 impl Api {
-    /// The API of the settings. Dials nothing yet. Proxies of the environment are not used, and redirects not followed.
+    /// Opens no connection yet. Proxies of the environment are not used, and redirects not followed.
     ///
     /// # Errors
     /// Certificates or keys cannot be used.
@@ -76,8 +74,6 @@ impl Api {
         Ok(Self { client, url: settings.url.clone(), origin: settings.origin.clone() })
     }
 
-    /// Sends a request.
-    ///
     /// # Errors
     /// The API cannot be reached, or refuses.
     pub(super) async fn send(&self, request: &Request) -> Result<Answer, Failure> {
@@ -85,7 +81,7 @@ impl Api {
         self.judged(request, status, etag, &body)
     }
 
-    /// Sends a request; none if what it is about does not exist.
+    /// Sends a request; `None` if its resource does not exist.
     ///
     /// # Errors
     /// See [`Api::send`].
@@ -97,7 +93,7 @@ impl Api {
         self.judged(request, status, etag, &body).map(Some)
     }
 
-    /// Sends a request; none if the resource is no longer of the version that `if_match` says.
+    /// Sends a request; `None` if the resource no longer has the version of `if_match`.
     ///
     /// # Errors
     /// See [`Api::send`].
@@ -197,7 +193,7 @@ fn etag(response: &Response) -> Option<String> {
     Some(response.headers().get(header::ETAG)?.to_str().ok()?.to_owned())
 }
 
-/// What a refusal says, as one message: every wrong field of its own where the service names them.
+/// The message of a refusal; each invalid field has its own line if the service names the fields.
 fn refusal(request: &Request, status: StatusCode, body: &[u8]) -> Failure {
     let problem: Value = serde_json::from_slice(body).unwrap_or_default();
     let field = |one: &Value, name: &str| clean(one[name].as_str().unwrap_or_default());
@@ -242,7 +238,7 @@ fn refusal(request: &Request, status: StatusCode, body: &[u8]) -> Failure {
     }
 }
 
-/// Words of the service, fit for a terminal.
+/// Text of the service without control characters.
 fn clean(text: &str) -> String {
     printable(&text.chars().take(MAX_ANSWER_SHOWN).collect::<String>())
 }
@@ -260,7 +256,7 @@ fn tls_config(tls: Option<&Tls>, https: bool) -> Result<ClientConfig, Failure> {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
     }
-    // An explicit provider: nothing depends on which one the process has installed.
+    // An explicit provider, independent of the process's default.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -299,7 +295,7 @@ fn pem(path: &Path) -> Result<Vec<u8>, Failure> {
     fs::read(path).map_err(|error| unusable(path, &error))
 }
 
-/// The errors of the readers of certificates and keys name what is wrong with the form, never the content.
+/// The readers' errors describe the form of a certificate or key, never its content.
 fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Failure {
     Failure::bad_input(format_args!("{} cannot be used: {error}", path.display()))
 }

@@ -18,7 +18,6 @@ use crate::failure::Failure;
 use crate::input::read_documents;
 use crate::output::warn;
 
-/// Kubernetes clusters.
 pub(super) const CLUSTER: Resource = Resource {
     kind: Kind::Cluster,
     word: "cluster",
@@ -126,7 +125,7 @@ fn register_options() -> Vec<Arg> {
     options
 }
 
-/// What `create` and `register` have in common.
+/// The specification for `create` and `register`.
 fn spec(given: &Given) -> Result<Value, Failure> {
     Ok(json!({
         "metrics": given.metrics()?,
@@ -143,7 +142,7 @@ fn spec(given: &Given) -> Result<Value, Failure> {
     }))
 }
 
-/// The document of a cluster that is there already, under the name that its kubeconfig has for it.
+/// The document of an existing cluster, under its name in the kubeconfig.
 fn registered(given: &Given) -> Result<Value, Failure> {
     let (config, name) = of_one_context(given.text("kubeconfig").unwrap_or_default(), given.text("context"))?;
     let mut spec = spec(given)?;
@@ -212,19 +211,18 @@ fn changes(given: &Given) -> Result<Change, Failure> {
     }))
 }
 
-/// The words of `set-state`, and the states that they stand for.
+/// The arguments of `set-state` with their states.
 const STATES: [(&str, ClusterState); 2] =
     [("online", ClusterState::Online), ("offline", ClusterState::Offline)];
 
-/// The arguments of `set-state`.
 pub(super) fn state_options() -> [Arg; 2] {
     let words = STATES.map(|(word, _)| word);
     let state = Arg::new("state").value_name("STATE").required(true).value_parser(words);
     [name("Name of the cluster"), state.help("State that the cluster is to have")]
 }
 
-/// Writes the state of a cluster with the request of Krake's cluster observer, which the API judges. A cluster that has this
-/// state already is not written.
+/// Writes the state of a cluster with the request of Krake's cluster observer, which the API validates. Does nothing if
+/// the cluster has this state already.
 pub(super) async fn set_state(api: &Api, place: &Place, given: &Given) -> Result<Value, Failure> {
     let word = given.text("state").unwrap_or_default();
     let state = STATES.iter().find(|(known, _)| *known == word).map(|(_, state)| state.as_str());
@@ -236,7 +234,7 @@ pub(super) async fn set_state(api: &Api, place: &Place, given: &Given) -> Result
     }
 }
 
-/// Adds what a cluster inherits from its cloud to what is shown of it, marked as such.
+/// Adds the fields that a cluster inherits from its cloud, marked as inherited.
 pub(super) async fn add_inherited(api: &Api, cluster: &mut Value) -> Result<(), Failure> {
     let constraints = cluster["spec"]["constraints"]["cloud"].clone();
     let named = |field: &str| -> Vec<String> {

@@ -1,8 +1,8 @@
-//! `krakectl.yaml`: where the API is, who asks, and with which certificates.
+//! `krakectl.yaml`: address of the API, user, and certificates.
 //!
-//! Found where krakectl looks for it: a file that was named, `krakectl.yaml` here, in `$XDG_CONFIG_HOME` (or
-//! `~/.config`), in `/etc/krakectl`; the first that is there counts, and without any krakectl's defaults do. A file that
-//! was named must be there: krakectl would quietly ask another API. `--api-url` replaces the file's address; user and
+//! Searched as krakectl does: the named file, `krakectl.yaml` in the working directory, in `$XDG_CONFIG_HOME` (or
+//! `~/.config`), in `/etc/krakectl`; the first existing file counts, and without any krakectl's defaults apply. A named
+//! file must exist: krakectl would silently use another API. `--api-url` replaces the file's address; user and
 //! certificates stay the file's.
 
 use std::env;
@@ -22,34 +22,33 @@ const FILE: &str = "krakectl.yaml";
 const SYSTEM: &str = "/etc/krakectl/krakectl.yaml";
 const DEFAULT_URL: &str = "http://localhost:8080";
 const DEFAULT_USER: &str = "system:admin";
-/// What the file may hold.
+/// Keys of the file.
 const KNOWN: [&str; 3] = ["api_url", "user", "tls"];
 
-/// Certificates, as files.
+/// File names of certificates and key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tls {
-    /// Whom to trust; without it those whom the system trusts.
+    /// The trusted authority; `None`: those of the system.
     pub(super) ca: Option<PathBuf>,
     pub(super) cert: PathBuf,
     pub(super) key: PathBuf,
 }
 
-/// The settings.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     /// Scheme, host and port.
     pub(super) url: Url,
-    /// Where they were found, for messages.
+    /// Origin of the settings, for messages.
     pub(super) origin: String,
     user: Option<String>,
     pub(super) tls: Option<Tls>,
 }
 
 impl Settings {
-    /// The settings of the file that was named, or of the first that is there. `api_url`: the address of `--api-url`.
+    /// Reads the named file, or the first existing one. `api_url`: the address of `--api-url`.
     ///
     /// # Errors
-    /// The file or the address cannot be read or is wrong.
+    /// The file or the address cannot be read or is invalid.
     pub(super) fn load(named: Option<&Path>, api_url: Option<&str>) -> Result<Self, Failure> {
         if let Some(path) = named {
             let text = read_bounded(path, MAX_SETTINGS_BYTES).map_err(|error| unreadable(path, &error))?;
@@ -70,7 +69,7 @@ impl Settings {
         )
     }
 
-    /// The user, which is also the namespace where none is named.
+    /// The user, also the default namespace.
     ///
     /// # Errors
     /// The file names none.
@@ -104,7 +103,7 @@ impl Settings {
         match (url, reading.problems.is_empty()) {
             (Some(url), true) => Ok(match api_url {
                 None => Self { url: with_scheme(url, tls.is_some()), origin: origin.to_owned(), user, tls },
-                // The scheme is as it was typed: http sends no certificate of the file.
+                // The typed scheme stays: http sends no certificate of the file.
                 Some(_) => {
                     let tls = tls.filter(|_| url.scheme() == "https");
                     let origin = format!("--api-url, beside {origin}");
@@ -129,7 +128,7 @@ fn places() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The address with the scheme that `tls` says, as krakectl has it.
+/// The address with the scheme that follows from `tls`, as in krakectl.
 fn with_scheme(mut url: Url, tls: bool) -> Url {
     let scheme = if tls { "https" } else { "http" };
     if url.scheme() != scheme {
@@ -138,13 +137,13 @@ fn with_scheme(mut url: Url, tls: bool) -> Url {
             url.scheme(),
             if tls { "enabled" } else { "disabled" }
         ));
-        // Both are schemes of the web, which may be exchanged.
+        // `set_scheme` can exchange http and https.
         let _ = url.set_scheme(scheme);
     }
     bare(url)
 }
 
-/// The address without what stands behind host and port.
+/// The address without path, query and fragment.
 fn bare(mut url: Url) -> Url {
     if !matches!(url.path(), "" | "/") || url.query().is_some() {
         warn("what stands behind host and port of the API's address has no effect, as with krakectl");
@@ -177,7 +176,7 @@ impl Reading {
     }
 
     fn url(&mut self, field: &str, text: &str) -> Option<Url> {
-        // What stands there may hold a password, so it is not shown.
+        // The value may contain a password, so it is not shown.
         let expected = "an http or https URL without user and password";
         let url =
             Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
@@ -256,7 +255,7 @@ mod tests {
         let typed = |text: &str, url: &str| Settings::judge(text, "it.yaml", Some(url));
         let settings = typed("api_url: http://a\nuser: me", "http://b:1").unwrap();
         assert_eq!((settings.url.as_str(), settings.user().unwrap()), ("http://b:1/", "me".to_owned()));
-        // The file needs no address then; the scheme is as it was typed.
+        // Then the file needs no address; the typed scheme stays.
         let tls = "user: me\ntls: {enabled: yes, client_cert: Cargo.toml, client_key: Cargo.toml}";
         assert!(typed(tls, "https://b").unwrap().tls.is_some());
         let plain = typed(tls, "http://b").unwrap();

@@ -1,4 +1,4 @@
-//! `core`: metrics and their providers, each of a namespace or of everybody, and roles.
+//! `core`: metrics and their providers, namespaced or global, and roles.
 
 use clap::Arg;
 use madako_domain::placement::kind::Kind;
@@ -21,7 +21,6 @@ const METRIC_COLUMNS: &[Column] = &[
     Column::new("allowed_values", "/spec/allowed_values"),
 ];
 
-/// Metrics of a namespace.
 pub(super) const METRIC: Resource = Resource {
     kind: Kind::Metric,
     word: "metric",
@@ -47,7 +46,6 @@ pub(super) const METRIC: Resource = Resource {
     retry: false,
 };
 
-/// Metrics of everybody.
 pub(super) const GLOBAL_METRIC: Resource = Resource {
     kind: Kind::GlobalMetric,
     word: "globalmetric",
@@ -115,7 +113,7 @@ fn build_metric(given: &Given, provider: &str) -> Result<Value, Failure> {
     Ok(metric)
 }
 
-/// Refuses a metric without any value in its range. Krake's API stores it, and the metric fails in each round.
+/// Refuses a metric with an empty range of values. Krake's API would store it, and the metric would fail in each round.
 fn check_range(metric: &Value) -> Result<(), Failure> {
     match (metric["spec"]["min"].as_f64(), metric["spec"]["max"].as_f64()) {
         (Some(min), Some(max)) if min > max => Err(Failure::bad_input(format_args!(
@@ -125,7 +123,7 @@ fn check_range(metric: &Value) -> Result<(), Failure> {
     }
 }
 
-/// Refuses a metric whose provider does not exist. Krake's API stores it, and the metric fails in each round.
+/// Refuses a metric whose provider does not exist. Krake's API would store it, and the metric would fail in each round.
 pub(super) async fn check_provider(api: &Api, at: &Place, metric: &Value) -> Result<(), Failure> {
     let (kind, word) = match at.kind {
         Kind::Metric => (Kind::MetricsProvider, "mp"),
@@ -141,7 +139,7 @@ pub(super) async fn check_provider(api: &Api, at: &Place, metric: &Value) -> Res
              shows which there are",
             of.called(name)
         ))),
-        // A role may allow metrics alone.
+        // A role may allow access to metrics alone.
         Err(failure) => {
             let why = failure.message().unwrap_or_default();
             warn(format_args!("whether the metrics provider exists is not known: {why}"));
@@ -165,8 +163,8 @@ fn change_metric(given: &Given, provider: &'static str) -> Change {
     Change { name: None, apply }
 }
 
-/// The types of metrics providers: what each has, by the names of options and of fields. The first is what each needs
-/// even where an update may leave out the others.
+/// Metrics provider types: for each, its options and their fields. The first option is required even in an update,
+/// which may omit the others.
 const PROVIDER_TYPES: [(&str, &[(&str, &str)]); 4] = [
     ("prometheus", &[("url", "url")]),
     ("static", &[("metric", "metrics")]),
@@ -181,7 +179,7 @@ const PROVIDER_TYPES: [(&str, &[(&str, &str)]); 4] = [
     ),
     ("influx", &[("url", "url"), ("token", "token"), ("org", "org"), ("bucket", "bucket")]),
 ];
-/// Every option that belongs to some type.
+/// Every option of any type.
 const PROVIDER_OPTIONS: [&str; 8] =
     ["url", "metric", "comparison-column", "value-column", "table", "token", "org", "bucket"];
 const PROVIDER_COLUMNS: &[Column] = &[Column::new("type", "/spec/type")];
@@ -244,11 +242,9 @@ const fn provider(
     }
 }
 
-/// Metrics providers of a namespace.
 pub(super) const METRICS_PROVIDER: Resource =
     provider(Kind::MetricsProvider, "metricsprovider", &["mp"], "a metrics provider", "metrics providers");
 
-/// Metrics providers of everybody.
 pub(super) const GLOBAL_METRICS_PROVIDER: Resource = provider(
     Kind::GlobalMetricsProvider,
     "globalmetricsprovider",
@@ -271,7 +267,7 @@ fn provider_options() -> [Arg; 8] {
     ]
 }
 
-/// The fields of a type that were given.
+/// The given fields of a type.
 ///
 /// # Errors
 /// An option that the type does not have.
@@ -327,7 +323,7 @@ fn build_provider(given: &Given) -> Result<Value, Failure> {
 }
 
 fn change_provider(given: &Given) -> Result<Change, Failure> {
-    // What is wrong whatever the type is told before anything is dialled.
+    // Problems that do not depend on the type are reported before the first connection.
     given.weights("metric")?;
     let given = given.clone();
     Ok(Change {
@@ -342,7 +338,7 @@ fn change_provider(given: &Given) -> Result<Change, Failure> {
     })
 }
 
-/// Roles. krakectl has no commands for them; these take documents such as `madako bootstrap` does.
+/// krakectl has no commands for roles; these take documents as `madako bootstrap` does.
 pub(super) const ROLE: Resource = from_file(
     Kind::Role,
     "role",
@@ -353,7 +349,6 @@ pub(super) const ROLE: Resource = from_file(
     "-f role.yaml",
 );
 
-/// Role bindings.
 pub(super) const ROLE_BINDING: Resource = from_file(
     Kind::RoleBinding,
     "rolebinding",
@@ -416,7 +411,7 @@ fn change_from_file(given: &Given) -> Result<Change, Failure> {
     let change = Change::new(move |resource| {
         for (field, value) in document.as_object().into_iter().flatten() {
             match value {
-                // What only the service sets stays.
+                // Fields that only the service sets stay.
                 Value::Object(inner) if field == "metadata" => {
                     for (field, value) in inner {
                         *place(resource, &["metadata", field]) = value.clone();

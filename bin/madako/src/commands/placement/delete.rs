@@ -1,8 +1,8 @@
-//! `delete`: takes a resource away. Where the garbage collection deletes others along with it (Krake's owner rule), the
-//! command names them and asks first.
+//! `delete`: deletes a resource. If the garbage collection deletes others with it (Krake's owner rule), the command
+//! lists them and asks first.
 //!
-//! Guarantees: without `--yes`, nothing that others go along with is deleted unless a person at a terminal agrees.
-//! Does not: hold anything. What begins to depend on the resource after the answer goes along, too.
+//! Guarantees: without `--yes`, a resource with dependents is deleted only after the user agrees at a terminal.
+//! Does not: lock anything. Resources that become dependent after the answer are deleted, too.
 
 use std::io::{self, IsTerminal as _};
 
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::limits::MAX_NAMED;
 use crate::output::{Format, Table, note, printable, show, warn};
 
-/// The resources that are deleted along with another one, as the API tells them.
+/// The resources that are deleted along with another one, from the API.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Dependents {
     dependents: Vec<Dependent>,
@@ -36,7 +36,7 @@ impl Dependents {
         self.dependents.len() + self.hidden
     }
 
-    /// The message before anything is deleted.
+    /// The message before a deletion.
     fn describe(&self, subject: &str) -> String {
         let mut text = format!("deleting {subject} also deletes {} that it owns:", resources(self.count()));
         for Dependent { kind, namespace, name } in self.dependents.iter().take(MAX_NAMED) {
@@ -76,7 +76,7 @@ fn resources(count: usize) -> String {
     if count == 1 { "1 resource".to_owned() } else { format!("{count} resources") }
 }
 
-/// Deletes the resource, or tells what would go. The document that the API answers, if it is to be shown.
+/// Deletes the resource, or lists its dependents. Returns the API's document, if it is to be shown.
 pub(super) async fn run(
     api: &Api,
     place: &Place,
@@ -85,7 +85,7 @@ pub(super) async fn run(
 ) -> Result<Option<Value>, Failure> {
     let name = given.name()?;
     let subject = place.called(name);
-    // What is taken away by force leaves its dependents behind.
+    // A forced deletion leaves the dependents.
     let dependents =
         if given.flag("force") { Ok(Dependents::default()) } else { read_dependents(api, place, name).await };
     if given.flag("dry-run") {

@@ -1,17 +1,16 @@
-//! Changes of a JSON document at places.
+//! Changes of a JSON document at paths.
 
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
 
-/// Changes a document. May be called several times, each with the resource as it is then.
+/// Changes a document. May be called several times, each time with the current resource.
 pub(super) type Apply = Box<dyn Fn(&mut Value) -> Result<(), Failure>>;
 
-/// What an update does to a resource.
+/// The change of an update.
 pub(super) struct Change {
-    /// Which resource, if what was handed over says so.
+    /// Name of the resource, if the input names it.
     pub(super) name: Option<String>,
-    /// Does it.
     pub(super) apply: Apply,
 }
 
@@ -28,7 +27,7 @@ impl Change {
     }
 }
 
-/// The place at a path; objects are made where there are none.
+/// The value at a path; missing objects are created.
 pub(super) fn place<'a>(document: &'a mut Value, path: &[&str]) -> &'a mut Value {
     path.iter().fold(document, |at, name| {
         if !at.is_object() {
@@ -45,14 +44,14 @@ pub(super) fn put(document: &mut Value, path: &[&str], value: Option<impl Into<V
     }
 }
 
-/// Puts values at a path, unless there are none.
+/// Puts values at a path, unless they are empty.
 pub(super) fn put_all(document: &mut Value, path: &[&str], values: &[impl Clone + Into<Value>]) {
     if !values.is_empty() {
         *place(document, path) = values.iter().cloned().map(Into::into).collect();
     }
 }
 
-/// Puts values behind those at a path; a value that is there already only if `twice`.
+/// Appends values to the array at a path; values that are in it already only if `twice`.
 pub(super) fn append(document: &mut Value, path: &[&str], values: &[Value], twice: bool) {
     let at = place(document, path);
     if !at.is_array() {
@@ -67,7 +66,7 @@ pub(super) fn append(document: &mut Value, path: &[&str], values: &[Value], twic
     }
 }
 
-/// Puts entries among those at a path.
+/// Merges entries into the object at a path.
 pub(super) fn merge(document: &mut Value, path: &[&str], entries: &Map<String, Value>) {
     for (key, value) in entries {
         place(document, path)[key] = value.clone();

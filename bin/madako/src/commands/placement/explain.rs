@@ -1,4 +1,4 @@
-//! `madako kube app explain`: why an application is where it is, and what would have changed it.
+//! `madako kube app explain`: the reasons for an application's cluster, and the changes that would move it.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use super::{Place, Settings};
 use crate::failure::Failure;
 use crate::output::{Format, Table, print, printable, show};
 
-/// What of an explanation a table shows.
+/// The parts of an explanation that the table shows.
 #[derive(Deserialize)]
 struct Shown {
-    /// What is decided now; an instance that does not decide cannot say.
+    /// The current decision; `None`: the instance does not schedule.
     decision: Option<Decision>,
     last: Option<Decision>,
-    /// The host of the one that decides, from one that does not.
+    /// The host of the scheduling instance, from another one.
     leader: Option<String>,
     clusters: Vec<Candidate>,
     clouds: Vec<Candidate>,
@@ -74,7 +74,6 @@ struct Metric {
     note: Option<String>,
 }
 
-/// Asks the service and shows what it says.
 pub(super) async fn run(
     settings: &Settings,
     place: &Place,
@@ -176,7 +175,7 @@ impl Candidate {
     }
 }
 
-/// A decision in a line.
+/// A decision on one line.
 fn said(decision: &Decision) -> String {
     let mut said = match &decision.outcome {
         Outcome::Bound { to } => format!("is bound to {to}"),
@@ -217,7 +216,7 @@ fn said(decision: &Decision) -> String {
     said
 }
 
-/// The word of a reason, with what it says of times and limits.
+/// The name of a reason, with its times and limits.
 fn word<T: serde::Serialize>(reason: &T) -> String {
     match serde_json::to_value(reason) {
         Ok(Value::String(word)) => word.replace('_', " "),
@@ -259,7 +258,7 @@ fn metric(metric: &Metric) -> String {
     if let Some((least, greatest)) = range {
         text += &format!(" within {least} to {greatest}");
         if let Some(since) = since {
-            // To the second: more says nothing here.
+            // To the second.
             text += &format!(" since {}", since.replace_nanosecond(0).unwrap_or(*since));
         }
     }

@@ -1,4 +1,4 @@
-//! What was typed after a command, by the names of its options.
+//! The typed options of a command, by name.
 
 use std::env;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::failure::Failure;
 use crate::output::Format;
 
-/// The options and arguments of one command. One that the command does not have was not given.
+/// Options and arguments of one command. An option that the command does not have counts as not given.
 #[derive(Clone)]
 pub(super) struct Given(ArgMatches);
 
@@ -21,15 +21,14 @@ impl Given {
         self.0.try_get_one(id).ok().flatten()
     }
 
-    /// A text.
     pub(super) fn text(&self, id: &str) -> Option<&str> {
         self.one::<String>(id).map(String::as_str)
     }
 
-    /// A text, or that of a variable of the environment.
+    /// The option, or a variable of the environment.
     ///
     /// # Errors
-    /// Neither was given.
+    /// Neither is given.
     pub(super) fn text_or_env(&self, id: &str, variable: &str) -> Result<String, Failure> {
         match self.text(id) {
             Some(text) => Ok(text.to_owned()),
@@ -41,37 +40,33 @@ impl Given {
         }
     }
 
-    /// A text as JSON, null when it was not given.
+    /// As JSON; null if not given.
     pub(super) fn json(&self, id: &str) -> Value {
         self.text(id).map_or(Value::Null, Value::from)
     }
 
-    /// Every text of an option that may be given several times.
+    /// All values of an option that may be repeated.
     pub(super) fn texts(&self, id: &str) -> Vec<String> {
         self.0.try_get_many(id).ok().flatten().into_iter().flatten().cloned().collect()
     }
 
-    /// Whether an option was given, with or without a value.
+    /// Whether the option was given, with or without a value.
     pub(super) fn has(&self, id: &str) -> bool {
         self.0.try_contains_id(id).unwrap_or(false)
     }
 
-    /// Whether a flag was given.
     pub(super) fn flag(&self, id: &str) -> bool {
         self.one::<bool>(id).copied().unwrap_or(false)
     }
 
-    /// A whole number.
     pub(super) fn whole(&self, id: &str) -> Option<i64> {
         self.one(id).copied()
     }
 
-    /// Whole numbers.
     pub(super) fn wholes(&self, id: &str) -> Vec<i64> {
         self.0.try_get_many(id).ok().flatten().into_iter().flatten().copied().collect()
     }
 
-    /// A decimal number.
     pub(super) fn decimal(&self, id: &str) -> Option<f64> {
         self.one(id).copied()
     }
@@ -79,7 +74,7 @@ impl Given {
     /// The name of the resource.
     ///
     /// # Errors
-    /// A name that would lead somewhere else in an address.
+    /// A name that would change the path of the URL.
     pub(super) fn name(&self) -> Result<&str, Failure> {
         match self.text("name").unwrap_or_default() {
             "" | "." | ".." => Err(Failure::bad_input("NAME must be the name of a resource")),
@@ -87,28 +82,27 @@ impl Given {
         }
     }
 
-    /// The form of the output.
     pub(super) fn format(&self) -> Format {
         self.one("output").copied().unwrap_or(Format::Table)
     }
 
-    /// What `--wait` and `--force` add to an address.
+    /// Query parameters of `--wait` and `--force`.
     pub(super) fn query(&self) -> Vec<(&'static str, String)> {
         let mut query = Vec::new();
         if let Some(state) = self.text("wait") {
             query.push(("blocking", state.to_owned()));
         }
         if self.flag("force") {
-            // Krake's server knows this spelling only.
+            // Krake's server accepts only this spelling.
             query.push(("force", "True".to_owned()));
         }
         query
     }
 
-    /// `KEY=VALUE`, each key with its last value.
+    /// `KEY=VALUE` pairs; the last value of a key counts.
     ///
     /// # Errors
-    /// One has no `=`.
+    /// A pair has no `=`.
     pub(super) fn entries(&self, id: &str) -> Result<Map<String, Value>, Failure> {
         let entry = |text: String| match text.split_once('=') {
             Some((key, value)) => Ok((key.trim().to_owned(), Value::from(value))),
@@ -117,10 +111,10 @@ impl Given {
         self.texts(id).into_iter().map(entry).collect()
     }
 
-    /// Names with numbers, from an option that takes both.
+    /// Pairs of a name and a number.
     ///
     /// # Errors
-    /// A number is none.
+    /// A number is invalid.
     pub(super) fn weights(&self, id: &str) -> Result<Vec<(String, f64)>, Failure> {
         let given = self.0.try_get_occurrences::<String>(id).ok().flatten();
         let weight = |mut pair: Vec<&String>| {
@@ -136,7 +130,7 @@ impl Given {
         given.into_iter().flatten().map(|pair| weight(pair.collect())).collect()
     }
 
-    /// The metrics of `--metric` and `--global-metric`, as resources refer to them.
+    /// References to the metrics of `--metric` and `--global-metric`.
     ///
     /// # Errors
     /// A weight is no number.

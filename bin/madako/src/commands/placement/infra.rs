@@ -1,4 +1,4 @@
-//! `infra`: infrastructure providers and clouds, each of a namespace or of everybody.
+//! `infra`: infrastructure providers and clouds, namespaced or global.
 
 use clap::Arg;
 use madako_domain::placement::kind::Kind;
@@ -54,7 +54,6 @@ const fn provider(
     }
 }
 
-/// Infrastructure providers of a namespace.
 pub(super) const PROVIDER: Resource = provider(
     Kind::InfrastructureProvider,
     "provider",
@@ -63,7 +62,6 @@ pub(super) const PROVIDER: Resource = provider(
     "infrastructure providers",
 );
 
-/// Infrastructure providers of everybody.
 pub(super) const GLOBAL_PROVIDER: Resource = provider(
     Kind::GlobalInfrastructureProvider,
     "globalprovider",
@@ -112,7 +110,6 @@ fn change_provider(given: &Given) -> Result<Change, Failure> {
     }))
 }
 
-/// Clouds of a namespace.
 pub(super) const CLOUD: Resource = Resource {
     kind: Kind::Cloud,
     word: "cloud",
@@ -139,7 +136,6 @@ pub(super) const CLOUD: Resource = Resource {
     retry: false,
 };
 
-/// Clouds of everybody.
 pub(super) const GLOBAL_CLOUD: Resource = Resource {
     kind: Kind::GlobalCloud,
     word: "globalcloud",
@@ -199,7 +195,7 @@ fn cloud_options(new: bool, namespaced: bool) -> Vec<Arg> {
     options
 }
 
-/// The reference to the provider that was named.
+/// The reference to the named provider.
 fn provider_of(given: &Given) -> Option<Value> {
     let own = given.text("infra-provider").map(|name| (name, true));
     let (name, namespaced) = own.or_else(|| Some((given.text("global-infra-provider")?, false)))?;

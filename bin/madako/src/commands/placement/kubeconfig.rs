@@ -1,4 +1,4 @@
-//! What of a kubeconfig a cluster needs: one context, its cluster and its user, with their certificates inside.
+//! Reduces a kubeconfig to one context, its cluster and its user, with embedded certificates.
 
 use std::fs;
 use std::io::Read as _;
@@ -12,10 +12,10 @@ use crate::failure::Failure;
 use crate::input::{STDIN, read_documents};
 use crate::limits::MAX_FILE_BYTES;
 
-/// The kubeconfig with one context (the current one, if none is named), and the name of its cluster.
+/// The kubeconfig with one context (by default the current one), and the name of its cluster.
 ///
 /// # Errors
-/// The file, the context, or a file that it names cannot be used.
+/// The file, the context, or a referenced file cannot be used.
 pub(super) fn of_one_context(file: &str, context: Option<&str>) -> Result<(Value, String), Failure> {
     let mut documents = read_documents(file)?;
     let wrong = |why: String| Failure::bad_input(format_args!("{file} is no usable kubeconfig: {why}"));
@@ -51,7 +51,7 @@ pub(super) fn of_one_context(file: &str, context: Option<&str>) -> Result<(Value
     Ok((config, cluster_name))
 }
 
-/// Replaces the name of a file by what it holds.
+/// Replaces a file name by the base64 of its content.
 fn embed(part: &mut Value, name: &str, base: &Path) -> Result<(), Failure> {
     let Some(fields) = part.as_object_mut() else { return Ok(()) };
     let Some(path) = fields.remove(name) else { return Ok(()) };

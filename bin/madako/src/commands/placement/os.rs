@@ -10,7 +10,6 @@ use super::show::Column;
 use super::words::{Create, Resource, Update, labels, metric, name, none, text, texts, whole};
 use crate::failure::Failure;
 
-/// OpenStack projects.
 pub(super) const PROJECT: Resource = Resource {
     kind: Kind::Project,
     word: "project",
@@ -60,7 +59,7 @@ fn project_options(new: bool) -> Vec<Arg> {
     ]
 }
 
-/// How to authenticate, by what was given and the environment.
+/// The authentication from options and environment.
 fn auth(given: &Given) -> Result<Value, Failure> {
     if let [id, secret] = given.texts("application-credential").as_slice() {
         return Ok(json!({
@@ -104,7 +103,6 @@ fn change_project(given: &Given) -> Result<Change, Failure> {
     }))
 }
 
-/// Magnum clusters.
 pub(super) const MAGNUM_CLUSTER: Resource = Resource {
     kind: Kind::MagnumCluster,
     word: "cluster",

@@ -1,4 +1,4 @@
-//! A password that was not given: asked for on the terminal, or read from standard input.
+//! Reads a password that was not given, from the terminal or from standard input.
 
 use std::io::{self, BufRead, IsTerminal as _, Read as _, Write as _};
 
@@ -7,16 +7,16 @@ use ratatui::crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 use crate::failure::Failure;
 use crate::limits::MAX_PASSWORD_BYTES;
 
-/// What a terminal sends for Ctrl-C, Ctrl-D, backspace and delete.
+/// Bytes of a terminal for Ctrl-C, Ctrl-D, backspace and delete.
 const INTERRUPT: u8 = 3;
 const END: u8 = 4;
 const BACKSPACE: u8 = 8;
 const DELETE: u8 = 127;
 
-/// The password that was given, else what is typed (unseen) or stands in the first line of standard input.
+/// The given password, else what the user types without echo, or the first line of standard input.
 ///
 /// # Errors
-/// There is none.
+/// There is no password.
 pub(super) fn password(given: Option<&str>, of_whom: &str) -> Result<String, Failure> {
     let bytes = match given {
         Some(given) => return Ok(given.to_owned()),
@@ -49,12 +49,12 @@ fn line(source: impl BufRead) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The terminal shows what is typed again when this is dropped.
+/// Raw mode of the terminal; its drop restores the echo.
 struct Unseen;
 
 impl Drop for Unseen {
     fn drop(&mut self) {
-        // There is nothing left to do when this fails.
+        // A failure cannot be handled here.
         let _ = disable_raw_mode();
         let _ = writeln!(io::stderr());
     }

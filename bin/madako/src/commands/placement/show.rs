@@ -1,4 +1,4 @@
-//! Resources as krakectl shows them: columns for people, the documents themselves for programs.
+//! Output of resources as in krakectl: columns of text, or the documents themselves.
 
 use madako_json::krake::timestamp::Timestamp;
 use serde_json::Value;
@@ -7,10 +7,10 @@ use super::words::Resource;
 use crate::failure::Failure;
 use crate::output::{Format, Table, show};
 
-/// What stands where there is nothing, as in krakectl's tables.
+/// Placeholder for a missing value, as in krakectl's tables.
 const NOTHING: &str = "None";
 
-/// A column of a list, or a line of what is shown of one resource.
+/// A column of a list, or a line of one resource.
 #[derive(Debug)]
 pub(super) struct Column {
     name: &'static str,
@@ -19,40 +19,35 @@ pub(super) struct Column {
     form: Form,
 }
 
-/// How a value is written.
+/// The form of a value.
 #[derive(Debug, Clone, Copy)]
 enum Form {
-    /// As it is.
     Plain,
-    /// A time, to the second.
+    /// To the second.
     Time,
-    /// How many nodes have a condition, of how many; whether it is a good one.
+    /// Number of nodes with a condition, of all; `true`: the condition is a good one.
     Nodes(&'static str, bool),
-    /// How many pods of an application are well.
+    /// Numbers of an application's pods by state.
     Pods,
-    /// As it is, and left out where the resource has no such field.
+    /// Plain; omitted if the resource has no such field.
     IfThere,
-    /// Whether it is set. The value is a secret.
+    /// Only whether it is set: the value is a secret.
     Secret,
 }
 
 impl Column {
-    /// A value as it is.
     pub(super) const fn new(name: &'static str, at: &'static str) -> Self {
         Self { name, at, form: Form::Plain }
     }
 
-    /// A time.
     pub(super) const fn time(name: &'static str, at: &'static str) -> Self {
         Self { name, at, form: Form::Time }
     }
 
-    /// A number of nodes.
     pub(super) const fn nodes(name: &'static str, condition: &'static str, good: bool) -> Self {
         Self { name, at: "/status/nodes", form: Form::Nodes(condition, good) }
     }
 
-    /// Numbers of pods.
     pub(super) const fn pods(name: &'static str, at: &'static str) -> Self {
         Self { name, at, form: Form::Pods }
     }
@@ -62,12 +57,12 @@ impl Column {
         Self { name, at, form: Form::IfThere }
     }
 
-    /// A value that only some resources have, and nobody should see.
+    /// A secret that only some resources have.
     pub(super) const fn secret(name: &'static str, at: &'static str) -> Self {
         Self { name, at, form: Form::Secret }
     }
 
-    /// The text; none if the line is to be left out.
+    /// The text; `None`: the line is omitted.
     fn text(&self, document: &Value) -> Option<String> {
         let value = document.pointer(self.at);
         let plain = || value.map_or_else(|| NOTHING.to_owned(), words);
@@ -82,7 +77,7 @@ impl Column {
     }
 }
 
-/// What every resource has.
+/// Columns of every resource.
 const BASE: [Column; 6] = [
     Column::new("name", "/metadata/name"),
     Column::new("namespace", "/metadata/namespace"),
@@ -92,7 +87,6 @@ const BASE: [Column; 6] = [
     Column::time("deleted", "/metadata/deleted"),
 ];
 
-/// Shows a list.
 pub(super) fn many(resource: &Resource, format: Format, items: &[Value]) -> Result<(), Failure> {
     show(format, &items, |items| {
         let columns = || BASE.iter().chain(resource.columns);
@@ -105,7 +99,6 @@ pub(super) fn many(resource: &Resource, format: Format, items: &[Value]) -> Resu
     })
 }
 
-/// Shows one resource.
 pub(super) fn one(resource: &Resource, format: Format, document: &Value) -> Result<(), Failure> {
     show(format, document, |document| {
         let mut table = Table::new(["FIELD", "VALUE"]);
@@ -118,7 +111,7 @@ pub(super) fn one(resource: &Resource, format: Format, document: &Value) -> Resu
     })
 }
 
-/// A value in words, on one line.
+/// A value as words on one line.
 fn words(value: &Value) -> String {
     match value {
         Value::Null => NOTHING.to_owned(),
@@ -146,7 +139,7 @@ fn to_the_second(text: &str) -> String {
     }
 }
 
-/// How many nodes have a condition. Whoever does not report a good one has it, as krakectl counts.
+/// Number of nodes with a condition. A node that does not report a good condition counts as having it, as in krakectl.
 fn nodes(value: Option<&Value>, condition: &str, good: bool) -> String {
     let nodes = value.and_then(Value::as_array).filter(|nodes| !nodes.is_empty());
     let Some(nodes) = nodes else { return NOTHING.to_owned() };

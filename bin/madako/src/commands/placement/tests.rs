@@ -1,6 +1,7 @@
-//! What is made of what is typed: the same as krakectl sends for the same words.
+//! Requests for typed commands equal krakectl's for the same words.
 //!
-//! `krakectl.txt` is what krakectl itself sent (commit `92f86489`); it stands with the tests of the resources.
+//! `krakectl.txt` has the requests of krakectl itself (commit `92f86489`); it is in the directory of the resources'
+//! tests.
 
 use madako_domain::placement::kind::Kind;
 use madako_domain::placement::object_value::Object;
@@ -11,7 +12,7 @@ use crate::cli::{self, Cli};
 
 const SENT: &str = include_str!("../../../../../messages/domain/src/placement/tests/krakectl.txt");
 
-/// The command of a line, split at blanks but for what stands in apostrophes.
+/// Parses a line, split at blanks outside apostrophes.
 fn command(line: &str) -> Command {
     let mut words = vec!["madako".to_owned()];
     for (place, part) in line.split('\'').enumerate() {
@@ -34,7 +35,7 @@ fn created(line: &str) -> Result<(Kind, Value), Failure> {
     Ok((command.resource.kind, (how.build)(&command.given)?))
 }
 
-/// What an update makes of a document.
+/// The document after an update.
 fn changed(line: &str, document: &Value) -> Result<Value, Failure> {
     let command = command(line);
     assert_eq!(command.verb, Verb::Update, "{line}");
@@ -49,7 +50,7 @@ fn object(kind: Kind, document: &Value) -> Object {
         .value
 }
 
-/// Files that commands name, by what krakectl was given.
+/// The files that the commands name, as in the recording.
 fn files() -> tempfile::TempDir {
     let files = tempfile::tempdir().unwrap();
     for (name, content) in [
@@ -72,7 +73,7 @@ fn files() -> tempfile::TempDir {
     files
 }
 
-/// The words for each POST of the recording, in its order. `@` is the directory of the files.
+/// The command for each POST of the recording, in its order. `@` is the directory of the files.
 const CREATES: &[&str] = &[
     "kube app create it -n testing -f @/app.yaml -l a=b -L 'location is DE' -R x.y -M 'load > 5' --backoff 2 \
      --backoff_delay 3 --backoff_limit 4 --auto-cluster-create --hook-complete --hook-shutdown 10",
@@ -117,7 +118,7 @@ fn what_is_created_is_what_krakectl_creates_with_the_same_words() {
         let (kind, document) = created(&line.replace('@', files.path().to_str().unwrap())).unwrap();
         let mut theirs: Value = serde_json::from_str(pair[1]).unwrap();
         if kind == Kind::MagnumCluster {
-            // krakectl puts the constraints where nobody reads them.
+            // krakectl puts the constraints into a field that is never read.
             let constraints = theirs["metadata"]["constraints"].take();
             theirs["metadata"].as_object_mut().unwrap().remove("constraints");
             if constraints["project"]["labels"] != json!([]) {

@@ -1,4 +1,4 @@
-//! The words of the commands: which there are, and which options each takes.
+//! The table of the commands and their options.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,6 @@ use super::{application, cluster, core, infra, os};
 use crate::failure::Failure;
 use crate::output::Format;
 
-/// The groups of commands.
 pub(super) const GROUPS: [Group; 4] = [
     Group {
         word: "kube",
@@ -48,10 +47,10 @@ pub(super) const GROUPS: [Group; 4] = [
     },
 ];
 
-/// Kinds that the service makes owners, when it binds something to them.
+/// Kinds that become owners when the service binds a resource to them.
 const OWNERS: [Kind; 4] = [Kind::Cluster, Kind::Cloud, Kind::GlobalCloud, Kind::Project];
 
-/// Commands that share a first word.
+/// Commands with a common first word.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) word: &'static str,
@@ -60,52 +59,48 @@ pub(super) struct Group {
     pub(super) resources: &'static [Resource],
 }
 
-/// The commands of one kind.
 #[derive(Debug)]
 pub(super) struct Resource {
     pub(super) kind: Kind,
-    /// Its word, and krakectl's other ones.
+    /// The word, and krakectl's aliases.
     pub(super) word: &'static str,
     pub(super) aliases: &'static [&'static str],
-    /// What one is called, with its article, and what many are.
+    /// Singular with its article, and plural.
     pub(super) one: &'static str,
     pub(super) many: &'static str,
-    /// What a list shows, and what else is shown of one.
+    /// Columns of a list, and further lines of one resource.
     pub(super) columns: &'static [Column],
     pub(super) details: &'static [Column],
-    /// How one comes about: newly made, or there already.
+    /// Ways of creation: `create`, and `register` for an existing one.
     pub(super) create: Option<Create>,
     pub(super) register: Option<Create>,
     pub(super) update: Update,
-    /// Options of its deletion.
+    /// Options of the deletion.
     pub(super) delete: fn() -> Vec<Arg>,
-    /// Whether a retry can be asked for.
+    /// Whether the user can request a retry.
     pub(super) retry: bool,
 }
 
-/// How a resource is created.
 #[derive(Debug)]
 pub(super) struct Create {
-    /// What else is to be known.
+    /// Further explanation for the help.
     pub(super) more: &'static str,
     pub(super) options: fn() -> Vec<Arg>,
-    /// The document that is sent.
+    /// The document for the request.
     pub(super) build: fn(&Given) -> Result<Value, Failure>,
-    /// What stands behind the words in an example.
+    /// The arguments in the example.
     pub(super) example: &'static str,
 }
 
-/// How a resource is updated.
 #[derive(Debug)]
 pub(super) struct Update {
     pub(super) more: &'static str,
     pub(super) options: fn() -> Vec<Arg>,
-    /// What is to be changed of the document that is there.
+    /// The change of the existing document.
     pub(super) changes: fn(&Given) -> Result<Change, Failure>,
     pub(super) example: &'static str,
 }
 
-/// What is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     List,
@@ -134,7 +129,7 @@ impl Verb {
 }
 
 impl Resource {
-    /// The word for what is done; none if that cannot be done.
+    /// The command of a verb; `None`: the kind does not have it.
     pub(super) fn word_of(&self, verb: Verb) -> Option<&'static str> {
         match verb {
             Verb::List => Some("list"),
@@ -149,7 +144,7 @@ impl Resource {
         }
     }
 
-    /// How one comes about by `create` or `register`.
+    /// The creation by `create` or `register`.
     pub(super) fn creation(&self, verb: Verb) -> Option<&Create> {
         match verb {
             Verb::Create => self.create.as_ref(),
@@ -259,7 +254,6 @@ impl Resource {
     }
 }
 
-/// The words of a group.
 pub(super) fn group(group: &Group) -> Command {
     let resources = group.resources.iter().map(|resource| {
         let verbs = Verb::ALL
@@ -291,7 +285,7 @@ fn output() -> Arg {
         .help("Form of the output")
 }
 
-/// Where the API is: krakectl's file instead of CKE's, under the same name, and the address alone.
+/// Options for the API: krakectl's file instead of CKE's, under the same name, and the address.
 fn api() -> [Arg; 2] {
     let config = Arg::new("config")
         .long("config")
@@ -305,28 +299,25 @@ fn api() -> [Arg; 2] {
     [config, url.value_hint(ValueHint::Url)]
 }
 
-/// An option with a text.
 pub(super) fn text(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value).help(help)
 }
 
-/// An option that may be given several times.
+/// An option that may be repeated.
 pub(super) fn texts(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     text(name, value, help).action(ArgAction::Append)
 }
 
-/// An option without a value.
+/// A flag.
 pub(super) fn switch(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
 }
 
-/// An option with a whole number.
 pub(super) fn whole(name: &'static str, help: &'static str) -> Arg {
     text(name, "NUMBER", help)
         .value_parser(|text: &str| text.parse::<i64>().map_err(|_| "expected a whole number".to_owned()))
 }
 
-/// An option with a decimal number.
 pub(super) fn decimal(name: &'static str, help: &'static str) -> Arg {
     text(name, "NUMBER", help).value_parser(|text: &str| {
         let number = text.parse().ok().filter(|number: &f64| number.is_finite());
@@ -334,32 +325,31 @@ pub(super) fn decimal(name: &'static str, help: &'static str) -> Arg {
     })
 }
 
-/// The name of a resource that is to be.
+/// The name of a resource to be created.
 pub(super) fn name(help: &'static str) -> Arg {
     Arg::new("name").value_name("NAME").required(true).help(help)
 }
 
-/// Labels.
 pub(super) fn labels() -> Arg {
     texts("label", "KEY=VALUE", "Label of the resource; may be given several times").short('l')
 }
 
-/// Metrics with their weights, of the namespace.
+/// Metrics of the namespace with their weights.
 pub(super) fn metric() -> Arg {
     weighted("metric", "WEIGHT", "Metric of the namespace and its weight; may be given several times")
 }
 
-/// Metrics with their weights, of everybody's.
+/// Global metrics with their weights.
 pub(super) fn global_metric() -> Arg {
     weighted("global-metric", "WEIGHT", "Global metric and its weight; may be given several times")
 }
 
-/// Names with numbers.
+/// Pairs of a name and a number.
 pub(super) fn weighted(name: &'static str, number: &'static str, help: &'static str) -> Arg {
     texts(name, "METRIC", help).num_args(2).value_names(["METRIC", number])
 }
 
-/// How often something that failed is tried again. In an update without defaults: what is not given stays.
+/// Back-off options. Without defaults in an update: an option that is not given leaves its field.
 pub(super) fn backoffs(defaults: bool) -> [Arg; 3] {
     let one = |arg: Arg, default: &'static str| if defaults { arg.default_value(default) } else { arg };
     [
@@ -369,7 +359,7 @@ pub(super) fn backoffs(defaults: bool) -> [Arg; 3] {
     ]
 }
 
-/// Waiting for a state; what is awaited by itself is the last of these.
+/// Waiting for a state; the last of `states` is the default.
 pub(super) fn wait(states: &'static [&'static str]) -> Arg {
     let last = states.last().copied().unwrap_or_default();
     text("wait", "STATE", "Waits up to a minute for a state; without one, for the last of these")
@@ -378,7 +368,6 @@ pub(super) fn wait(states: &'static [&'static str]) -> Arg {
         .value_parser(states.to_vec())
 }
 
-/// No options.
 pub(super) fn none() -> Vec<Arg> {
     Vec::new()
 }

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::limits::MAX_ADD_TRIES;
 use crate::output::warn;
 
-/// Adds an entry, if the configuration has what it asks for.
+/// Adds an entry if the configuration has its operation for its machine type.
 pub(super) async fn run(mut entry: RepairQueueEntry, store: &dyn Store) -> Result<(), Failure> {
     if entry.address.parse::<IpAddr>().is_err() {
         warn(format_args!("{:?} is no IP address", entry.address));
@@ -49,7 +49,7 @@ pub(super) async fn run(mut entry: RepairQueueEntry, store: &dyn Store) -> Resul
         let transaction = Transaction {
             conditions: vec![
                 unchanged(keys::REPAIRS_WRITE_INDEX, counter.as_ref()),
-                // An entry that is there in spite of the counter is not written over.
+                // An existing entry is not overwritten, whatever the counter says.
                 Condition::Unchanged { key: key.clone(), revision: 0 },
             ],
             writes: vec![

@@ -1,5 +1,5 @@
-//! Commands that change entries which are there: each is read again when somebody else was faster, so that nothing that
-//! the service wrote meanwhile is undone.
+//! Changes of existing entries: after a concurrent change the entry is read again, so that no write of the service is
+//! undone.
 
 use madako_domain::keys;
 use madako_domain::repair::RepairQueueEntry;
@@ -13,8 +13,7 @@ use crate::failure::Failure;
 use crate::limits::MAX_CHANGE_TRIES;
 use crate::output::{OutputArgs, Table, print, show};
 
-/// Changes an entry. `change` says whether there is something to write. Whether it did, and the entry; `None`: it is not
-/// there any more.
+/// Changes an entry if `change` returns true. Returns that with the entry; `None`: the entry is gone.
 async fn change(
     store: &dyn Store,
     index: i64,
@@ -39,7 +38,7 @@ fn mark_deleted(entry: &mut RepairQueueEntry) -> bool {
     !std::mem::replace(&mut entry.deleted, true)
 }
 
-/// Asks for the removal of an entry.
+/// Requests the removal of an entry.
 pub(super) async fn delete(index: i64, store: &dyn Store) -> Result<(), Failure> {
     match change(store, index, mark_deleted).await? {
         Some((changed, entry)) => print(&match changed {
@@ -50,7 +49,7 @@ pub(super) async fn delete(index: i64, store: &dyn Store) -> Result<(), Failure>
     }
 }
 
-/// Asks for the removal of all that are finished, or of all others.
+/// Requests the removal of all finished entries, or of all others.
 pub(super) async fn delete_all(args: &OutputArgs, finished: bool, store: &dyn Store) -> Result<(), Failure> {
     let mut deleted = Vec::new();
     for entry in entries(store).await? {
@@ -58,7 +57,7 @@ pub(super) async fn delete_all(args: &OutputArgs, finished: bool, store: &dyn St
         if matches!(change(store, entry.index, mark).await?, Some((true, _))) {
             deleted.push(entry.index);
             if args.output.is_none() {
-                // Each as soon as it is done, as ckecli does: a later one may fail.
+                // Printed one by one, as ckecli does: a later removal may fail.
                 print(&format!("{}\n", entry.index))?;
             }
         }
@@ -75,7 +74,7 @@ pub(super) async fn delete_all(args: &OutputArgs, finished: bool, store: &dyn St
     }
 }
 
-/// Lets drains that were given up be tried at once.
+/// Resets the back-off of drains.
 pub(super) async fn reset_backoff(store: &dyn Store) -> Result<(), Failure> {
     for entry in entries(store).await? {
         let reset = |entry: &mut RepairQueueEntry| {

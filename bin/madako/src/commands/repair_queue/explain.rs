@@ -1,4 +1,4 @@
-//! `madako repair-queue explain`: what would happen next, when, and what stands in the way.
+//! `madako repair-queue explain`: the next actions with their times and obstacles.
 
 mod reports;
 
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     output: Format,
 }
 
-/// What is printed.
+/// The output.
 #[derive(Serialize)]
 struct Explanation {
     /// `None`: the registry was not asked or did not answer.
@@ -46,22 +46,21 @@ struct Explanation {
     entries: Vec<Explained>,
 }
 
-/// A rack that is held.
+/// A rack on hold.
 #[derive(Serialize)]
 struct Held {
     rack: String,
     label: String,
     since: Option<String>,
     machines: Vec<String>,
-    /// Nothing says yet that it is held: the answer of now would hold it, if the leader knew no other.
+    /// There is no stored hold yet: the registry's present answer would cause one, if the leader knew no other answer.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     expected: bool,
-    /// What is kept of it cannot be read: it counts as held.
+    /// The stored hold is unreadable: the rack counts as held.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     unreadable: bool,
 }
 
-/// Runs the command.
 pub(super) async fn run(
     args: &Args,
     global: &Global,
@@ -94,8 +93,8 @@ pub(super) async fn run(
     show(args.output, &explanation, table)
 }
 
-/// The racks that are held, and those that the answer which was asked for would hold. What an answer ends ends when the leader
-/// has it.
+/// The racks on hold, and those that the present answer would hold. A hold that this answer ends lasts until the leader
+/// has the answer.
 fn held(kept: &KeptRacks<'_>, after: &Holds) -> Vec<Held> {
     let held = |rack: &str, hold: &Hold, expected| Held {
         rack: rack.to_owned(),
@@ -129,7 +128,7 @@ fn table(explanation: &Explanation) -> String {
             let since = held.since.clone().unwrap_or_default();
             let machines = match held {
                 Held { unreadable: true, .. } => "not readable".to_owned(),
-                // The leader knows answers of before, and may take the same reports for old ones.
+                // The leader knows earlier answers, and may treat the same reports as old ones.
                 Held { expected: true, .. } => {
                     format!("{} (by the answer of now; not held yet)", held.machines.join(","))
                 }

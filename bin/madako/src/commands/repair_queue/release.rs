@@ -1,4 +1,4 @@
-//! `madako repair-queue release`: repairs in a rack go on.
+//! `madako repair-queue release`: ends the hold of a rack.
 
 use madako_domain::keys;
 use madako_domain::repair::hold::{HeldReport, Hold};
@@ -24,24 +24,23 @@ pub(crate) struct Args {
     output: Format,
 }
 
-/// What is printed.
+/// The output.
 #[derive(Serialize)]
 struct Released {
     rack: String,
     released: Vec<HeldReport>,
-    /// What was kept of it could not be read, and was removed.
+    /// The stored hold was unreadable, and was removed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     unreadable: bool,
 }
 
-/// Runs the command.
 pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     let key = keys::repair_hold(&args.rack);
     let not_held = || Failure::failed(format_args!("rack {} is not held", args.rack));
     let kept = get(store, &key).await?.ok_or_else(not_held)?;
     let released = match decode::<Hold>(&key, &kept) {
         Ok(_) => Some(let_go(store, &key, not_held).await?),
-        // Nobody knows what held the rack: what is kept of it goes, as it was seen.
+        // The cause of the hold is unknown: the key is removed if it is unchanged.
         Err(_) if remove_if(store, &key, &kept).await? => None,
         Err(_) => return Err(changed_meanwhile(&key)),
     };
@@ -50,7 +49,7 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     show(args.output, &released, table)
 }
 
-/// What holds the rack does so no longer.
+/// Ends the hold of the rack.
 async fn let_go(
     store: &dyn Store,
     key: &str,

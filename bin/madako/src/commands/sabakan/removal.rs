@@ -1,4 +1,4 @@
-//! `madako sabakan confirm-removal`: the removal guard lets through what it holds.
+//! `madako sabakan confirm-removal`: confirms the removal that the removal guard holds.
 
 use madako_domain::guard::{GuardState, POLLS_TO_AGREE};
 use madako_domain::keys;
@@ -19,7 +19,6 @@ pub(crate) struct Args {
     output: Format,
 }
 
-/// Runs the command.
 pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     let held = if args.dry_run {
         match get(store, keys::REMOVAL_GUARD).await? {
@@ -32,14 +31,14 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     show(args.output, &json!(held), |_| table(&held))
 }
 
-/// Confirms exactly what is held in the moment of the write; nothing if nothing is.
+/// Confirms exactly the removal that is held at the write; does nothing if none is held.
 async fn confirm(store: &dyn Store) -> Result<GuardState, Failure> {
     let Some(entry) = get(store, keys::REMOVAL_GUARD).await? else { return Ok(GuardState::default()) };
     let held: GuardState = decode(keys::REMOVAL_GUARD, &entry)?;
     if held.vanished.is_empty() {
         return Ok(GuardState::default());
     }
-    // Nothing is written that is there already.
+    // It is confirmed already.
     if held.confirmed {
         return Ok(held);
     }
@@ -48,7 +47,7 @@ async fn confirm(store: &dyn Store) -> Result<GuardState, Failure> {
         let entry = entry.ok_or_else(gone)?;
         let mut held: GuardState = decode(keys::REMOVAL_GUARD, entry)?;
         held.confirmed = true;
-        // What a newer version keeps beside stays.
+        // Fields of a newer version stay.
         let mut value: Value = decode(keys::REMOVAL_GUARD, entry)?;
         value["confirmed"] = json!(true);
         Ok((serde_json::to_vec(&value)?, held))

@@ -1,4 +1,4 @@
-//! `madako store snapshot`: written beside its name, read again, and named only then.
+//! `madako store snapshot`: writes a temporary file, reads it again, and only then renames it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
@@ -15,14 +15,14 @@ use crate::cli::Global;
 use crate::failure::Failure;
 use crate::output::{OutputArgs, Table, print, show};
 
-/// Where the snapshot goes.
+/// The destination of the snapshot.
 pub(super) struct Target {
     pub(super) to: PathBuf,
-    /// Whether a file that is there is replaced.
+    /// Whether an existing file is replaced.
     pub(super) force: bool,
 }
 
-/// Saves the store of a path, or the one that the configuration names.
+/// Saves the store file at a path, or the configured store.
 pub(super) async fn run(
     path: Option<&Path>,
     target: Target,
@@ -36,7 +36,7 @@ pub(super) async fn run(
             "{shown} is there already: name another file, or replace it with --force"
         )));
     }
-    // Before anything is written: a wrong configuration is told at once.
+    // An invalid configuration is reported before anything is written.
     let running = match path {
         Some(_) => None,
         None => Some(access::open(global)?),
@@ -67,7 +67,7 @@ pub(super) async fn run(
     let (snapshot, bytes) = match done {
         Ok(done) => done,
         Err(failure) => {
-            // What is left of it has no use; the failure is told whether this works or not.
+            // The temporary file is useless; the failure is reported even if its removal fails.
             let _ = fs::remove_file(&part);
             return Err(failure);
         }
@@ -86,12 +86,12 @@ pub(super) async fn run(
     })
 }
 
-/// Makes the file: secrets of the store are in it.
+/// Creates the file with restricted access, since it contains secrets.
 fn begin(part: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(part)
 }
 
-/// Gives a written snapshot its name, once it has been read again; and how many bytes it has.
+/// Reads a written snapshot and renames it. Returns its size in bytes, too.
 fn name(part: &Path, to: &Path) -> Result<(Snapshot, usize), Failure> {
     let bytes = fs::read(part).with_context(|| format!("reading {} again failed", part.display()));
     let bytes = bytes.map_err(Failure::Failed)?;

@@ -1,4 +1,4 @@
-//! Requests to the API of placement, as any client sends them.
+//! Requests to the placement API, as any client sends them.
 
 use std::sync::Arc;
 
@@ -9,38 +9,36 @@ use serde_json::Value;
 use super::USER;
 use crate::limits::{DEMO_DEADLINE, MAX_DEMO_ANSWER, MAX_TOLD};
 
-/// Why a request did nothing.
+/// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
-    /// No whole answer.
+    /// No complete answer.
     #[error("the placement API did not answer {path}")]
     Http {
-        /// What was asked for.
+        /// Path of the request.
         path: String,
-        /// Why.
         source: HttpError,
     },
-    /// It said no.
+    /// The API refused.
     #[error("the placement API refused {path}: status {status}: {said}")]
     Refused {
-        /// What was asked for.
+        /// Path of the request.
         path: String,
-        /// The status.
+        /// HTTP status.
         status: u16,
-        /// The beginning of its words.
+        /// The beginning of the answer's text.
         said: String,
     },
-    /// The answer is something else.
+    /// The answer has another form.
     #[error("the placement API's answer to {path} is malformed: {why}")]
     Malformed {
-        /// What was asked for.
+        /// Path of the request.
         path: String,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
 }
 
-/// The API at an address.
 pub(crate) struct Api {
     transport: Arc<dyn HttpTransport>,
     /// Scheme, host and port.
@@ -48,17 +46,16 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    /// The API there.
     pub(crate) fn new(transport: Arc<dyn HttpTransport>, url: String) -> Self {
         Self { transport, url }
     }
 
-    /// Creates a resource of everybody's.
+    /// Creates a global resource.
     pub(super) async fn create_global(&self, plural: &str, body: &Value) -> Result<(), ApiError> {
         self.send(HttpMethod::Post, format!("/core/{plural}"), Some(body)).await.map(drop)
     }
 
-    /// Creates a cluster or an application.
+    /// Creates a namespaced cluster or application.
     pub(super) async fn create(&self, plural: &str, body: &Value) -> Result<(), ApiError> {
         self.send(HttpMethod::Post, path(plural), Some(body)).await.map(drop)
     }
@@ -73,7 +70,7 @@ impl Api {
         }
     }
 
-    /// Says in which state a cluster is.
+    /// Reports the state of a cluster.
     pub(super) async fn set_state(&self, cluster: &str, state: &str) -> Result<(), ApiError> {
         let path = format!("{}/{cluster}", path("clusters"));
         let mut body = self.send(HttpMethod::Get, path.clone(), None).await?;

@@ -1,4 +1,4 @@
-//! Clusters and what is bound to them, as plain data for the view: built from what the API lists.
+//! Clusters and their applications as plain data for the view, from the API's lists.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,20 @@ use serde_json::Value;
 
 use super::scene::PERCENT;
 
-/// A cluster.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Place {
     pub(crate) name: String,
     pub(crate) location: String,
-    /// As the API has it, such as `ONLINE`.
+    /// As in the API, such as `ONLINE`.
     pub(crate) state: String,
-    /// What it scores for an application that is not bound to it; `None` while a value is missing.
+    /// Score for an application that is not bound to it; `None`: a value is missing.
     pub(crate) score: Option<f64>,
-    /// What each metric measures, and the value that was fetched last.
+    /// Name and last fetched value of each metric.
     pub(crate) metrics: Vec<(String, Option<f64>)>,
-    /// What is bound to it, by name.
+    /// Bound applications by name.
     pub(crate) applications: Vec<Guest>,
 }
 
-/// An application.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Guest {
     pub(crate) name: String,
@@ -29,16 +27,15 @@ pub(crate) struct Guest {
     pub(crate) settled: bool,
 }
 
-/// All clusters and applications.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Landscape {
     pub(crate) places: Vec<Place>,
-    /// What is bound to none.
+    /// Applications without a binding.
     pub(crate) unbound: Vec<Guest>,
 }
 
 impl Landscape {
-    /// What the API lists, with the values that were fetched last.
+    /// From the API's lists and the last fetched values.
     pub(crate) fn of(clusters: &[Value], applications: &[Value], fetched: &BTreeMap<String, f64>) -> Self {
         let mut places: Vec<Place> = clusters.iter().map(|cluster| place(cluster, fetched)).collect();
         let mut unbound = Vec::new();
@@ -56,7 +53,7 @@ impl Landscape {
         Self { places, unbound }
     }
 
-    /// How many applications there are.
+    /// Number of applications.
     pub(crate) fn applications(&self) -> usize {
         self.places.iter().map(|place| place.applications.len()).sum::<usize>() + self.unbound.len()
     }
@@ -72,7 +69,7 @@ fn place(cluster: &Value, fetched: &BTreeMap<String, f64>) -> Place {
             sum + weight * ((value - PERCENT.0) / (PERCENT.1 - PERCENT.0)).clamp(0.0, 1.0)
         });
         weights += weight;
-        // The row says whose it is.
+        // The row names the cluster already.
         let short = name.split_once('_').map_or(name.as_str(), |(short, _)| short).to_owned();
         metrics.push((short, value));
     }

@@ -1,11 +1,11 @@
-//! Placement in the demo: clusters whose metrics wander, and applications that go where they fit best.
+//! Placement in the demo: clusters with changing metrics, and applications that move to the best cluster.
 //!
-//! For: seeing bindings and moves, and why. All of it goes the way that anybody would take: resources are created, and
-//! clusters go offline and come back, by requests to the service's own API; the metrics come from a simulated Prometheus
-//! over HTTP. The demo is what an observer of clusters will be: it says whether they are online.
+//! Shows bindings and moves with their reasons. Like any client, the demo creates resources and sets clusters offline
+//! and online through the service's own API; the metrics come from a simulated Prometheus over HTTP. The demo plays the
+//! cluster observer: it reports whether clusters are online.
 //!
-//! Guarantees: what metrics do depends on the seed and the time alone; which cluster goes offline also on what is where.
-//! An API that does not answer, because its actor was just killed, is asked again.
+//! Guarantees: metrics depend on the seed and the time alone; the choice of a cluster that goes offline also depends on
+//! the bindings. A request to an API whose actor was just killed is repeated.
 
 mod api;
 mod landscape;
@@ -26,18 +26,18 @@ use tokio::time::MissedTickBehavior;
 pub(crate) use api::Api;
 pub(crate) use landscape::{Guest, Landscape, Place};
 
-/// How long an application stays at least (60 s by default): moves are to be seen while one watches.
+/// Minimum time that an application stays (60 s by default): short, so that the user sees moves.
 pub(crate) const RESCHEDULE_AFTER: Duration = Duration::from_secs(15);
-/// Time between rounds of metrics (15 s by default).
+/// Time between metrics rounds (15 s by default).
 pub(crate) const METRICS_INTERVAL: Duration = Duration::from_secs(2);
-/// Time between two looks at what is stored.
+/// Interval of reads of the stored resources.
 const LOOK: Duration = Duration::from_millis(500);
-/// Lines that wait to be told: outages come a minute apart.
+/// Buffered lines: outages are a minute apart.
 const UNTOLD: usize = 16;
-/// Who everybody is. Krake's clients take the name for the namespace where none is given.
+/// User of all requests. Krake's clients use the name as the default namespace.
 pub(crate) const USER: &str = "system:admin";
 
-/// How the demo's service does placement: everybody on loopback may do everything, and time is short.
+/// Placement settings of the demo: every client on loopback has full access, and times are short.
 pub(crate) fn settings() -> Placement {
     let mut placement = Placement::default();
     placement.api.settings.authorization = Authorization::AlwaysAllow;
@@ -47,12 +47,11 @@ pub(crate) fn settings() -> Placement {
     placement
 }
 
-/// The metrics that wander.
 pub(crate) fn metrics() -> Vec<Wandering> {
     scene::metrics()
 }
 
-/// What goes on, as long as this is there.
+/// The running placement; its drop ends the tasks.
 pub(crate) struct Placing {
     seen: watch::Receiver<Arc<Landscape>>,
     told: mpsc::Receiver<String>,
@@ -60,7 +59,7 @@ pub(crate) struct Placing {
 }
 
 impl Placing {
-    /// Creates everything, asking for metrics at `prometheus_url`, and lets it go on from there.
+    /// Creates all resources, with metrics from `prometheus_url`, and starts the tasks.
     ///
     /// # Errors
     /// The API refused something, or does not answer.
@@ -79,22 +78,21 @@ impl Placing {
         Ok(Self { seen, told, _tasks: [look, outages] })
     }
 
-    /// What was seen last.
     pub(crate) fn landscape(&self) -> Arc<Landscape> {
         Arc::clone(&self.seen.borrow())
     }
 
-    /// What the demo does to clusters. May be cancelled without losing anything.
+    /// The next line about an outage. Cancel safe.
     pub(crate) async fn told(&mut self) -> String {
         match self.told.recv().await {
             Some(told) => told,
-            // Nothing more will come.
+            // No line will follow.
             None => std::future::pending().await,
         }
     }
 }
 
-/// Looks at what is stored, again and again.
+/// Reads the stored resources at an interval.
 async fn look(api: Arc<Api>, prometheus: SimulatedPrometheus, show: watch::Sender<Arc<Landscape>>) {
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -107,7 +105,7 @@ async fn look(api: Arc<Api>, prometheus: SimulatedPrometheus, show: watch::Sende
                 let landscape = Landscape::of(&clusters, &applications, &prometheus.answered());
                 show.send_replace(Arc::new(landscape));
             }
-            // The demo may have killed who answers: what was seen last stays.
+            // The demo may have killed the API's actor: the last contents stay.
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "placement cannot be looked at");
             }

@@ -1,7 +1,7 @@
-//! Clusters that go offline now and then, and come back.
+//! Outages of clusters.
 //!
-//! The seed says when, for how long (always longer than applications wait before they leave), and which of those that
-//! something would have to leave.
+//! The seed determines the times, the durations (always longer than applications wait before they leave), and the
+//! choice among the clusters with applications that can leave.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,20 +15,20 @@ use super::api::{Api, ApiError};
 use super::scene::SITES;
 use super::{RESCHEDULE_AFTER, tell};
 
-/// Time before the first: everything is bound and has been looked at.
+/// Time before the first outage: by then everything is bound and on screen.
 const FIRST: Duration = Duration::from_secs(30);
-/// Shortest and longest time from a cluster's return to the next outage, in seconds.
+/// Range of the time from a cluster's return to the next outage, in seconds.
 const PAUSE_SECONDS: std::ops::Range<f64> = 30.0..50.0;
-/// How much longer than [`RESCHEDULE_AFTER`] one stays offline, in seconds.
+/// Range by which an outage exceeds [`RESCHEDULE_AFTER`], in seconds.
 const BEYOND_SECONDS: std::ops::Range<f64> = 5.0..12.0;
-/// How often the state is tried to be set: for far longer than an actor takes to come back.
+/// Attempts to set the state: far longer than the restart of an actor takes.
 const TRIES: u32 = 60;
-/// Pause between two tries.
+/// Pause between two attempts.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// Takes clusters away and brings them back, until nobody listens any more.
+/// Runs outages until the receiver is dropped.
 pub(super) async fn run(api: Arc<Api>, seed: u64, say: mpsc::Sender<String>) {
-    // Other numbers than those that the faults of actors are drawn from.
+    // Another stream than the one of the actors' faults.
     let mut chance = ChaCha8Rng::seed_from_u64(seed);
     chance.set_stream(1);
     tokio::time::sleep(FIRST).await;
@@ -49,7 +49,7 @@ pub(super) async fn run(api: Arc<Api>, seed: u64, say: mpsc::Sender<String>) {
     }
 }
 
-/// The clusters that something is bound to that may move; all of them if there is none, or nobody can say.
+/// The clusters with an application that may move; all clusters if there is none or the API does not answer.
 async fn inhabited(api: &Api) -> Vec<&'static str> {
     let applications = api.list("applications").await.unwrap_or_else(|error| {
         tracing::debug!(error = &error as &dyn std::error::Error, "applications cannot be looked at");
@@ -66,7 +66,7 @@ async fn inhabited(api: &Api) -> Vec<&'static str> {
     if inhabited.is_empty() { all.collect() } else { inhabited }
 }
 
-/// Whether the API took it.
+/// Whether the API accepted the state.
 async fn set(api: &Api, cluster: &str, state: &str) -> bool {
     let mut last: Option<ApiError> = None;
     for _ in 0..TRIES {

@@ -1,4 +1,4 @@
-//! Who is in the demo: five clusters with what they are good at, and ten applications with what they want.
+//! The resources of the demo: five clusters with their properties, and ten applications with their constraints.
 
 use std::time::Duration;
 
@@ -11,21 +11,20 @@ use super::api::{Api, ApiError};
 pub(super) const PERCENT: (f64, f64) = (0.0, 100.0);
 /// The provider of all metrics.
 const PROVIDER: &str = "prometheus";
-/// Time between two turns of what a cluster tells of itself: some moves a minute.
+/// Time between two turning points of a cluster's metric: some moves a minute.
 const PACE: Duration = Duration::from_secs(40);
-/// The same of what a region has in common, which changes more slowly.
+/// Time between two turning points of a region's metric.
 const REGION_PACE: Duration = Duration::from_secs(60);
 
-/// A cluster.
 pub(super) struct Site {
     pub(super) name: &'static str,
     pub(super) location: &'static str,
     hardware: &'static str,
-    /// Weights of `free_NAME`, `green_NAME` and `network_LOCATION`: what those who run it care for.
+    /// Weights of `free_NAME`, `green_NAME` and `network_LOCATION`: the priorities of the cluster's owner.
     weights: [f64; 3],
 }
 
-/// The clusters. A weight of 0: the cluster does not have the metric.
+/// A weight of 0: the cluster does not have the metric.
 pub(super) const SITES: [Site; 5] = [
     Site { name: "oslo", location: "europe", hardware: "cpu", weights: [0.4, 0.5, 0.2] },
     Site { name: "munich", location: "europe", hardware: "gpu", weights: [0.6, 0.3, 0.2] },
@@ -35,7 +34,7 @@ pub(super) const SITES: [Site; 5] = [
 ];
 const REGIONS: [&str; 2] = ["europe", "asia"];
 
-/// An application: its name, constraints on labels, constraints on metrics, and whether it may move.
+/// An application: name, label constraints, metrics constraints, and whether it may move.
 type Wish = (&'static str, &'static [&'static str], &'static [&'static str], bool);
 
 const APPLICATIONS: [Wish; 10] = [
@@ -60,7 +59,6 @@ fn own_metrics(site: &Site) -> [(String, f64); 3] {
     ]
 }
 
-/// The metrics that wander.
 pub(super) fn metrics() -> Vec<Wandering> {
     let wandering = |name, pace| Wandering { name, least: PERCENT.0 + 5.0, greatest: PERCENT.1 - 5.0, pace };
     let own = SITES.iter().flat_map(|site| {
@@ -69,7 +67,7 @@ pub(super) fn metrics() -> Vec<Wandering> {
     own.chain(REGIONS.map(|region| wandering(format!("network_{region}"), REGION_PACE))).collect()
 }
 
-/// Creates everything.
+/// Creates all resources.
 pub(super) async fn install(api: &Api, prometheus_url: &str) -> Result<(), ApiError> {
     let provider = json!({
         "metadata": {"name": PROVIDER},
@@ -108,7 +106,7 @@ fn cluster(site: &Site) -> Value {
     json!({
         "metadata": {"name": name, "labels": {"location": site.location, "hardware": site.hardware}},
         "spec": {
-            // Nobody calls there: a cluster with a kubeconfig is one that exists.
+            // No client calls this server: a cluster with a kubeconfig counts as existing.
             "kubeconfig": {
                 "apiVersion": "v1",
                 "kind": "Config",

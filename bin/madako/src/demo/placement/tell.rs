@@ -1,11 +1,11 @@
-//! Decisions about placement as lines for people.
+//! Lines about placement decisions.
 
 use std::time::Duration;
 
 use madako_domain::placement::decision::{Decision, Hold, LeftAlone, Move, Outcome};
 use madako_domain::placement::kind::ObjectKey;
 
-/// How a decision is told; `None` for what changes nothing that one would see.
+/// The line of a decision; `None` for one without a visible effect.
 pub(crate) fn tell(application: &ObjectKey, decision: &Decision) -> Option<String> {
     let name = &application.name;
     let fit = format!("{} of {} clusters fit", decision.clusters.fit, decision.clusters.considered);
@@ -54,7 +54,7 @@ fn because(why: &Move, decision: &Decision) -> String {
     }
 }
 
-/// That the demo takes a cluster away.
+/// The line of an outage.
 pub(crate) fn offline(cluster: &str, stays: Duration) -> String {
     format!(
         "the demo takes {cluster} offline: what runs there has to leave if it stays so for {} s",
@@ -62,7 +62,7 @@ pub(crate) fn offline(cluster: &str, stays: Duration) -> String {
     )
 }
 
-/// That the demo brings a cluster back.
+/// The line of a cluster's return.
 pub(crate) fn online(cluster: &str) -> String {
     format!("the demo brings {cluster} back online")
 }

@@ -1,4 +1,4 @@
-//! The panel of clusters: a line for each, with its state, score, metrics and the applications that are bound to it.
+//! The panel of clusters: a line for each, with state, score, metrics and applications.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use ratatui::text::{Line, Span};
 use super::super::picture::Picture;
 use super::super::placement::{Guest, Place};
 
-/// From this width on there is room for more than the names of applications need.
+/// From this width on there is more room than the names of applications need.
 const ROOMY: usize = 100;
-/// How long an application stands out after it was bound or moved.
+/// Time that an application is highlighted after a binding or a move.
 const FRESH: Duration = Duration::from_secs(8);
 
-/// The panel's title: how much there is, and what differs from `madako serve`.
+/// The panel's title: numbers, and the settings that differ from `madako serve`.
 pub(super) fn title(picture: &Picture, width: u16, hint: &str) -> String {
     let (clusters, applications) = (picture.landscape.places.len(), picture.landscape.applications());
     let (stay, round) = (picture.reschedule_after.as_secs(), picture.metrics_interval.as_secs());
@@ -28,7 +28,7 @@ pub(super) fn title(picture: &Picture, width: u16, hint: &str) -> String {
     )
 }
 
-/// A line for each cluster, and one for the applications that are bound to none, if there are any.
+/// A line for each cluster, and one for unbound applications, if there are any.
 pub(super) fn lines(picture: &Picture, width: u16) -> Vec<Line<'static>> {
     let width = usize::from(width);
     let landscape = &picture.landscape;
@@ -52,7 +52,7 @@ pub(super) fn lines(picture: &Picture, width: u16) -> Vec<Line<'static>> {
     lines
 }
 
-/// How wide the columns are.
+/// Widths of the columns.
 struct Columns {
     name: usize,
     location: usize,
@@ -92,7 +92,7 @@ fn measured(place: &Place) -> String {
     place.metrics.iter().map(metric).collect::<Vec<_>>().join(" ")
 }
 
-/// As many names as there is room for, and how many there are beside. Who was bound or moved just now stands out.
+/// As many names as fit, and the number of the others. Applications that were just bound or moved are highlighted.
 fn guests(picture: &Picture, guests: &[Guest], room: usize) -> Vec<Span<'static>> {
     let mut spans: Vec<Span<'static>> = Vec::new();
     let mut used = 0;
@@ -100,7 +100,7 @@ fn guests(picture: &Picture, guests: &[Guest], room: usize) -> Vec<Span<'static>
         let rest = guests.len() - place;
         let name = format!("{}{}", guest.name, if guest.settled { "*" } else { "" });
         let gap = usize::from(place > 0);
-        // What is left is counted, unless this is the last.
+        // Room for the number of the others, unless this is the last name.
         let kept = if rest > 1 { format!(" +{}", rest - 1).chars().count() } else { 0 };
         if used + gap + name.chars().count() + kept > room {
             spans.push(Span::raw(format!("{}+{rest}", if gap > 0 { " " } else { "" })));

@@ -1,4 +1,4 @@
-//! What stands on screens of several sizes.
+//! Contents of screens of several sizes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn guests(names: &[&str]) -> Vec<Guest> {
     names.iter().map(|name| Guest { name: (*name).to_owned(), settled: *name == "ledger" }).collect()
 }
 
-/// Five clusters; `munich` has more applications than a small screen has room for, and one fits nowhere.
+/// Five clusters; `munich` has more applications than fit on a small screen, and one application fits no cluster.
 fn landscape() -> Landscape {
     let place = |name: &str, state: &str, applications: &[&str]| Place {
         name: name.to_owned(),
@@ -117,10 +117,10 @@ fn screen(picture: &Picture, width: u16, height: u16) -> Vec<String> {
     (0..height).map(|y| row(y).trim_end().to_owned()).collect()
 }
 
-/// The usual sizes, and whether there is room for both clusters and the last plan.
+/// Usual sizes, and whether clusters and the last plan both fit.
 const SIZES: [(u16, u16, bool); 4] = [(80, 24, false), (120, 30, true), (80, 40, true), (160, 50, true)];
 
-/// What a screen shows, and what it shows after Tab.
+/// A screen, and the screen after Tab.
 fn screens(width: u16, height: u16) -> [String; 2] {
     [false, true].map(|plan_first| screen(&Picture { plan_first, ..picture() }, width, height).join("\n"))
 }
@@ -204,7 +204,7 @@ fn no_room_is_left_empty_while_something_is_not_shown() {
         for screen in screens(width, height) {
             let rows: Vec<&str> = screen.lines().collect();
             let top = rows.iter().position(|row| row.contains("what happened")).unwrap();
-            // What happened fills its panel; the plan beside it may end a line before.
+            // Events fill their panel; the plan beside it may end a line earlier.
             let blank = rows[top..].iter().filter(|row| row.trim_matches([' ', '│']).is_empty()).count();
             assert!(blank <= 1, "{blank} empty lines\n{screen}");
         }

@@ -1,12 +1,12 @@
-//! Text in columns: items that flow into lines, and sentences that go on below their beginning.
+//! Text in columns: items that flow into lines, and sentences with a hanging indent.
 
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-/// Between two items of a line.
+/// Separates two items of a line.
 const GAP: &str = "  ";
 
-/// Items in as few lines as it takes; an item is never broken.
+/// Items in as few lines as possible; an item is never broken.
 pub(super) fn flow(items: impl IntoIterator<Item = Span<'static>>, width: usize) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> = Vec::new();
     for item in items {
@@ -21,8 +21,7 @@ pub(super) fn flow(items: impl IntoIterator<Item = Span<'static>>, width: usize)
     lines
 }
 
-/// A sentence behind its heading; what does not fit goes on below the sentence's beginning. A word that is longer than
-/// a line is broken.
+/// A sentence behind its heading, with a hanging indent. A word longer than a line is broken.
 pub(super) fn hanging(heading: &str, sentence: &str, width: usize, style: Style) -> Vec<Line<'static>> {
     let indent = heading.chars().count();
     let room = width.saturating_sub(indent).max(1);

@@ -1,4 +1,4 @@
-//! What becomes of the machines that the registry reports in this moment.
+//! The next actions for the machines that the registry reports now.
 
 use std::sync::Arc;
 
@@ -22,47 +22,45 @@ use crate::commands::repair_queue::moment;
 use crate::failure::Failure;
 use crate::output::{note, warn};
 
-/// A machine that is reported.
 #[derive(Serialize)]
 pub(super) struct Report {
     pub(super) address: String,
     pub(super) serial: String,
     pub(super) state: &'static str,
-    /// When its state changed.
+    /// Time of the last change of the machine's state.
     pub(super) since: String,
-    /// Name of what comes next.
+    /// Name of the next action.
     pub(super) next: &'static str,
-    /// The same as a sentence.
+    /// The next action as a sentence.
     pub(super) what: String,
-    /// When all that stands in the way ends by itself, if that is known.
+    /// Time at which all obstacles end without action, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) at: Option<String>,
-    /// Name of the first thing that stands in the way.
+    /// Name of the first obstacle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) obstacle: Option<&'static str>,
-    /// Names of everything that does.
+    /// Names of all obstacles.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) obstacles: Vec<&'static str>,
-    /// The same as sentences.
+    /// The obstacles as sentences.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) why: Option<String>,
 }
 
-/// What was found.
 pub(super) struct Found {
     /// `None`: the registry was not asked or did not answer.
     pub(super) reports: Option<Vec<Report>>,
-    /// What is kept of racks: what the leader has, which knows earlier answers too.
+    /// The stored holds of racks, from the leader, which knows earlier answers too.
     pub(super) kept: Holds,
-    /// What would be kept of them after this answer, if no leader knew another.
+    /// The holds after this answer, if no leader knew another answer.
     pub(super) holds: Holds,
-    /// Who stands in which rack, by the registry's answer about machines that should be repaired.
+    /// Rack of each machine, by the registry's answer about machines to be repaired.
     pub(super) reported: Option<Racks>,
-    /// The same by its answer about the machines of the cluster's query.
+    /// Rack of each machine, by the registry's answer to the cluster's query.
     pub(super) observed: Option<Racks>,
 }
 
-/// Asks the registry and the limiters. What is not asked or not answered is told.
+/// Asks the registry and the limiters. Missing answers are reported.
 pub(super) async fn gather(
     state: &ClusterState,
     hold: Option<&HoldSettings>,
@@ -82,7 +80,7 @@ pub(super) async fn gather(
     let registry = SabakanRegistry::new(Arc::new(transport));
     if let Some(machines) = reported(state, &registry).await {
         let at = clock.now();
-        // Nobody remembers an answer here, nor what was removed after it was asked for: it was asked for now.
+        // This command has no memory of earlier answers or removals: the answer is the first one.
         let times = Times::of(&machines, (at, None), hold, &found.kept, &Times::default());
         let removed = Removed::default();
         let decision =
@@ -92,7 +90,7 @@ pub(super) async fn gather(
         found.reported = hold.map(|hold| Racks::of(&machines, &hold.label));
         found.holds = decision.holds;
     }
-    // The leader knows where a machine stands that is neither reported nor a node from what it asks for the cluster.
+    // The leader learns the rack of a machine that is neither reported nor a node from the cluster's query.
     let held = found.kept.values().any(|kept| kept.is_held()) || state.unreadable_holds().next().is_some();
     if let Some(hold) = hold.filter(|_| held && !state.repair.entries.is_empty()) {
         found.observed = observed(state, &registry).await.map(|machines| Racks::of(&machines, &hold.label));
@@ -100,7 +98,7 @@ pub(super) async fn gather(
     Ok(found)
 }
 
-/// Whether a machine with that address exists: a node, or one that the registry has, whatever its state.
+/// Checks that a machine with this address exists: a node, or a machine of the registry in any state.
 ///
 /// # Errors
 /// No node has the address, and the registry has no such machine or cannot be asked.
@@ -116,7 +114,7 @@ pub(super) async fn exists(state: &ClusterState, address: &str) -> Result<(), Fa
     };
     let transport = ReqwestTransport::new().map_err(|error| Failure::Failed(error.into()))?;
     let registry = SabakanRegistry::new(Arc::new(transport));
-    // Without conditions: every machine that there is.
+    // Without conditions, for all machines.
     match registry.machines(&url.value, Some(&QueryVariables::default())).await {
         Ok(fetched) if fetched.machines.iter().any(|machine| machine.address() == Some(address)) => Ok(()),
         Ok(_) => Err(Failure::failed(format_args!("{none}, and sabakan has no machine with it"))),
@@ -124,7 +122,6 @@ pub(super) async fn exists(state: &ClusterState, address: &str) -> Result<(), Fa
     }
 }
 
-/// The machines that the registry reports for repair.
 async fn reported(state: &ClusterState, registry: &dyn Registry) -> Option<Vec<Machine>> {
     if state.reports_query().is_none() {
         if !state.auto_repair_disabled {
@@ -150,7 +147,7 @@ async fn reported(state: &ClusterState, registry: &dyn Registry) -> Option<Vec<M
     }
 }
 
-/// The machines that the registry is asked for by the planner, as far as it asks.
+/// The registry's answer to the planner's query, unless the integration is disabled.
 async fn observed(state: &ClusterState, registry: &dyn Registry) -> Option<Vec<Machine>> {
     let usable = state.revision_of(keys::SABAKAN_VARIABLES) == 0 || state.variables.is_some();
     let url = state.url.as_ref().filter(|_| usable && !state.disabled)?;
