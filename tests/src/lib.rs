@@ -1,1 +1,1 @@
-//! Nothing: what crosses crates is tested by the binaries in `tests/`.
+//! Empty: the tests across crates are in `tests/`.

@@ -1,6 +1,6 @@
-//! Planted bugs: `docs/canaries.md` lists them, with the scenario and the seed that find each first, and the judge that finds
-//! it. A build with debug assertions shows that this is so, and that the same seeds pass without a bug. A release build shows that
-//! it has none.
+//! Planted bugs: `docs/canaries.md` lists them with the scenario and the seed that find each first, and the judge that
+//! finds it. A build with debug assertions shows that, and that the same seeds pass without a bug. A release build
+//! shows that it contains no planted bug.
 
 #![allow(clippy::unwrap_used, reason = "tests: clippy.toml's exceptions do not reach their helpers")]
 
@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_madako-chaos");
 
-/// A line of the table.
+/// A row of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Canary {
     name: String,
@@ -20,7 +20,7 @@ struct Canary {
     scenario: String,
     /// `None`: no seed is known yet.
     seed: Option<u64>,
-    /// In minutes, how long faults go on until it shows.
+    /// Time in which faults begin until the bug shows, in minutes.
     minutes: u64,
     found_by: String,
 }
@@ -55,7 +55,7 @@ fn run(words: &[&str]) -> Output {
     Command::new(PROGRAM).arg("simulate").args(words).output().unwrap()
 }
 
-/// What stands in a built program.
+/// The bytes of a built program.
 fn contents(program: &Path) -> String {
     String::from_utf8_lossy(&std::fs::read(program).unwrap()).into_owned()
 }
@@ -76,11 +76,11 @@ fn enough_of_each_part_are_found_by_one_of_fifty_seeds() {
 #[test]
 fn a_release_has_none() {
     let own = Path::new(PROGRAM);
-    // What operates clusters is built with the workspace's tests, beside this one.
+    // The build of the workspace's tests also builds `madako`, in the same directory.
     let programs = [(own.to_owned(), "until-wrong"), (own.with_file_name("madako"), "sabakan-poller")];
     for (program, known) in programs {
         let contents = contents(&program);
-        // What is there is found.
+        // A word that is known to be in the program is found.
         assert!(contents.contains(known), "{}", program.display());
         for canary in table() {
             assert!(!contents.contains(&canary.name), "{} is in {}", canary.name, program.display());
@@ -99,7 +99,7 @@ mod planted {
 
     use super::*;
 
-    /// What a run came to.
+    /// Exit code and report of a simulation.
     fn simulated(words: &[&str]) -> (Option<i32>, Value) {
         let output = run(&[words, &["--shrink-for", "0s", "-o", "json"]].concat());
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -107,7 +107,7 @@ mod planted {
         (output.status.code(), report.unwrap_or_else(|error| panic!("{words:?}: {error}: {told}")))
     }
 
-    /// That each canary of a part is found by its seed.
+    /// Checks that each canary of a part is found by its seed.
     fn found(part: &str) {
         for canary in table().into_iter().filter(|canary| canary.part == part) {
             let Some(seed) = canary.seed else { continue };
@@ -157,7 +157,7 @@ mod planted {
 
     #[test]
     fn the_same_seeds_pass_without() {
-        // Each as long as any bug needs to show: what happens until then is the same.
+        // Each seed runs as long as its slowest bug needs: until then the run is the same.
         let mut seeds: BTreeMap<(String, u64), u64> = BTreeMap::new();
         for canary in table() {
             let Some(seed) = canary.seed else { continue };
@@ -185,7 +185,7 @@ mod planted {
         let told: Vec<_> =
             table().into_iter().map(|canary| (canary.name, canary.part, canary.what)).collect();
         assert_eq!(listed, told);
-        // So the names are what tells a program that has them from one that has not.
+        // So the names tell a program with planted bugs from one without.
         let contents = contents(Path::new(PROGRAM));
         assert!(listed.iter().all(|(name, _, _)| contents.contains(name)));
     }

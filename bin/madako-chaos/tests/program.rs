@@ -1,4 +1,4 @@
-//! The built program from outside: what it prints where, and its exit codes.
+//! The built program from outside: its output and its exit codes.
 
 #![allow(clippy::unwrap_used, reason = "tests: clippy.toml's exceptions do not reach their helpers")]
 
@@ -9,7 +9,7 @@ use std::io::Write as _;
 use serde_json::Value;
 use started::{Ended, program, start};
 
-/// Exit code, standard output and standard error of a run that is fed with something.
+/// Exit code, standard output and standard error of a run with this input.
 fn run(args: &[&str], input: &str) -> (i32, String, String) {
     let mut program = program();
     program.args(args);
@@ -28,7 +28,7 @@ fn the_scenarios_that_ship_are_listed() {
     assert_eq!((code, listed.len()), (0, table.lines().count() - 1));
     for one in listed {
         assert!(table.contains(one["shows"].as_str().unwrap()), "{one}");
-        // What is listed is a scenario again.
+        // The listed text is a valid scenario.
         let (code, again, errors) =
             run(&["scenarios", "--check", "-", "-o", "json"], &one["scenario"].to_string());
         assert_eq!((code, errors.as_str()), (0, ""));
@@ -95,14 +95,14 @@ fn whatever_else_is_wrong_is_bad_input_too() {
     );
     let (code, help, _) = run(&["help", "scenarios"], "");
     assert!(code == 0 && help.contains("madako-chaos scenarios --list"), "{help}");
-    // Without a command there is help, which was not asked for.
+    // Without a command the program prints its help as an error.
     let (code, _, _) = run(&[], "");
     assert_eq!(code, 2);
 }
 
 #[test]
 fn a_simulation_ends_with_what_became_of_it() {
-    /// A world in which every invariant has something to judge, with what it is given beside that.
+    /// A world that exercises every invariant, with further lines.
     fn scenario(more: &str) -> String {
         format!(
             "name: small\nworld: {{instances: 2, machines: 20, racks: 4, clusters: 2, applications: 5}}\n{more}"
@@ -123,7 +123,7 @@ fn a_simulation_ends_with_what_became_of_it() {
     assert!(lines > 50, "{lines} lines of trace");
     assert!(std::fs::read_dir(&report).unwrap().count() > 0, "there is a report");
 
-    // One fault is drawn, which is told, and is too little.
+    // One fault is drawn and reported, which is too few.
     let little =
         "faults:\n- {random: {mean: 30s}, do: reset, target: registry}\nexpect: {at_least: {faults: 100}}\n";
     let (code, text, errors) = simulate(little, &["--seed", "5"]);

@@ -1,4 +1,4 @@
-//! Runs on real processes: a whole one, and those that are no pass.
+//! Runs on real processes: complete runs, and runs that fail.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ use prometheus::{Pace, Prometheus};
 use serde_json::Value;
 use started::{Ended, Started, program, start};
 
-/// The service's program, which the workspace's tests are built with.
+/// The service's program, which the build of the workspace's tests also builds.
 fn madako() -> PathBuf {
     let madako = Path::new(env!("CARGO_BIN_EXE_madako-chaos")).with_file_name("madako");
     assert!(madako.is_file(), "{} is built with the workspace's tests", madako.display());
@@ -37,18 +37,17 @@ fn start_run(mut program: Command, args: &[&str], input: &str) -> Started {
     start(program, input)
 }
 
-/// Whether a program is there. CI must have it.
+/// Whether a program is installed. CI must have it.
 fn is_installed(program: &str) -> bool {
     let places = std::env::var_os("PATH").unwrap_or_default();
     missing_outside_ci(program, std::env::split_paths(&places).any(|place| place.join(program).is_file()))
 }
 
-/// Whether there is an etcd to run on.
 fn etcd_is_installed() -> bool {
     is_installed("etcd")
 }
 
-/// Whether processes can have clocks of their own. CI must be able to.
+/// Whether processes can have their own clocks. CI must support that.
 fn faketime_is_installed() -> bool {
     let places = std::fs::read_dir("/usr/lib").unwrap();
     let library = |place: std::fs::DirEntry| place.path().join("faketime/libfaketimeMT.so.1");
@@ -63,7 +62,7 @@ fn missing_outside_ci(what: &str, found: bool) -> bool {
     found
 }
 
-/// Runs a scenario that ships to its end, and gives the report. Its files are there until another run has the same name.
+/// Runs a scenario that ships to its end, and returns the report. Its files stay until another run uses the same name.
 fn passed(scenario: &str, seed: u64, length: &str, faults: &[&str]) -> (Value, PathBuf) {
     let report = report_of(scenario);
     let seed = seed.to_string();
@@ -78,7 +77,7 @@ fn passed(scenario: &str, seed: u64, length: &str, faults: &[&str]) -> (Value, P
     (told, report)
 }
 
-/// Where the report of a run goes: below Cargo's target directory.
+/// Directory of a run's report, below Cargo's target directory.
 fn report_of(scenario: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("chaos").join(scenario)
 }
@@ -93,7 +92,7 @@ fn two_minutes_of_everything_that_can_fail_around_real_processes_are_passed() {
     let faults = &faults[..1 + usize::from(clocks)];
     let watched = is_installed("prometheus") && is_installed("python3");
     let targets = report_of("two-minutes").join("targets.json");
-    // Those of an earlier run are gone.
+    // The file of an earlier run must be gone.
     let _ = std::fs::remove_file(&targets);
     let prometheus = watched.then(|| Prometheus::start(&targets, Pace::OF_THE_RUN));
     let (told, report) = passed("two-minutes", 1, "2m", faults);
@@ -114,7 +113,7 @@ fn two_minutes_of_everything_that_can_fail_around_real_processes_are_passed() {
             assert!(fault["dropped_packets"].as_u64().unwrap() > 0, "it did nothing: {fault}");
         }
     }
-    // What judges nothing shows nothing.
+    // Checks that were not exercised show nothing.
     for exercised in [
         "I1",
         "I3",
@@ -144,48 +143,48 @@ fn two_minutes_of_everything_that_can_fail_around_real_processes_are_passed() {
     }
 }
 
-/// An instance is gone for long enough for its alert, which waits for 10 s at this pace: however late Prometheus asks for it and looks
-/// at the rules. The scenario has no other fault of an instance at that time.
+/// An instance is gone for long enough for its alert, which waits for 10 s at this pace, whatever the times of scrapes
+/// and evaluations. The scenario has no other fault of an instance at that time.
 const GONE: &str = "kill instance=1 at 58s for 25s";
 
-/// Seconds from the end of the last fault to that of the run, at least: those that the scenario leaves, and those without a write that a
-/// calm run has. Alerts that look back further may outlast it.
+/// Minimum time from the end of the last fault to the end of the run in seconds: the scenario's rest, and the time
+/// without writes of a calm run. Alerts with a longer look-back may still fire at the end.
 const LEFT: u32 = 15;
 
-/// Alerts that compare with times and shares of failures which a machine that is busy with other things reaches by itself.
+/// Alerts on times and shares of failures that a busy machine reaches by itself.
 const OF_SLOW_MACHINES: [&str; 5] =
     ["MadakoHttpErrors", "MadakoPlacementSlow", "MadakoReadsSlow", "MadakoStoreErrors", "MadakoStoreSlow"];
 
-/// What Prometheus gathered of two minutes of faults: alerts fired and cleared, and each panel shows what it must.
+/// Checks the Prometheus of two minutes of faults: alerts fired and cleared, and each panel shows its expected values.
 fn is_shown(prometheus: &Prometheus, report: &Path) {
-    // The run, its beginning and its end.
+    // The run with its beginning and end.
     let minutes = 3;
     let ended = prometheus.last_answer(minutes + 1);
-    // Drawn first: whoever looks for the cause of what follows has the pictures.
+    // Rendered first, so that a failure of the following checks has its pictures.
     prometheus.draw(&report.join("dashboards"), minutes, ended).unwrap();
     let alone = std::env::var_os("MADAKO_TEST_LONG").is_some();
     let [fired, still] = prometheus.fired(minutes, ended);
     assert!(fired.contains("MadakoInstanceDown"), "{fired:?}");
-    // All that failed is well again when the run is calm, and has been for longer than the others look back.
+    // All faults are over when the run is calm, and have been for longer than the look-back of the other alerts.
     let outlast = Pace::OF_THE_RUN.look_back(LEFT);
     let may_be_left =
         |alert: &String| outlast.contains(alert) || !alone && OF_SLOW_MACHINES.contains(&alert.as_str());
     let left: Vec<&String> = still.iter().filter(|alert| !may_be_left(alert)).collect();
     assert!(left.is_empty(), "{left:?} of {fired:?} did not clear");
-    // How far some panels move is a matter of moments: who led when the leader was paused or cut off, whether a request was under way just
-    // then, how long a link that loses packets takes to deliver, and which of that a scrape meets. On a busy machine they may miss what
-    // they must reach elsewhere; the table marks them, and has nothing marked that every machine shows.
+    // Some panels depend on moments: the leader at the pause or cut, a request under way at that time, the delivery
+    // time of a lossy link, and the scrape that observes them. On a busy machine they may miss the values that they
+    // must reach elsewhere; the table marks them, and marks no row that every machine shows.
     let shows = prometheus.shows("two-minutes.md", !alone, minutes, ended);
     assert!(shows.is_ok(), "see {}: {}", report.display(), shows.unwrap_err());
 }
 
-/// An API server that does not answer, and what the saboteur does: no simulation has these processes.
+/// An API server that does not answer, and the actions of the saboteur: no simulation has these processes.
 const OUTSIDE: &str = "name: outside\nworld: {instances: 2, machines: 20, racks: 10, clusters: 0, applications: 0}\n\
                        clients: [{kind: registry, rate: 4}, {kind: etcd-watch, rate: 6}]\n\
                        faults: [{at: 35s, do: kill, target: registry, for: 30s}]\nexpect: {calm_within: 3m}\n";
 
-/// Promises that the judges evaluate by the commands that the data center saw. A command that the saboteur kills has failed for the
-/// service, whether it had reached the data center or not.
+/// Promises that are judged by the commands that the data center observed. For the service a command killed by the
+/// saboteur failed, whether it had reached the data center or not.
 const OF_COMMANDS: [&str; 3] = ["fresh-health", "next-step", "watch-lasts"];
 
 #[test]
@@ -195,7 +194,7 @@ fn alerts_of_commands_files_and_the_api_server_fire_and_clear() {
     }
     let report = report_of("outside");
     let targets = report.join("targets.json");
-    // Those of an earlier run are gone.
+    // The file of an earlier run must be gone.
     let _ = std::fs::remove_file(&targets);
     let prometheus = Prometheus::start(&targets, Pace::HURRIED);
     let place = report.to_str().unwrap();
@@ -242,7 +241,7 @@ fn what_cannot_be_injected_is_no_pass() {
     assert!(ended.out.contains("| I9 | held |"), "it is judged all the same: {}", ended.out);
 }
 
-/// Machines and answers fail, and are well again, while the registry is down or stands still.
+/// Faults of machines and answers begin and end while the registry is down or stopped.
 const UNSEEN: &str = "name: unseen\nworld: {instances: 1, machines: 12, racks: 3, clusters: 0, applications: 0}\n\
                       faults:\n- {at: 1s, do: kill, target: rack=0, for: 2s}\n- {at: 2s, do: kill, target: registry, for: 2s}\n\
                       - {at: 2500ms, do: kill, target: rack=1, for: 1s}\n- {at: 3s, do: kill, target: rack=2, for: 5s}\n\
@@ -264,12 +263,13 @@ fn what_happens_while_the_registry_is_gone_is_seen_when_it_is_back() {
         .collect();
     let power = |rack: u32, on: bool| (Value::from(rack), Value::from(on));
     let corrupt = (Value::Null, Value::from(true));
-    // What would have been over before the registry was back waited for it.
+    // Faults that would have ended before the registry's return waited for it.
     let racks = [power(0, false), power(0, true), power(1, false), power(2, false), power(1, true)];
     assert_eq!(told, [&racks[..], &[power(2, true), corrupt]].concat(), "{journal}");
 }
 
-/// The store's disk is full for a while, and clients write all the time: enough to use up what its file has left.
+/// The store's disk is full for a while, during constant writes of clients: enough to use up the free space of its
+/// file.
 const FULL: &str = "name: full\nworld: {instances: 2, machines: 12, racks: 3, clusters: 3, applications: 4}\n\
                     clients: [{kind: placement, rate: 40}]\n\
                     faults: [{at: 2s, do: disk-full, target: store=1, for: 8s}]\n\
@@ -280,7 +280,7 @@ fn a_store_whose_disk_is_full_refuses_writes_and_takes_them_again_when_it_has_ro
     let report = report_of("full");
     let place = report.to_str().unwrap();
     let ended = run(&["--scenario", "-", "--seed", "1", "--for", "12s", "--report", place], FULL);
-    // Where nobody may mount a disk, the run says that the fault could not be injected.
+    // Without the right to mount a disk, the run reports that the fault could not be injected.
     if !missing_outside_ci("what a small disk takes", ended.code != 3) {
         return;
     }
@@ -299,9 +299,9 @@ fn a_store_whose_disk_is_full_refuses_writes_and_takes_them_again_when_it_has_ro
         .filter(|call| call["end"] == "unknown")
         .map(|call| time(call, "returned"))
         .collect();
-    // A small one may still find a place that became free in the file; none that was taken is lost, says the verdict.
+    // A small write may still fit into freed space of the file; the verdict says that no acknowledged write is lost.
     assert!(refused.len() >= 5, "{refused:?}");
-    // Most of them find that what they look for could not be made.
+    // Most of them read objects that could not be created.
     let read = of("call").filter(|call| call["op"] == "read" && call["end"] == "answered").filter(meanwhile);
     assert!(read.filter(|call| time(call, "called") > refused[0]).count() >= 5, "what is there can be read");
     assert!(writes().filter(done).any(|call| time(call, "called") > room), "it takes writes again");
@@ -311,7 +311,7 @@ fn a_store_whose_disk_is_full_refuses_writes_and_takes_them_again_when_it_has_ro
 fn without_what_namespaces_take_there_are_proxies_unless_namespaces_are_asked_for() {
     let run = |network| {
         let mut program = program();
-        // Nothing is on it.
+        // No program is found on an empty `PATH`.
         program.env("PATH", "");
         let args = ["--scenario", "-", "--seed", "1", "--for", "1s", "--network", network];
         start_run(program, &args, SMALL).ended()
@@ -333,12 +333,12 @@ const SMALL: &str =
 fn what_a_run_that_is_killed_has_made_goes_with_it() {
     let report = report_of("killed");
     let targets = report.join("targets.json");
-    // Those of an earlier run are gone.
+    // The file of an earlier run must be gone.
     let _ = std::fs::remove_file(&targets);
     let place = report.to_str().unwrap();
     let args =
         ["--scenario", "-", "--seed", "1", "--for", "10m", "--network", "namespaces", "--report", place];
-    // What a killed run leaves in it goes with the test.
+    // Files of a killed run in it are removed with the test.
     let temporary = tempfile::tempdir().unwrap();
     let mut program = program();
     program.env("TMPDIR", temporary.path());
@@ -355,7 +355,7 @@ fn too_little_is_no_pass() {
                     expect: {at_least: {leader_changes: 1}}\n";
     let ended = run(&["--scenario", "-", "--seed", "1", "--for", "1s"], scenario);
     assert_eq!(ended.code, 1, "{}", ended.errors);
-    // Seconds are enough for what every run has to judge.
+    // Seconds suffice for the checks that every run must exercise.
     assert!(!ended.errors.contains("had nothing to judge"), "{}", ended.errors);
     assert!(ended.out.contains("leader_changes: 0, where at least 1 were expected"), "{}", ended.out);
 }

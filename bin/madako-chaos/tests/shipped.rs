@@ -1,7 +1,8 @@
-//! Every scenario that ships, played once: a scenario that nobody can pass shows nothing.
+//! Plays every scenario that ships once: a scenario that cannot be passed shows nothing.
 //!
-//! Those whose store is embedded are simulated for as long as they need. Those on a real etcd are run on real processes, whose leases,
-//! polls and waits are shorter than those of a simulation: their times are a twentieth of what the files say.
+//! Scenarios with the embedded store are simulated for as long as they need. Those on a real etcd run on real
+//! processes, with shorter leases, polls and waits than in a simulation: their times are a twentieth of those in the
+//! files.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +18,7 @@ use madako_faults::{SHIPPED, Scenario, Span, Store, shipped};
 use serde_json::Value;
 use started::{Ended, program, start};
 
-/// What is simulated, and for how many minutes: until its last fault was there, and as much as it expects has happened.
+/// Simulated scenarios with their minutes: until the last fault has happened, and the expected counts are reached.
 const SIMULATED: [(&str, u64); 20] = [
     ("calm-day", 30),
     ("compaction-under-watchers", 30),
@@ -41,7 +42,7 @@ const SIMULATED: [(&str, u64); 20] = [
     ("whole-service-down", 30),
 ];
 
-/// What is run on real processes, and for how many minutes of the file.
+/// Scenarios on real processes, with their minutes of the file.
 const RUN: [(&str, u64); 4] = [
     ("everything-fails-at-times", 40),
     ("slow-store", 50),
@@ -49,10 +50,10 @@ const RUN: [(&str, u64); 4] = [
     ("store-without-majority", 40),
 ];
 
-/// What other tests run as it is: `two-minutes` all of them, the other one those that take long.
+/// Scenarios in other tests: `two-minutes` in the normal ones, the other one in the long ones.
 const RUN_ELSEWHERE: [&str; 2] = ["two-minutes", "processes-fail-at-times"];
 
-/// A real process's time in that of the files.
+/// Speed-up of real processes over the times in the files.
 const FASTER: u64 = 20;
 
 fn play(args: &[&str], input: &str) -> Result<(), String> {
@@ -63,7 +64,7 @@ fn play(args: &[&str], input: &str) -> Result<(), String> {
     if code == 0 { Ok(()) } else { Err(format!("{args:?} ends with {code}:\n{out}\n{errors}")) }
 }
 
-/// The same scenario, with shorter times.
+/// The scenario with shorter times.
 fn faster(scenario: &Scenario) -> Scenario {
     fn shorten(value: &mut Value) {
         match value {

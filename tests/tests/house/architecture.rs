@@ -1,12 +1,13 @@
-//! Which crate may use which, and that the crates are those of the map in docs/ARCHITECTURE.md.
+//! Checks the dependencies between crates, and that the crates are those of the map in docs/ARCHITECTURE.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::repository::{Kind, Member, members, text, texts};
 use crate::{nothing, one};
 
-/// The layer of a crate. Dependencies point from a later layer to an earlier one, never sideways. Faults and the console
-/// depend on the json, domain and protocol below messages/ alone, and so do effects, which are for actors. Chaos judges the service from outside, so it depends on neither actors nor supervisor.
+/// The layer of a crate. Dependencies point from a later layer to an earlier one, never sideways. Faults and the
+/// console depend on the json, domain and protocol below messages/ alone, and so do effects, which are for actors.
+/// Chaos judges the service from outside, so it depends on neither actors nor supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layer {
     Json,
@@ -25,7 +26,7 @@ enum Layer {
     Tests,
 }
 
-/// The layer that a directory belongs to, or none if the map has no such place.
+/// The layer of a directory; `None` if the map has no such place.
 fn layer(directory: &str) -> Option<Layer> {
     match directory.split_once('/') {
         None => match directory {
@@ -58,7 +59,7 @@ fn layer(directory: &str) -> Option<Layer> {
     }
 }
 
-/// Whether a crate of `from` may depend on one of `to`.
+/// Whether a crate of layer `from` may depend on one of layer `to`.
 fn may_use(from: Layer, to: Layer, kind: Kind) -> bool {
     use Layer::{
         Actor, Adapter, Binary, Chaos, Console, Domain, Effects, Faults, Json, Judges, Protocol, Simulation,
@@ -70,7 +71,7 @@ fn may_use(from: Layer, to: Layer, kind: Kind) -> bool {
         (Domain, to) => to == Json,
         (Protocol, to) => matches!(to, Json | Domain),
         (_, Json | Domain | Protocol) => true,
-        // An actor reaches the outside through ports alone, in its tests too.
+        // An actor reaches the outside only through ports, in its tests too.
         (Actor, to) => to == Effects,
         (Effects | Faults | Console, _) => false,
         (Judges, to) => to == Faults,
@@ -86,7 +87,7 @@ fn may_use(from: Layer, to: Layer, kind: Kind) -> bool {
     }
 }
 
-/// Each dependency that points the wrong way, and each crate that stands nowhere.
+/// Each dependency in the wrong direction, and each crate outside of the layers.
 fn wrong_directions(members: &[Member]) -> Vec<String> {
     let layers: BTreeMap<&str, Option<Layer>> =
         members.iter().map(|member| (member.name.as_str(), layer(&member.directory))).collect();
@@ -130,7 +131,7 @@ fn member(directory: &str, uses: &[(&str, Kind)]) -> Member {
     }
 }
 
-/// A small workspace that keeps every rule.
+/// A small workspace that follows every rule.
 fn valid() -> Vec<Member> {
     use Kind::{Dev, Normal};
     vec![

@@ -1,5 +1,5 @@
-//! That the commands and flags that documents name are those of docs/commands.md, the reference that the program's
-//! own tests compare with its help. So a document that this passes names commands that exist.
+//! Compares the commands and flags in documents with docs/commands.md. The program's own tests compare that reference
+//! with its help, so that a document that passes names existing commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use crate::documents::code;
 use crate::repository::{text, texts};
 use crate::{nothing, one};
 
-/// The commands of the reference: words after `madako`, and the flags that each takes.
+/// The commands of the reference: words after `madako`, and their flags.
 fn known(reference: &str) -> BTreeMap<String, BTreeSet<String>> {
     let flags = |section: &str| -> BTreeSet<String> {
         let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
@@ -19,7 +19,7 @@ fn known(reference: &str) -> BTreeMap<String, BTreeSet<String>> {
     sections
         .map(|section| {
             let heading = section.split('`').next().unwrap_or_default();
-            // Arguments are in capitals, those that may be left out in brackets.
+            // Arguments are in capitals, optional ones in brackets.
             let is_word = |word: &&str| word.starts_with(|letter: char| letter.is_ascii_lowercase());
             let words: Vec<&str> = heading.split(' ').take_while(is_word).collect();
             (words.join(" "), flags(section).union(&common).cloned().collect())
@@ -27,7 +27,7 @@ fn known(reference: &str) -> BTreeMap<String, BTreeSet<String>> {
         .collect()
 }
 
-/// What is wrong with a command line, without its `madako`.
+/// The problem of a command line, without its `madako`.
 fn fault(line: &str, known: &BTreeMap<String, BTreeSet<String>>) -> Option<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let named = (1..=words.len()).rev().find_map(|count| known.get_key_value(&words[..count].join(" ")));
@@ -44,7 +44,7 @@ fn fault(line: &str, known: &BTreeMap<String, BTreeSet<String>>) -> Option<Strin
         .map(|flag| format!("madako {command} has no {flag}"))
 }
 
-/// Commands that documents name and the reference does not have.
+/// Commands in documents that the reference does not have.
 fn unknown_commands(documents: &BTreeMap<String, String>, reference: &str) -> Vec<String> {
     let known = known(reference);
     let mut findings = Vec::new();

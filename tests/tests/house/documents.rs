@@ -1,8 +1,7 @@
-//! That the documents are true as far as a machine can tell: links lead somewhere, and the files and
-//! make targets that they name exist.
+//! Checks the documents: links have targets, and the named files and make targets exist.
 //!
-//! Not here: metrics (see `tables`), settings and examples (see `settings`), commands (see `commands`), and
-//! whether a sentence is right.
+//! Not here: metrics (see `tables`), settings and examples (see `settings`), commands (see `commands`), and the truth
+//! of a sentence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +10,7 @@ use madako_domain::invariants::Id;
 use crate::repository::{root, text, texts};
 use crate::{nothing, one};
 
-/// Beginnings of paths that only one person's machine has.
+/// Prefixes of paths that exist only on one person's machine.
 const PRIVATE_PATHS: [&str; 5] = ["/home/", "/root/", "/Users/", "/work/", "C:\\"];
 
 /// A line of a document: prose, or in a fenced block of code.
@@ -21,7 +20,7 @@ enum Line<'a> {
     Code(&'a str),
 }
 
-/// The lines of a document, fences left out.
+/// The lines of a document without fences.
 fn lines(document: &str) -> Vec<Line<'_>> {
     let mut in_code = false;
     let mut lines = Vec::new();
@@ -35,7 +34,7 @@ fn lines(document: &str) -> Vec<Line<'_>> {
     lines
 }
 
-/// What is set as code: lines of blocks, and spans in prose.
+/// Code: lines of blocks, and spans in prose.
 pub(crate) fn code(document: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for line in lines(document) {
@@ -52,7 +51,7 @@ fn links(document: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for line in lines(document) {
         if let Line::Prose(line) = line {
-            // Links may stand around code spans but not in them.
+            // A link may contain code spans, and is never inside of one.
             for outside in line.split('`').step_by(2) {
                 found.extend(
                     outside.match_indices("](").filter_map(|(at, _)| outside[at + 2..].split(')').next()),
@@ -80,7 +79,7 @@ fn anchors(document: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// `target` seen from `document`, with `.` and `..` resolved; none if it leaves the repository.
+/// `target` relative to `document`, with `.` and `..` resolved; `None` if it leaves the repository.
 fn resolve(document: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = document.split('/').collect();
     parts.pop();
@@ -94,7 +93,7 @@ fn resolve(document: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Links that lead nowhere.
+/// Links without a target.
 fn broken_links(documents: &BTreeMap<String, String>, exists: &dyn Fn(&str) -> bool) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, document) in documents {
@@ -119,8 +118,8 @@ fn broken_links(documents: &BTreeMap<String, String>, exists: &dyn Fn(&str) -> b
     findings
 }
 
-/// Files and directories of the repository that a document names in code and that are not there. A name counts when
-/// it begins with one of `top`, the entries of the root.
+/// Missing files and directories of the repository that a document names in code. A name counts if it begins with one
+/// of `top`, the entries of the root.
 fn missing_files(
     documents: &BTreeMap<String, String>,
     top: &BTreeSet<String>,
@@ -167,7 +166,7 @@ fn missing_targets(documents: &BTreeMap<String, String>, makefile: &str) -> Vec<
     findings
 }
 
-/// Lines with a path that only one machine has.
+/// Lines with a path of one machine.
 fn private_paths(documents: &BTreeMap<String, String>) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, document) in documents {
@@ -239,7 +238,7 @@ fn exists(path: &str) -> bool {
     root().join(path).exists()
 }
 
-/// A valid document and what it leads to.
+/// A valid document and its link targets.
 fn example(readme: &str) -> BTreeMap<String, String> {
     BTreeMap::from([
         ("README.md".to_owned(), format!("# Madako\nSee [the map](docs/MAP.md#the-two-halves).\n{readme}\n")),

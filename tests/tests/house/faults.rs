@@ -1,5 +1,5 @@
-//! That docs/chaos.md tells the language of faults as the code has it: the world and its bounds, what suits whom and
-//! for how long, the names of everything, and the scenarios that ship.
+//! Compares docs/chaos.md with the fault language in the code: the world and its bounds, suitable targets and
+//! durations, all names, and the scenarios that ship.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ fn rows(document: &str, heading: &[&str]) -> Vec<Vec<String>> {
     })
 }
 
-/// What the columns "Suits" and "Takes `for`" are to say of an act.
+/// The expected columns "Suits" and "Takes `for`" of an act.
 fn told(act: Act) -> [String; 3] {
     let kinds = suiting(act);
     let names = |kinds: &[TargetKind]| kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -42,7 +42,7 @@ fn told(act: Act) -> [String; 3] {
     [act.to_string(), names(kinds), takes]
 }
 
-/// The amount that the row of an act is to name.
+/// The amount that the row of an act must name.
 fn amount(act: Act) -> Option<String> {
     match act {
         Act::Delay => Some(format!("{} ms", DELAY.as_millis())),
@@ -54,12 +54,12 @@ fn amount(act: Act) -> Option<String> {
 
 /// Whether a scenario may have this number in its world.
 fn possible(field: &str, number: i64) -> bool {
-    // A world that is large beside, so that only the one number counts.
+    // The rest of the world is large, so that only this number decides.
     let machines = if field == "machines" { "" } else { "machines: 10000, " };
     Scenario::parse(&format!("name: a\nworld: {{{machines}{field}: {number}}}")).is_ok()
 }
 
-/// What is wrong with a row of the world's table: field, default, least, greatest.
+/// The problem of a row of the world's table: field, default, least, greatest.
 fn wrong_bounds(row: &[String]) -> Option<String> {
     let [field, default, least, greatest, _] = row else {
         return Some(format!("no row of the world: {row:?}"));
@@ -176,7 +176,7 @@ fn a_difference_between_page_and_code_is_found() {
 fn the_actors_that_can_be_targets_are_those_of_the_tree() {
     let tree = [HTTP, PLACEMENT_API, LEADER, POLLER, PLANNER, REPAIR, FETCHER, SCHEDULER];
     assert_eq!(ACTORS, tree, "a supervisor's child that is no supervisor can be a target");
-    // The tree as the map draws it has no others, the reign aside, which is a supervisor.
+    // The map shows no other actors in the tree, apart from the reign, which is a supervisor.
     let map = text("docs/ARCHITECTURE.md");
     let drawn =
         map.lines().filter_map(|line| line.trim_start().trim_start_matches("│  ").strip_prefix(['├', '└']));

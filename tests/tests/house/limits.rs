@@ -1,18 +1,18 @@
-//! Limits and time-outs of a crate stand in its file `limits.rs`, where their relations are asserted.
+//! Checks that limits and time-outs of a crate are in its file `limits.rs`, where their relations are asserted.
 
 use std::collections::BTreeMap;
 
 use crate::repository::texts;
 use crate::{nothing, one};
 
-/// The crates of the service. A simulated world, its scenes and the judges have times of their own.
+/// The crates of the service. The simulated world, the scenes and the judges have their own times.
 const SERVICE: [&str; 5] = ["messages", "actors", "adapters", "supervisor/src", "bin/madako/src"];
-/// Parts of them that show the service or stand in for its surroundings.
+/// Parts of them that show the service or simulate its surroundings.
 const SCENES: [&str; 3] = ["adapters/datacenter-sim/", "bin/madako/src/demo", "/tests"];
-/// Words that the name of a limit begins with.
+/// Prefixes of the names of limits.
 const BOUNDS: [&str; 3] = ["MAX_", "MOST_", "LONGEST_"];
 
-/// Constants that are a length of time or a bound, and stand elsewhere.
+/// Durations and bounds outside of `limits.rs`.
 fn scattered(sources: &BTreeMap<String, String>) -> Vec<String> {
     let judged = sources.iter().filter(|(path, _)| {
         path.contains("/src/")
@@ -30,7 +30,7 @@ fn scattered(sources: &BTreeMap<String, String>) -> Vec<String> {
     limits.map(|(path, (name, _))| format!("{path}: {name} belongs into the crate's limits.rs")).collect()
 }
 
-/// Name and type of a constant of a module.
+/// Name and type of a module's constant.
 fn constant(line: &str) -> Option<(&str, &str)> {
     let begins = line
         .strip_prefix("pub")

@@ -1,11 +1,11 @@
-//! The house rules that a machine can hold: which crate may use which, what a brain can reach,
-//! what a manifest says, and that the documents are true.
+//! The house rules that a machine can check: dependencies between crates, purity of brains, manifests, and the truth of
+//! documents.
 //!
-//! Each rule is a function from plain data to a list of findings. Its tests run it on the repository, where
-//! it must find nothing, and on a valid example that one line spoils, where it must find that line:
-//! a rule that cannot fail would prove nothing.
+//! Each rule is a function from plain data to a list of findings. Its tests run it on the repository, where it must
+//! find nothing, and on a valid example with one spoiled line, where it must find that line: a rule that cannot fail
+//! would prove nothing.
 //!
-//! Not here: the format (`cargo fmt`), lints (`cargo clippy`), what comes from outside (`cargo deny`).
+//! Not here: the format (`cargo fmt`), lints (`cargo clippy`), outside dependencies (`cargo deny`).
 
 mod architecture;
 mod commands;
@@ -18,7 +18,7 @@ mod repository;
 mod settings;
 mod tables;
 
-/// Fails with every finding on a line of its own.
+/// Fails with each finding on a line of its own.
 #[track_caller]
 fn nothing(findings: &[String]) {
     assert!(findings.is_empty(), "{} finding(s):\n{}\n", findings.len(), findings.join("\n"));

@@ -1,12 +1,12 @@
-//! What the manifests and the lists of refused things say: one version of each dependency, the workspace's lints
-//! everywhere, and a reason for whatever is refused or let through.
+//! Checks the manifests and the lists of exceptions: one version of each dependency, the workspace's lints everywhere,
+//! and a reason for each prohibition and exception.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::repository::{members, text, texts};
 use crate::{nothing, one};
 
-/// Lines of a TOML file below each header, comments and empty lines left out.
+/// Lines of a TOML file below each header, without comments and empty lines.
 fn sections(toml: &str) -> BTreeMap<String, Vec<String>> {
     let mut sections: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut header = String::new();
@@ -23,12 +23,12 @@ fn sections(toml: &str) -> BTreeMap<String, Vec<String>> {
     sections
 }
 
-/// The name that a line `name = value` or `name.key = value` begins with.
+/// The name at the beginning of a line `name = value` or `name.key = value`.
 fn key(line: &str) -> &str {
     line.split(['=', '.', ' ']).next().unwrap_or(line)
 }
 
-/// What a member's manifest does not take from the workspace though it should.
+/// Fields that a member's manifest must inherit from the workspace and does not.
 fn not_inherited(manifest: &str) -> Vec<String> {
     let sections = sections(manifest);
     let empty = Vec::new();
@@ -66,7 +66,7 @@ fn unused(root: &str, manifests: &[String]) -> Vec<String> {
     unused.map(|line| format!("no member uses {}", key(line))).collect()
 }
 
-/// What lets a release build plant bugs: debug assertions that a profile for releases switches on.
+/// Settings that let a release build plant bugs: debug assertions in a release profile.
 fn plants(root: &str) -> Vec<String> {
     let sections = sections(root);
     let released = sections.iter().filter(|(header, _)| header.starts_with("profile.release"));
@@ -74,7 +74,7 @@ fn plants(root: &str) -> Vec<String> {
     lines.map(|line| format!("a release could be built with planted bugs: {line}")).collect()
 }
 
-/// Entries `{ path = ... }` and `{ crate = ... }` of a list that have no reason. An entry is a line.
+/// Entries `{ path = ... }` and `{ crate = ... }` of a list without a reason. An entry is a line.
 fn without_reason(toml: &str) -> Vec<String> {
     toml.lines()
         .map(str::trim)
@@ -84,7 +84,7 @@ fn without_reason(toml: &str) -> Vec<String> {
         .collect()
 }
 
-/// Attributes that let a lint through without saying why.
+/// Attributes that allow a lint without a reason.
 fn unexplained(sources: &BTreeMap<String, String>) -> Vec<String> {
     let mut findings = Vec::new();
     for (file, source) in sources {

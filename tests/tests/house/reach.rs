@@ -1,7 +1,7 @@
-//! What messages, faults and actors can reach: no I/O. A brain that cannot open a socket needs no review for it.
+//! Checks that messages, faults and actors reach no I/O. A brain that cannot open a socket needs no review for it.
 //!
-//! Two rules, because cargo builds the workspace with one union of features: an actor's own dependencies
-//! must not bring I/O in, and its code must not name what another crate's features brought in.
+//! Two rules, because cargo builds the workspace with one union of features: an actor's own dependencies must not do
+//! I/O, and its code must not name features that another crate has enabled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ const IO_PACKAGES: [&str; 18] = [
 ];
 /// Features of tokio that do I/O or start threads.
 const IO_FEATURES: [&str; 7] = ["fs", "full", "io-std", "net", "process", "rt-multi-thread", "signal"];
-/// Modules whose names mean I/O, threads or the process's surroundings.
+/// Modules for I/O, threads or the process's surroundings.
 const IO_MODULES: [&str; 14] = [
     "std::env",
     "std::fs",
@@ -49,13 +49,13 @@ const IO_MODULES: [&str; 14] = [
     "tokio::signal",
 ];
 
-/// What of these modules does no I/O by itself: writers into memory are made of it, as serde's formatters are.
+/// Items of these modules without I/O: serde's formatters and other writers into memory use them.
 const NOT_IO: [&str; 2] = ["std::io::Result", "std::io::Write"];
 
 /// Crates that only an actor's shell uses: mailboxes, timers, metrics, logs.
 const SHELL_CRATES: [&str; 4] = ["metrics", "ractor", "tokio", "tracing"];
 
-/// What of `tree` (lines `name vVERSION|feature,feature`) does I/O.
+/// Packages of `tree` (lines `name vVERSION|feature,feature`) that do I/O.
 fn io_dependencies(tree: &str) -> Vec<String> {
     let mut findings = BTreeSet::new();
     for line in tree.lines() {
@@ -76,7 +76,7 @@ fn io_dependencies(tree: &str) -> Vec<String> {
     findings.into_iter().collect()
 }
 
-/// The code without comments and string literals, so that only what is compiled is looked at.
+/// The code without comments and string literals, so that only compiled text counts.
 fn code_only(source: &str) -> String {
     let mut code = String::with_capacity(source.len());
     let mut characters = source.chars().peekable();
@@ -91,7 +91,7 @@ fn code_only(source: &str) -> String {
                 }
             }
             '"' => {
-                // A raw string ends with as many hashes as it began with, and knows no escapes.
+                // A raw string ends with as many hashes as it began with, and has no escapes.
                 let before = code.trim_end_matches('#');
                 let hashes = before.ends_with('r').then(|| code.len() - before.len());
                 while let Some(skipped) = characters.next() {
@@ -122,12 +122,12 @@ fn code_only(source: &str) -> String {
     code
 }
 
-/// Every path that the code names, with grouped imports written out: `use std::{fs, net::TcpStream}` gives
-/// `std::fs` and `std::net::TcpStream`.
+/// Every path in the code, with grouped imports expanded: `use std::{fs, net::TcpStream}` gives `std::fs` and
+/// `std::net::TcpStream`.
 fn paths(source: &str) -> BTreeSet<String> {
     let code = code_only(source);
     let mut found = BTreeSet::new();
-    // What an open brace belongs to: the path before `::{`, or nothing.
+    // For each open brace: the path before `::{`, or nothing.
     let mut braces: Vec<Option<String>> = Vec::new();
     let mut path = String::new();
     let characters: Vec<char> = code.chars().collect();
@@ -177,7 +177,7 @@ fn io_in_code(sources: &BTreeMap<String, String>) -> Vec<String> {
     findings
 }
 
-/// Each file of an actor, its shell aside, that names what only a shell uses.
+/// Each file of an actor except its shell that names a crate of the shell.
 fn impure_brains(sources: &BTreeMap<String, String>) -> Vec<String> {
     let mut findings = Vec::new();
     for (file, source) in sources {
@@ -244,7 +244,7 @@ fn messages_faults_and_actors_name_no_io() {
     let mut sources = texts("messages", ".rs");
     sources.append(&mut texts("verification/faults/src", ".rs"));
     sources.append(&mut texts("actors", ".rs"));
-    // Tests may ask how many cases they are to try, and run benchmarks by the clock.
+    // Tests may read their number of cases from the environment, and benchmarks may use the clock.
     sources.retain(|file, _| !["/tests/", "/tests.rs", "/benches/"].iter().any(|part| file.contains(part)));
     nothing(&io_in_code(&sources));
 }
@@ -285,7 +285,7 @@ fn brains_know_no_actors_timers_or_logs() {
         );
         sources.append(&mut own);
     }
-    // Of the crate of effects these two are the shell.
+    // These two files of the crate of effects are the shell.
     let mut effects = texts("messages/effects/src", ".rs");
     for shell in ["shell.rs", "permits.rs"] {
         assert!(effects.remove(&format!("messages/effects/src/{shell}")).is_some(), "{:?}", effects.keys());

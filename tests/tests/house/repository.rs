@@ -1,40 +1,37 @@
-//! The repository as data: its files, and what cargo says of its members. Reads only; needs no network.
+//! The repository as data: its files, and cargo's metadata of its members. Reads only; needs no network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How a crate is used: cargo's kinds of dependencies.
+/// cargo's kinds of dependencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// By the crate itself, or by its build script.
+    /// Of the crate itself, or of its build script.
     Normal,
-    /// By its tests only.
+    /// Of its tests only.
     Dev,
 }
 
-/// A member of the workspace.
 #[derive(Debug, Clone)]
 pub(crate) struct Member {
-    /// Name of the package.
     pub(crate) name: String,
-    /// Directory below the root, with slashes.
+    /// Relative to the root, with slashes.
     pub(crate) directory: String,
-    /// Other members that it depends on.
+    /// Dependencies on other members.
     pub(crate) uses: BTreeSet<(String, Kind)>,
 }
 
-/// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_path_buf()
 }
 
-/// The text of a file below the root.
+/// The text of a file; the path is relative to the root.
 pub(crate) fn text(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("cannot read {path}: {error}"))
 }
 
-/// Paths below `directory` (itself below the root) whose name ends with `ending`, in order, build output left out.
+/// Paths below `directory` (itself below the root) whose name ends with `ending`, in order, without build output.
 pub(crate) fn files(directory: &str, ending: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut waiting = vec![root().join(directory)];
@@ -65,7 +62,7 @@ pub(crate) fn texts(directory: &str, ending: &str) -> BTreeMap<String, String> {
     files(directory, ending).into_iter().map(|path| (path.clone(), text(&path))).collect()
 }
 
-/// Standard output of cargo, run offline on the lock file as it is.
+/// Standard output of cargo, offline and with the lock file unchanged.
 pub(crate) fn cargo(arguments: &[&str]) -> String {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let output = Command::new(&cargo)

@@ -1,8 +1,8 @@
-//! That the operator's guide tells the settings that the service knows, with their defaults, and that the examples
-//! in the documents are valid: whoever copies one gets what it says.
+//! Compares the settings and defaults in the operator's guide with the service, and checks that the examples in the
+//! documents are valid.
 //!
-//! An example is a fenced block whose first line names its kind: `yaml config`, `yaml template`,
-//! `yaml constraints`, `yaml scenario` or `json variables`.
+//! An example is a fenced block whose first line names its kind: `yaml config`, `yaml template`, `yaml constraints`,
+//! `yaml scenario` or `json variables`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -26,7 +26,8 @@ fn load(config: &str) -> Result<Config, ConfigError> {
     Config::load(Some(file.path()))
 }
 
-/// The sections of the file, each with an unknown setting in it, whose name is short as messages cut long ones; what is switched on has more settings then.
+/// The sections of the file, each with an unknown setting. Its name is short since messages cut long ones; enabled
+/// features have further settings.
 const SECTIONS: &str = "
 zz: 1
 embedded: {zz: 1}
@@ -53,7 +54,7 @@ placement:
     automatic_cluster_creation: {zz: 1}
 ";
 
-/// Every setting that the service knows, by asking for one that it does not in each section.
+/// Every setting of the service: the error about an unknown setting lists those of its section.
 fn known_settings() -> BTreeSet<String> {
     let unknown = "zz";
     let Err(ConfigError::Invalid(error)) = load(SECTIONS) else {
@@ -62,7 +63,7 @@ fn known_settings() -> BTreeSet<String> {
     let mut known = BTreeSet::new();
     let mut sections = BTreeSet::new();
     for problem in error.problems {
-        // The others miss what a section needs that is switched on.
+        // The other problems are missing settings of enabled features.
         let Some(section) = problem.field.strip_suffix(unknown) else { continue };
         let names = problem.expected.strip_prefix("one of ").expect("the message lists the names");
         known.extend(names.split(", ").map(|name| format!("{section}{name}")));
@@ -86,7 +87,7 @@ fn last(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// The defaults that a service without any settings has.
+/// The defaults of a service without any settings.
 fn defaults() -> BTreeMap<String, String> {
     let config = load("").expect("nothing has to be set");
     let StoreChoice::Embedded(embedded) = &config.store else { panic!("the default is the embedded store") };
@@ -102,7 +103,7 @@ fn defaults() -> BTreeMap<String, String> {
     .collect()
 }
 
-/// The defaults of what holds repairs back.
+/// The defaults of holds of repairs.
 fn hold_defaults(config: &Config) -> impl Iterator<Item = (String, String)> + use<> {
     let hold = config.repair.hold.as_ref().expect("it is on in the service");
     [
@@ -117,7 +118,7 @@ fn hold_defaults(config: &Config) -> impl Iterator<Item = (String, String)> + us
 
 /// The defaults of placement.
 fn placement_defaults() -> BTreeMap<String, String> {
-    // Without keys nothing is encrypted: there is no default to tell.
+    // Without keys nothing is encrypted, so that there is no default.
     let Placement { controllers, api, scheduler, metrics, encryption: _ } =
         load("placement: {}").expect("nothing has to be set").placement.expect("it has a section");
     let seconds = |duration: Duration| duration.as_secs_f64().to_string();
@@ -176,10 +177,10 @@ fn differences(guide: &str, known: &BTreeSet<String>, defaults: &BTreeMap<String
     findings
 }
 
-/// The section about reasons why nothing is planned.
+/// The section about reasons for no plan.
 const BLOCKED: &str = "When nothing happens";
 
-/// The differences between the reasons that a section of the guide explains and those that the program gives.
+/// The differences between the reasons that a section of the guide explains and those of the program.
 fn unexplained_reasons(guide: &str, heading: &str, reasons: &[&str]) -> Vec<String> {
     // The first row is the table's head.
     let mut explained = table(guide, heading);
@@ -205,7 +206,7 @@ fn examples(document: &str) -> Vec<(&str, String)> {
     found
 }
 
-/// What is wrong with an example; a kind that nobody checks is fine.
+/// The problem of an example; unknown kinds are not checked.
 fn fault(kind: &str, example: &str) -> Option<String> {
     match kind {
         "yaml config" => load(example).err().map(|error| error.to_string()),

@@ -1,22 +1,21 @@
-//! That the table of docs/METRICS.md says what the code exports: names, kinds and labels.
+//! Compares the table of docs/METRICS.md with the metrics of the code: names, kinds and labels.
 //!
-//! Reads the code as text. It understands the macros of the `metrics` crate with the name as a literal or as a
-//! constant of the same crate, and labels written as `"label" => value`; and, of the process, what `metric(text, ...)` writes.
-//! That pages of running services are as the table says is tested with these (`bin/madako/tests/cli/service/page.rs`).
+//! Reads the code as text. It understands the macros of the `metrics` crate with the name as a literal or as a constant
+//! of the same crate, and labels written as `"label" => value`; and, for the process's metrics, calls of `metric(text,
+//! ...)`. The comparison with pages of running services is in `bin/madako/tests/cli/service/page.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::repository::{members, text, texts};
 use crate::{nothing, one};
 
-/// What is known of a metric.
+/// The properties of a metric.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Metric {
     /// `counter`, `gauge` or `histogram`; more than one is a fault.
     kinds: BTreeSet<String>,
-    /// Names of its labels.
     labels: BTreeSet<String>,
-    /// Whether the code says what it is for.
+    /// Whether the code describes it.
     described: bool,
     /// Whether the code sets it anywhere.
     set: bool,
@@ -27,12 +26,12 @@ fn literal(code: &str) -> Option<&str> {
     code.split_once('"')?.1.split_once('"').map(|(literal, _)| literal)
 }
 
-/// The code in front of a file's tests.
+/// The code before a file's tests.
 fn without_tests(source: &str) -> &str {
     source.split("#[cfg(test)]\nmod tests {").next().unwrap_or(source)
 }
 
-/// What stands between the parenthesis at the beginning of `code` and the one that closes it.
+/// The text between the parenthesis at the beginning of `code` and its closing one.
 fn arguments(code: &str) -> &str {
     let mut depth = 0_usize;
     let mut quoted = false;
@@ -58,7 +57,7 @@ fn exported(sources: &BTreeMap<String, String>) -> BTreeMap<String, Metric> {
     for (file, source) in sources {
         let code = without_tests(source);
         let same_crate = file.split_once("/src/").map_or("", |(directory, _)| directory);
-        // A constant of this file, or else of another one of the crate.
+        // A constant of this file, or else of another file of the crate.
         let value = |constant: &str| {
             let definition = format!("const {constant}: &str =");
             let others =
@@ -119,7 +118,7 @@ fn documented(document: &str) -> BTreeMap<String, Metric> {
     metrics
 }
 
-/// The differences between the table and the code, and metrics that the code only half has.
+/// The differences between the table and the code, and metrics that the code describes or sets only.
 fn differences(document: &str, sources: &BTreeMap<String, String>) -> Vec<String> {
     let (documented, exported) = (documented(document), exported(sources));
     let mut findings = Vec::new();
@@ -153,14 +152,14 @@ fn differences(document: &str, sources: &BTreeMap<String, String>) -> Vec<String
     findings
 }
 
-/// Names of metrics that documents mention and the table does not have.
+/// Metrics in documents that the table does not have.
 fn unknown_mentions(documents: &BTreeMap<String, String>, table: &str) -> Vec<String> {
     let known = documented(table);
     let mut findings = Vec::new();
     for (path, document) in documents {
         for word in document.split(|letter: char| !letter.is_ascii_lowercase() && letter != '_') {
             let is_name = word.starts_with("madako_") || word.starts_with("cke_");
-            // A name that ends so is a prefix, such as all of `madako_`.
+            // A name with this ending is a prefix, such as all of `madako_`.
             if is_name && !word.ends_with('_') && !known.contains_key(word) {
                 findings.push(format!("{path}: no such metric: {word}"));
             }
@@ -181,7 +180,7 @@ fn the_table_of_metrics_says_what_the_code_exports() {
     nothing(&differences(&text("docs/METRICS.md"), &sources()));
 }
 
-/// Gauges of actors that only a leader has, which are not among the metrics that only a leader shows.
+/// Gauges of leader-only actors that are missing in the list of leader-only metrics.
 fn left_behind(sources: &BTreeMap<String, String>, of_a_leader: &[&str]) -> Vec<String> {
     const REIGN: [&str; 5] =
         ["sabakan-poller", "cluster-planner", "repair-queue", "metrics-fetcher", "app-scheduler"];
@@ -192,7 +191,7 @@ fn left_behind(sources: &BTreeMap<String, String>, of_a_leader: &[&str]) -> Vec<
     gauges
         .map(|(name, _)| name)
         .filter(|name| !name.starts_with("cke_"))
-        // What begins so is followed by a space or by labels.
+        // A prefix is followed by a space or by labels.
         .filter(|name| !of_a_leader.iter().any(|start| format!("{name} ").starts_with(start)))
         .collect()
 }

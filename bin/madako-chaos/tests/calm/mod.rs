@@ -1,4 +1,5 @@
-//! A run in which nothing fails, beside a Prometheus: no alert fires. The rules were at work: they fire when the run is over.
+//! A run without faults beside a Prometheus: no alert fires. After the end of the run the alerts fire, which shows that
+//! the rules were active.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 
@@ -6,8 +7,8 @@ use super::prometheus::{Pace, Prometheus};
 use super::started::{Ended, program};
 use super::{OF_SLOW_MACHINES, etcd_is_installed, is_installed, report_of, start_run};
 
-/// A world of what alerts are about, and clients who ask for something all the time. Nothing is broken in it: each zone that
-/// clients ask for has a cluster.
+/// A world with the objects of all alerts, and clients that send requests all the time. No object is faulty: each zone
+/// that clients demand has a cluster.
 const CALM: &str = "name: calm\nworld: {instances: 2, machines: 20, racks: 4, clusters: 3, applications: 6}\n\
                     clients: [{kind: placement, rate: 5}, {kind: etcd-watch, rate: 1}]\n";
 
@@ -21,14 +22,14 @@ fn a_calm_run_fires_no_alert_and_its_end_fires_one() {
     }
     let report = report_of("calm");
     let targets = report.join("targets.json");
-    // Those of an earlier run are gone.
+    // The file of an earlier run must be gone.
     let _ = std::fs::remove_file(&targets);
     let place = report.to_str().unwrap();
     let args = ["--scenario", "-", "--seed", "1", "--for", LENGTH, "--report", place];
     let mut run = start_run(program(), &args, CALM);
     let mut told = BufReader::new(run.as_mut().stderr.take().unwrap());
     let mut errors = String::new();
-    // Until then nobody leads, which is right to fire on a machine that takes long.
+    // Before that there is no leader, so that an alert may rightly fire on a slow machine.
     while !errors.contains("runs for ") {
         assert_ne!(told.read_line(&mut errors).unwrap(), 0, "it did not begin: {errors}");
     }

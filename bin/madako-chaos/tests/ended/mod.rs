@@ -1,4 +1,4 @@
-//! Processes that end while a run goes on: one that nobody told to, and a member of the store whose disk is full.
+//! Processes that end during a run: one that ends by itself, and a member of the store whose disk is full.
 
 use std::fs;
 use std::path::Path;
@@ -10,17 +10,17 @@ use serde_json::Value;
 use super::processes::{found, with_word};
 use super::{Ended, etcd_is_installed, missing_outside_ci, program, report_of, run, start_run};
 
-/// How often it is looked for.
+/// Interval of checks of an awaited state.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// A fault kills the instance, and starts it again, after it has ended by itself.
+/// A fault kills and restarts the instance after it has ended by itself.
 const HIDDEN: &str = "name: hidden\nworld: {instances: 1, machines: 10, racks: 2, clusters: 0, applications: 0}\n\
                       faults: [{at: 1s, do: compact, target: store=1}, {at: 12s, do: kill, target: instance=1, for: 2s}]\n";
 
 #[test]
 fn a_process_that_ended_by_itself_is_found_though_a_fault_kills_it_later() {
     let report = report_of("hidden");
-    // That of an earlier run is gone.
+    // The report of an earlier run must be gone.
     let _ = fs::remove_dir_all(&report);
     let place = report.to_str().unwrap();
     let run =
@@ -49,7 +49,7 @@ fn end_instance(report: &Path) {
     });
 }
 
-/// The disk of one of three members is full for a while, and clients write all the time.
+/// The disk of one of three members is full for a while, during constant writes of clients.
 const FULL: &str = "name: full-member\n\
                     world: {instances: 2, machines: 12, racks: 3, clusters: 3, applications: 4, store: etcd}\n\
                     clients: [{kind: placement, rate: 20}, {kind: etcd-watch, rate: 2}]\n\
@@ -64,15 +64,15 @@ fn a_member_of_a_real_etcd_whose_disk_is_full_ends_and_is_back_when_it_has_room(
     let report = report_of("full-member");
     let place = report.to_str().unwrap();
     let ended = run(&["--scenario", "-", "--seed", "1", "--for", "14s", "--report", place], FULL);
-    // Where nobody may mount a disk, the run says that the fault could not be injected.
+    // Without the right to mount a disk, the run reports that the fault could not be injected.
     if !missing_outside_ci("what a small disk takes", ended.code != 3) {
         return;
     }
-    // All members run in the end and tell the same history, or it were no pass.
+    // To pass, all members must run in the end and have the same history.
     assert_eq!(ended.code, 0, "see {place}:\n{}\n{}", ended.errors, ended.out);
     let last_words = fs::read_to_string(report.join("logs/store-2.log")).unwrap();
     assert!(last_words.contains("no space left on device"), "{last_words}");
-    // The other two are a majority: what clients write meanwhile is taken.
+    // The other two are a majority, so that writes of clients succeed meanwhile.
     let history = fs::read_to_string(report.join("history.jsonl")).unwrap();
     let lines: Vec<Value> = history.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let at = |change: &str| {

@@ -1,4 +1,4 @@
-//! What is left of a run in namespaces that is killed: nothing.
+//! A killed run in namespaces leaves nothing behind.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use super::processes::{found, parent, processes};
 
-/// How often it is looked at.
+/// Interval of checks of an awaited state.
 const GLANCE: Duration = Duration::from_millis(20);
-/// What a run ends with that cannot have namespaces.
+/// Exit code of a run that cannot have namespaces.
 const NOT_THERE: i32 = 3;
 
-/// Waits until the run has begun; whether it could.
+/// Waits until the run has begun; returns whether it could.
 pub(crate) fn begun(run: &mut Child, targets: &Path) -> bool {
     let mut code = None;
     until("the run has begun", || {
@@ -26,7 +26,7 @@ pub(crate) fn begun(run: &mut Child, targets: &Path) -> bool {
     code.is_none()
 }
 
-/// Kills it, and waits until its processes, their namespaces and the device that leads there are gone.
+/// Kills the run, and waits until its processes, their namespaces and its device are gone.
 pub(crate) fn leaves_nothing(run: &mut Child, targets: &Path) {
     let own = i32::try_from(run.id()).unwrap();
     let below: Vec<i32> = processes().filter(|process| parent(*process) == own).collect();
@@ -50,7 +50,6 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     runtime.block_on(found(what, GLANCE, || is_so().then_some(())));
 }
 
-/// The namespace that a process is in.
 fn namespace(process: i32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{process}/ns/net")).ok()
 }
@@ -59,6 +58,6 @@ fn namespace(process: i32) -> Option<PathBuf> {
 fn devices(run: u32) -> Vec<PathBuf> {
     let alias = format!("madako-chaos, process {run}");
     let all = fs::read_dir("/sys/class/net").unwrap().flatten().map(|entry| entry.path());
-    // One may go while it is looked at.
+    // A device may disappear meanwhile.
     all.filter(|at| fs::read_to_string(at.join("ifalias")).is_ok_and(|said| said.trim() == alias)).collect()
 }

@@ -1,14 +1,14 @@
-//! The machine's processes, as `/proc` has them, and waiting for what is about to be there.
+//! The machine's processes from `/proc`, and waiting for a state.
 
 use std::fs;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// How long something is waited for.
+/// Time limit of a wait.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Waits until a look finds something; `glance` is the pause between two.
+/// Repeats `look` until it returns a value; `glance` is the pause between two calls.
 pub(crate) async fn found<T>(what: &str, glance: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
@@ -25,18 +25,18 @@ pub(crate) fn processes() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The command line; nothing of a process that is gone.
+/// The command line; empty if the process is gone.
 pub(crate) fn words(process: i32) -> Vec<String> {
     let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).split('\0').map(str::to_owned).collect()
 }
 
-/// The process that has a word on its command line: the address of an instance no other one has there.
+/// The process with this word on its command line: for the address of an instance there is only one.
 pub(crate) fn with_word(word: &str) -> Option<i32> {
     processes().find(|process| words(*process).iter().any(|other| other == word))
 }
 
-/// Who started a process; 0 of one that is gone.
+/// The parent of a process; 0 if the process is gone.
 pub(crate) fn parent(process: i32) -> i32 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The second field is a name in parentheses, which may contain anything.

@@ -1,8 +1,8 @@
-//! A real Prometheus beside a run: it asks the instances, judges them by the rules of `grafana/rules`, and is asked afterwards
-//! what the dashboards ask.
+//! A real Prometheus beside a run: it scrapes the instances, evaluates the rules of `grafana/rules`, and afterwards
+//! answers the queries of the dashboards.
 //!
-//! The run's leases and polls are shorter than those of a deployment, and so are the rules' times: [`scaled`] divides each
-//! length of time in them. Thresholds stay as they are.
+//! The run's leases and polls are shorter than those of a deployment, and so are the rules' times: [`scaled`] divides
+//! each duration in them. Thresholds are unchanged.
 
 mod server;
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 use server::{Asked, Server, root};
 use tokio::time::{Instant, sleep};
 
-/// How much faster than in a deployment time goes by, and how often instances are asked and the rules looked at.
+/// The speed-up over a deployment, and the interval of scrapes and evaluations.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     faster: u32,
@@ -24,12 +24,12 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// That of the run: it polls the registry every 2 s instead of every 60 s.
+    /// The pace of the run: it polls the registry every 2 s instead of every 60 s.
     pub(crate) const OF_THE_RUN: Self = Self { faster: 30, every: "1s" };
-    /// So fast that what was counted an hour ago is a minute ago.
+    /// At this pace an hour of the rules is a minute.
     pub(crate) const HURRIED: Self = Self { faster: 60, every: "250ms" };
 
-    /// The alerts that look back further than so many seconds at this pace.
+    /// The alerts whose look-back exceeds this many seconds at this pace.
     pub(crate) fn look_back(self, seconds: u32) -> BTreeSet<String> {
         let texts =
             rule_files().into_iter().map(|path| scaled(&fs::read_to_string(path).unwrap(), self.faster));
@@ -37,13 +37,12 @@ impl Pace {
     }
 }
 
-/// The files of rules.
 fn rule_files() -> Vec<PathBuf> {
     let files = fs::read_dir(root().join("grafana/rules")).unwrap().map(|entry| entry.unwrap().path());
     files.filter(|path| path.extension().is_some_and(|extension| extension == "yml")).collect()
 }
 
-/// The alerts of some rules, whose times are in seconds, that have a range or an offset longer than that.
+/// The alerts of rules, with times in seconds, that have a longer range or offset.
 fn looking_back(rules: &str, seconds: u32) -> Vec<String> {
     let back = |part: &str| -> Option<u32> { part.split('s').next()?.parse().ok() };
     let longest = |rule: &str| rule.split("offset ").flat_map(|part| part.split('[')).filter_map(back).max();
@@ -52,19 +51,19 @@ fn looking_back(rules: &str, seconds: u32) -> Vec<String> {
     further.map(|rule| rule.split_whitespace().next().unwrap().to_owned()).collect()
 }
 
-/// Seconds that rates are taken over: four scrapes at least, and so long that a rare request is seen on several points.
+/// Range of rates in seconds: at least four scrapes, and long enough for a rare request to show on several points.
 const RATE: u32 = 10;
 
-/// How long an alert is waited for that waits for ten seconds itself.
+/// Time limit for an alert whose own wait is ten seconds.
 const FIRES_WITHIN: Duration = Duration::from_secs(60);
-/// How often it is looked for.
+/// Interval of checks for that.
 const GLANCE: Duration = Duration::from_millis(250);
 
-/// A Prometheus that watches a run.
+/// A Prometheus that observes a run.
 pub(crate) struct Prometheus(Server);
 
 impl Prometheus {
-    /// Starts one that asks whoever a file names once it is there.
+    /// Starts a Prometheus that scrapes the targets of a file, which may appear later.
     pub(crate) fn start(targets: &Path, Pace { faster, every }: Pace) -> Self {
         let files = tempfile::tempdir().unwrap();
         let rules = files.path().join("rules");
@@ -91,14 +90,14 @@ impl Prometheus {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// When an instance answered last, within so many minutes, in seconds of Unix time.
+    /// Time of the last successful scrape within this many minutes, in seconds of Unix time.
     pub(crate) fn last_answer(&self, minutes: u32) -> f64 {
         let query = format!("max(max_over_time(timestamp(up == 1)[{minutes}m:1s]))");
         let answers = self.promtool(&["instant", "--format=json"], &query);
         answers[0]["value"][1].as_str().unwrap().parse().unwrap()
     }
 
-    /// What a query that gives one number gives at a time.
+    /// The value of a scalar query at a time.
     pub(crate) fn number(&self, query: &str, at: f64) -> f64 {
         let answers = self.promtool(&["instant", "--format=json", &format!("--time={at}")], query);
         assert_eq!(answers.len(), 1, "{query}: {answers:?}");
@@ -111,7 +110,6 @@ impl Prometheus {
         !self.promtool(&["instant", "--format=json"], &query).is_empty()
     }
 
-    /// Waits until an alert fires.
     pub(crate) fn until_fires(&self, alert: &str) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
@@ -123,7 +121,7 @@ impl Prometheus {
         });
     }
 
-    /// The alerts that fired, and of these those that still did in the end.
+    /// The alerts that fired, and of these the ones that still fired at the end.
     pub(crate) fn fired(&self, minutes: u32, until: f64) -> [BTreeSet<String>; 2] {
         let start = format!("--start={}", until - f64::from(minutes) * 60.0);
         let args = ["range", "--format=json", "--step=1s", &start, &format!("--end={until}")];
@@ -141,7 +139,7 @@ impl Prometheus {
         self.0.shows(table, Asked { busy, ..asked(minutes, until) })
     }
 
-    /// Draws each dashboard into a directory.
+    /// Renders each dashboard into a directory.
     pub(crate) fn draw(&self, directory: &Path, minutes: u32, until: f64) -> Result<(), String> {
         self.0.python("picture.py", asked(minutes, until), &[directory.to_str().unwrap()])
     }
@@ -151,7 +149,7 @@ fn asked(minutes: u32, until: f64) -> Asked {
     Asked { minutes, until, rate: RATE, busy: true }
 }
 
-/// Rules with each length of time in them (`for`, ranges, offsets) divided, but never below a second.
+/// Divides each duration in rules (`for`, ranges, offsets), down to a second.
 fn scaled(rules: &str, faster: u32) -> String {
     let mut text = String::new();
     let mut rest = rules;

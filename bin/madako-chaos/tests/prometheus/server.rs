@@ -1,4 +1,4 @@
-//! A real Prometheus as a process, and the scripts of `grafana/` that ask it what the dashboards ask.
+//! A real Prometheus as a process, and the scripts of `grafana/` that send it the queries of the dashboards.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,25 +8,26 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-/// Time until it listens: about a second on a machine that does nothing else.
+/// Time until it listens: about a second on an idle machine.
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
-/// How often that is looked at.
+/// Interval of checks for that.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// What is asked about.
+/// Range of the queries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
-    /// How far back.
+    /// Length of the range.
     pub(crate) minutes: u32,
-    /// The end, in seconds of Unix time.
+    /// End of the range, in seconds of Unix time.
     pub(crate) until: f64,
-    /// Seconds that rates are taken over: four scrapes at least.
+    /// Range of rates in seconds: at least four scrapes.
     pub(crate) rate: u32,
-    /// Whether the machine had other things to do meanwhile, and time was real: what a table marks as a matter of moments need only answer.
+    /// Whether the machine was busy in real time: then rows that a table marks as a matter of moments only need an
+    /// answer.
     pub(crate) busy: bool,
 }
 
-/// Ends with the test, and its files with it.
+/// Killed when dropped; its files are removed.
 pub(crate) struct Server {
     child: Child,
     pub(crate) url: String,
@@ -35,13 +36,13 @@ pub(crate) struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to end.
+        // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The root of the repository, however deep in it the crate is.
+/// The root of the repository, from a crate at any depth.
 pub(crate) fn root() -> PathBuf {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let mut found = crates.filter(|place| place.join("grafana/ask.py").is_file());
@@ -49,7 +50,7 @@ pub(crate) fn root() -> PathBuf {
 }
 
 impl Server {
-    /// Starts one with a configuration, whose values are in the directory `data` of its files, and whose flags these are.
+    /// Starts a server with a configuration and flags; its values are in the subdirectory `data` of its files.
     pub(crate) fn start(files: TempDir, config: &str, flags: &[&str]) -> Self {
         let path = files.path().join("prometheus.yml");
         fs::write(&path, config).unwrap();
@@ -70,7 +71,7 @@ impl Server {
         server
     }
 
-    /// Where it listens, once it says so.
+    /// The address on which it listens, from its log.
     async fn listens(&mut self, log: &Path) -> String {
         let began = Instant::now();
         loop {
@@ -85,14 +86,13 @@ impl Server {
         }
     }
 
-    /// Asks what the dashboards ask; the lines that tell of what is not as a table of `grafana/runs` says, and whether all is.
+    /// Sends the queries of the dashboards. The error has the rows of a table of `grafana/runs` that do not hold.
     pub(crate) fn shows(&self, table: &str, asked: Asked) -> Result<(), String> {
         let table = root().join("grafana/runs").join(table);
         let words = ["--expect", table.to_str().unwrap(), "--busy"];
         self.python("ask.py", asked, &words[..2 + usize::from(asked.busy)])
     }
 
-    /// Runs a script of `grafana/`.
     pub(crate) fn python(&self, script: &str, asked: Asked, more: &[&str]) -> Result<(), String> {
         let Asked { minutes, until, rate, .. } = asked;
         let words = [

@@ -1,7 +1,7 @@
-//! Faults of the processes of a run that the language of scenarios has no word for: commands and the watcher of one are killed,
-//! and a process may open hardly more files than it has.
+//! Faults of a run's processes that the scenario language does not have: commands and their watchers are killed, and
+//! the limit on open files of a process is lowered.
 //!
-//! The saboteur finds the processes by the addresses that the run tells: no other process has them on its command line.
+//! The saboteur finds the processes by the addresses in the run's file: no other process has them on its command line.
 
 use std::fs;
 use std::path::Path;
@@ -13,24 +13,24 @@ use tokio::time::{Instant, sleep};
 
 use super::processes::{found, parent, processes, with_word, words};
 
-/// How often it is looked for: a command that is not held up is over in some milliseconds.
+/// Interval of the search: an undisturbed command ends after some milliseconds.
 const GLANCE: Duration = Duration::from_millis(5);
-/// Files are scarce for at most this long: the hurried Prometheus waits for ten seconds of it.
+/// Maximum time of scarce files: the hurried Prometheus waits for ten seconds of it.
 const SCARCE: Duration = Duration::from_secs(40);
-/// Files stay scarce for this long once the alert fires: what Prometheus gathered is read at steps of a second.
+/// Files stay scarce for this long after the alert fires: queries of Prometheus have steps of a second.
 const SHOWN: Duration = Duration::from_secs(3);
-/// How often the limit follows what is open.
+/// Interval at which the limit follows the number of open files.
 const AGAIN: Duration = Duration::from_millis(200);
-/// The word that a command of this run's repairs has on its command line, and what the word begins with that one has which is
-/// about to become a command.
+/// The word on the command line of this run's repair commands, and the prefix of the word on the command line of a
+/// process that is about to become such a command.
 const COMMAND: &str = "__repair";
 const STARTS: &str = "__start";
-/// How many are killed: more than three are too many, and some are over before.
+/// Killed commands: the alert fires above three, and some end before they are killed.
 const COMMANDS: u32 = 10;
-/// How many lose their watcher: one that is lost is one too many.
+/// Commands whose watcher is killed: the alert fires at one.
 const WATCHERS: u32 = 3;
 
-/// Does all of it, once the run has begun. `told` answers whether the alert of scarce files fires.
+/// Does all of it, once the run has begun. `told` returns whether the alert of scarce files fires.
 pub(crate) async fn work(targets: &Path, told: impl Fn() -> bool) {
     let text = found("the file of the targets", GLANCE, || fs::read_to_string(targets).ok()).await;
     let targets: Vec<Value> = serde_json::from_str(&text).unwrap();
@@ -48,7 +48,7 @@ pub(crate) async fn work(targets: &Path, told: impl Fn() -> bool) {
         .await;
         let watcher = parent(command);
         let victim = if nth < COMMANDS { command } else { watcher };
-        // One that is over by now is none to be killed, and the next one is as good.
+        // If the process has ended, the next one serves as well.
         let _ = Pid::from_raw(victim).map(|victim| kill_process(victim, Signal::KILL));
         while is_command(command) {
             sleep(GLANCE).await;
@@ -56,14 +56,14 @@ pub(crate) async fn work(targets: &Path, told: impl Fn() -> bool) {
     }
 }
 
-/// Whether it runs a command, and is no more about to.
+/// Whether the process runs a command already.
 fn is_command(process: i32) -> bool {
     let words = words(process);
     words.iter().any(|word| word == COMMAND) && !words.iter().any(|word| word.starts_with(STARTS))
 }
 
-/// The process that has the fewest files open may open a sixth more, until that is told: the number of a process that starts
-/// commands changes too much for a share of the limit to stay high.
+/// Lowers the limit of the process with the fewest open files to a sixth more, until the alert fires: a process that
+/// starts commands varies too much for a high share of its limit.
 async fn scarce_files(processes: &[i32], told: impl Fn() -> bool) {
     let open = |process: i32| fs::read_dir(format!("/proc/{process}/fd")).unwrap().count() as u64;
     let limit =
@@ -82,7 +82,7 @@ async fn scarce_files(processes: &[i32], told: impl Fn() -> bool) {
             limit(process, before);
             scarce = None;
         }
-        // The limit follows what is open: what the process opens meanwhile must not be the last that it can.
+        // The limit follows the number of open files, so that the process never reaches it.
         let open = open(calm);
         let before = limit(calm, Rlimit { current: Some(open + open / 6), ..usual });
         scarce.get_or_insert((calm, before));

@@ -1,9 +1,8 @@
-//! The built program, started with something on its standard input; it ends with the test.
+//! Starts the built program with an input; the process ends with the test.
 
 use std::io::{ErrorKind, Write as _};
 use std::process::{Child, Command, Stdio};
 
-/// How a program ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: i32,
@@ -11,7 +10,6 @@ pub(crate) struct Ended {
     pub(crate) errors: String,
 }
 
-/// A program that was started.
 pub(crate) struct Started(Option<Child>);
 
 /// This package's program.
@@ -19,7 +17,6 @@ pub(crate) fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_madako-chaos"))
 }
 
-/// Starts a program and feeds it.
 pub(crate) fn start(mut program: Command, input: &str) -> Started {
     let mut child =
         program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -31,7 +28,7 @@ pub(crate) fn start(mut program: Command, input: &str) -> Started {
 }
 
 impl Started {
-    /// Waits for its end. Ended by a signal, it has no code: that fails the test.
+    /// Waits for the end. A program ended by a signal has no code: that fails the test.
     pub(crate) fn ended(mut self) -> Ended {
         let output = self.0.take().unwrap().wait_with_output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -43,7 +40,7 @@ impl Started {
     }
 }
 
-/// The process itself, for who looks at it while it runs.
+/// The running process, for observation.
 impl AsMut<Child> for Started {
     fn as_mut(&mut self) -> &mut Child {
         self.0.as_mut().unwrap()
@@ -53,7 +50,7 @@ impl AsMut<Child> for Started {
 impl Drop for Started {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // It may have ended by itself; then there is nothing to end.
+            // It may have ended by itself.
             let _ = child.kill();
             let _ = child.wait();
         }

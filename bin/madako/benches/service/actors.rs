@@ -1,8 +1,9 @@
-//! Actors that panic or are killed: how soon they are back, and work again; and a reign whose actors fail too often.
+//! Panicking and killed actors: time until the restart and until the actor works again; and a reign whose actors fail
+//! too often.
 //!
-//! In this process, where an actor can be made to panic: the tree and the actors of the service, on a real
-//! etcd, with the registry over TCP. An actor panics in the middle of its work, where it tells of something; those of
-//! placement tell nothing, or only of resources, and are killed.
+//! Runs the tree and the actors of the service in this process, where an actor can be made to panic, on a real etcd,
+//! with the registry over TCP. An actor panics in the middle of its work, when it reports an event; the actors of
+//! placement report no events, or only about resources, and are killed.
 
 use std::panic;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,29 +36,29 @@ use crate::processes::PATIENCE;
 use crate::scene::Scene;
 use crate::table::{Table, Times};
 
-/// So few that no supervisor's budget is used up, and no backoff gets long.
+/// Few enough not to exceed a supervisor's budget, or to lengthen the back-off.
 const ROUNDS: usize = 3;
 const INSTANCES: usize = 6;
-/// Of those whose actors are killed, and of those whose reign melts down.
+/// Rounds with killed actors, and of meltdowns.
 const FEWER: usize = 3;
-/// How often a reign melts down in an instance: once more within ten minutes, and leadership is given up.
+/// Meltdowns in one instance: with one more within ten minutes, it resigns leadership.
 const MELTDOWNS: usize = 2;
 const AIM: Duration = Duration::from_millis(50);
-/// How soon a reign is back at work after it melted down.
+/// Time limit for a reign to work again after a meltdown.
 const REIGN_AIM: Duration = Duration::from_secs(1);
-/// Who is killed, as it cannot be made to panic.
+/// Actors that are killed, as they cannot be made to panic.
 const KILLED: [&str; 4] = [FETCHER, SCHEDULER, HTTP, PLACEMENT_API];
-/// Of these, those that serve: no reign has them.
+/// Of these, the HTTP servers, which are not part of a reign.
 const SERVING: [&str; 2] = [HTTP, PLACEMENT_API];
 /// Children of a reign that fail until it melts down.
 const MELTING: [&str; 3] = [POLLER, PLANNER, REPAIR];
-/// Pause between looks at who runs.
+/// Pause between checks of the running actors.
 const GLANCE: Duration = Duration::from_millis(1);
 const PLANTED: &str = "a planted panic";
 /// Time between polls: each poll can make the poller panic.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Who is to panic.
+/// An actor that is made to panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Victim {
     Leader,
@@ -67,7 +68,7 @@ enum Victim {
 }
 
 impl Victim {
-    /// The leader last: with it a new reign begins, so that none of them meets its budget.
+    /// The leader last: it begins a new reign, so that no actor exceeds its budget.
     const ALL: [Self; 4] = [Self::Poller, Self::Planner, Self::Repair, Self::Leader];
 
     fn name(self) -> &'static str {
@@ -79,7 +80,7 @@ impl Victim {
         }
     }
 
-    /// What it tells in the middle of its work.
+    /// The event in the middle of the actor's work.
     fn panics_at(self, event: &Event) -> bool {
         match self {
             Self::Leader => matches!(event, Event::Committed { what: "cluster", .. }),
@@ -89,27 +90,27 @@ impl Victim {
         }
     }
 
-    /// What shows that it works again, and for the leader all that it begins anew.
+    /// The event that shows that the actor works again; for the leader, that its whole reign does.
     fn works_at(self, event: &Event) -> bool {
         match self {
             Self::Leader => matches!(event, Event::Calm { .. }),
             Self::Poller => matches!(event, Event::Observed { .. }),
             Self::Planner => matches!(event, Event::Committed { what: "cluster", .. }),
-            // It looks at the queue again, and tells what stands in the way there.
+            // The actor reads the queue again, and reports the obstacle.
             Self::Repair => matches!(event, Event::RepairWaits { .. }),
         }
     }
 }
 
-/// What an instance told.
+/// An event of an instance.
 struct Told {
     at: Instant,
     event: Event,
-    /// Whether whoever told it panicked.
+    /// Whether the reporting actor panicked.
     panics: bool,
 }
 
-/// Takes what an instance tells, and lets the actor panic that is to.
+/// Receives the events of an instance, and makes the chosen actor panic.
 struct Sink {
     told: mpsc::UnboundedSender<Told>,
     victim: Mutex<Option<Victim>>,
@@ -127,13 +128,13 @@ impl EventSink for Sink {
             let mut victim = self.victim.lock().unwrap_or_else(PoisonError::into_inner);
             victim.take_if(|victim| victim.panics_at(&event)).is_some()
         };
-        // An error means that the measurement ended.
+        // An error means that the measurement has ended.
         let _ = self.told.send(Told { at: Instant::now(), event, panics });
         assert!(!panics, "{PLANTED}");
     }
 }
 
-/// An instance in this process, and what it tells.
+/// An instance in this process with its events.
 struct Running {
     instance: Instance,
     sink: Arc<Sink>,
@@ -189,7 +190,7 @@ impl Running {
         Ok(Self { instance, sink, told })
     }
 
-    /// Kills an actor of its reign, or one that serves, if it runs; when that was.
+    /// Kills an actor of the reign, or an HTTP server, if it runs; returns the time.
     async fn kill_now(&self, name: &str) -> Option<Instant> {
         let root = self.instance.root();
         let parent = if SERVING.contains(&name) {
@@ -197,14 +198,14 @@ impl Running {
         } else {
             SupervisorRef::from_cell(root.child(REIGN).await.ok().flatten()?)?
         };
-        // What has ended has no children.
+        // An ended actor has no children.
         let cell = parent.child(name).await.ok().flatten()?;
         let now = Instant::now();
         cell.kill();
         Some(now)
     }
 
-    /// Waits for the pause before an actor that failed is restarted.
+    /// Waits for the event of the back-off before an actor's restart.
     async fn backoff(&mut self, name: &str) -> anyhow::Result<Duration> {
         let is = |told: &Told| match &told.event {
             Event::ActorFailed { actor, restart_in, .. } if actor == name => Some(*restart_in),
@@ -214,7 +215,7 @@ impl Running {
         backoff.context("it is given up")
     }
 
-    /// Kills an actor; how soon it was back beyond its backoff.
+    /// Kills an actor; returns the time until its restart, without the back-off.
     async fn kill(&mut self, name: &str) -> anyhow::Result<Duration> {
         let killing = async {
             loop {
@@ -233,7 +234,7 @@ impl Running {
         Ok((back - killed).saturating_sub(backoff))
     }
 
-    /// Kills children of the reign until it melts down; when it told of that.
+    /// Kills children of the reign until it melts down; returns the time of the event.
     async fn melt(&mut self) -> anyhow::Result<Instant> {
         let melting = async {
             loop {
@@ -254,7 +255,7 @@ impl Running {
         timeout(PATIENCE, melting).await.context("the reign does not melt down")?
     }
 
-    /// Waits until it tells such a thing.
+    /// Waits for a matching event.
     async fn until<T>(
         &mut self,
         what: &str,
@@ -272,9 +273,8 @@ impl Running {
     }
 }
 
-/// Fills in its rows.
 pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
-    // Those that are planted need no message each.
+    // Suppresses the messages of deliberate panics.
     let shows = panic::take_hook();
     panic::set_hook(Box::new(move |panicked| {
         if panicked.payload_as_str() != Some(PLANTED) {
@@ -297,7 +297,7 @@ pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
         }
         running.instance.stop().await;
     }
-    // One for the first cluster, and one for each worker more.
+    // One commit for the first cluster, and one for each additional worker.
     let wanted = 1 + INSTANCES * ROUNDS * 2;
     scene.witness.until_workers(scene.workers).await?;
     scene.witness.catch_up();
@@ -321,7 +321,7 @@ pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The actors that serve, each on a port of its own.
+/// The HTTP servers, each on its own port.
 fn serving(
     id: &str,
     store: &Arc<dyn Store>,
@@ -341,7 +341,7 @@ fn serving(
     served.into_iter().map(serves).collect()
 }
 
-/// How soon actors of placement, and those that serve, were back that were killed, without their backoff.
+/// Times until killed actors of placement and HTTP servers were back, without the back-off.
 async fn kills(endpoint: &str) -> anyhow::Result<[(&'static str, Times); KILLED.len()]> {
     let mut found = KILLED.map(|name| (name, Times::default()));
     for number in 0..FEWER {
@@ -357,7 +357,7 @@ async fn kills(endpoint: &str) -> anyhow::Result<[(&'static str, Times); KILLED.
     Ok(found)
 }
 
-/// Times from a reign's meltdown until the next one has polled and planned.
+/// Times from a reign's meltdown until the next reign has polled and planned.
 async fn meltdowns(endpoint: &str) -> anyhow::Result<Times> {
     let mut times = Times::default();
     for number in 0..FEWER {
@@ -365,7 +365,7 @@ async fn meltdowns(endpoint: &str) -> anyhow::Result<Times> {
         running.until("calm", |told| Victim::Leader.works_at(&told.event).then_some(())).await?;
         for _ in 0..MELTDOWNS {
             let melted = running.melt().await?;
-            // Of the one that melted down nobody is left to tell anything.
+            // No actor of the old reign is left to report an event.
             let (mut polled, mut planned) = (None, None);
             while polled.is_none() || planned.is_none() {
                 let is = |told: &Told| match &told.event {
@@ -384,7 +384,7 @@ async fn meltdowns(endpoint: &str) -> anyhow::Result<Times> {
     Ok(times)
 }
 
-/// Enters a machine into the repair queue for which nobody has said how it is repaired.
+/// Adds an entry for a machine type without repair procedure to the repair queue.
 async fn queue_one_more(scene: &Scene) -> anyhow::Result<()> {
     let stored = scene.witness.list().await?.entries;
     let next = stored.get(keys::REPAIRS_WRITE_INDEX).map(|entry| std::str::from_utf8(&entry.value));
@@ -394,8 +394,8 @@ async fn queue_one_more(scene: &Scene) -> anyhow::Result<()> {
     scene.witness.put(&keys::repair(index), serde_json::to_vec(&entry)?).await
 }
 
-/// Lets an actor panic. Returns when it was back, and when it worked again, each from its end and
-/// without its backoff.
+/// Makes an actor panic. Returns the times until it was back, and until it worked again, both from its end and without
+/// the back-off.
 async fn panics(
     scene: &mut Scene,
     running: &mut Running,
@@ -404,15 +404,15 @@ async fn panics(
     let name = victim.name();
     running.sink.arm(victim);
     match victim {
-        // It is polled all the time.
+        // It polls all the time.
         Victim::Poller => {}
         Victim::Repair => queue_one_more(scene).await?,
         Victim::Planner | Victim::Leader => drop(scene.want_one_more().await?),
     }
     let (failed, ()) = running.until("a panic", |told| told.panics.then_some(())).await?;
     let backoff = running.backoff(name).await?;
-    // What it tells at once can be heard before its supervisor tells of the restart. Before the leader is back
-    // others may still tell what its former reign found.
+    // The actor's first event may arrive before its supervisor's event of the restart. Before the leader is back, other
+    // actors may still report events of the former reign.
     let (mut back, mut works) = (None, None);
     while back.is_none() || works.is_none() {
         let seeks_work = works.is_none() && (back.is_some() || victim != Victim::Leader);

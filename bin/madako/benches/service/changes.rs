@@ -1,4 +1,4 @@
-//! From a change to its commit: of the constraints, which are watched, and in the registry, which is polled.
+//! Time from a change to its commit: of the constraints, which are watched, and in the registry, which is polled.
 
 use std::time::Duration;
 
@@ -11,18 +11,17 @@ use crate::size;
 use crate::table::{Table, Times, shown};
 
 const SAMPLES: usize = 20;
-/// How soon a changed constraint is to be committed.
+/// Target for the commit of a changed constraint.
 const AIM: Duration = Duration::from_millis(200);
 /// The scene's time between polls.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Polls before memory is looked at: what grows by poll has grown.
+/// Polls before memory is measured, so that growth by poll would show.
 const POLLS: usize = 30;
-/// Longest pause before a constraint is changed: no multiple of anything.
+/// Longest pause before a constraint is changed: no multiple of another interval.
 const PAUSE: Duration = Duration::from_millis(170);
-/// No leader is lost while commits are measured.
+/// No lease expires during the measurement of commits.
 const TTL: &str = "60s";
 
-/// Fills in its rows.
 pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
     for (machines, workers) in [(60, 20), (1_000, 880)] {
         let mut scene = Scene::on_etcd(machines, TTL).await?;
@@ -47,7 +46,7 @@ pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow
     Ok(())
 }
 
-/// Wants one worker more, again and again.
+/// Demands one worker more, repeatedly.
 async fn constraints(scene: &mut Scene, workers: usize, chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
     scene.install(workers).await?;
     let mut times = Times::default();
@@ -59,12 +58,11 @@ async fn constraints(scene: &mut Scene, workers: usize, chance: &mut ChaCha8Rng)
     Ok(times)
 }
 
-/// Times of changes in the registry.
 #[derive(Default)]
 struct Polled {
     from_change: Times,
     from_poll: Times,
-    /// Most polls from a change to its commit.
+    /// Maximum polls from a change to its commit.
     polls: usize,
 }
 
@@ -80,9 +78,9 @@ impl Polled {
     }
 }
 
-/// Retires machines at any time between two polls.
+/// Retires machines at random times between two polls.
 async fn registry(scene: &mut Scene, chance: &mut ChaCha8Rng) -> anyhow::Result<Polled> {
-    // So many that those that retire are not replaced, which would be another commit.
+    // So many that retired workers need no replacement, which would be another commit.
     let enough = scene.workers - SAMPLES;
     scene.constrain(enough).await?;
     let mut measured = Polled::default();

@@ -1,4 +1,4 @@
-//! `kill -9` of the leader, until the next leader's commit of something that waits since then.
+//! Time from a `kill -9` of the leader to the next leader's commit of a change that waits since then.
 
 use std::time::Duration;
 
@@ -17,12 +17,11 @@ const SAMPLES: usize = 12;
 /// etcd 3.4 grants no shorter lease with its default election time-out.
 const TTL: Duration = Duration::from_secs(2);
 const TTL_TEXT: &str = "2s";
-/// How soon after its lease the work of a leader that is gone goes on.
+/// Target for the work after the expiry of the dead leader's lease.
 const BEYOND: Duration = Duration::from_millis(500);
 /// Longest pause before the leader is killed; its lease is renewed at each third of the TTL.
 const PAUSE: Duration = Duration::from_millis(1_400);
 
-/// Fills in its rows.
 pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
     let mut row = |name: &str, times: &Times| {
         let within = times.worst() <= TTL + BEYOND;
@@ -37,7 +36,7 @@ pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow
     Ok(())
 }
 
-/// Kills a leader, and wants one worker more at once.
+/// Kills a leader, and demands one worker more at once.
 async fn killed(scene: &mut Scene, leader: Madako) -> anyhow::Result<Duration> {
     let began = Instant::now();
     leader.kill()?;
@@ -62,7 +61,7 @@ async fn on_etcd(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
     Ok(times)
 }
 
-/// The leader only dials the store that another process has, which is the next leader.
+/// The leader dials the store of another process, which becomes the next leader.
 async fn on_embedded(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
     let (mut scene, _host) = Scene::on_embedded(60, TTL_TEXT).await?;
     scene.install(20).await?;
@@ -72,7 +71,7 @@ async fn on_embedded(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
         let hosts = scene.witness.leader().context("nobody leads")?.to_owned();
         let leader = scene.dialling()?;
         let dials = scene.candidate().await?;
-        // The one that has the store goes to the end of the line.
+        // The process with the store becomes the last candidate.
         scene.witness.delete(&hosts).await?;
         scene.candidate().await?;
         anyhow::ensure!(scene.witness.leader() == Some(dials.as_str()), "another leads");
@@ -87,11 +86,11 @@ async fn on_embedded(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
     Ok(times)
 }
 
-/// The leader has the store; it is started again at once, as a service manager would.
+/// The leader has the store; it is restarted at once, as a service manager would.
 async fn restarted(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
     let (mut scene, mut leader) = Scene::on_embedded(60, TTL_TEXT).await?;
     scene.install(20).await?;
-    // Those that retire are not to be replaced.
+    // Retired workers must not be replaced.
     scene.constrain(10).await?;
     let mut times = Times::default();
     for _ in 0..SAMPLES {
@@ -99,7 +98,7 @@ async fn restarted(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
         let address = scene.witness.untainted_worker(chance.random_range(0..1_000))?;
         let began = Instant::now();
         leader.kill()?;
-        // The store is gone with it: what waits is in the registry.
+        // The store is down with it, so the waiting change is in the registry.
         scene.registry.retire(&address)?;
         leader.ended().await?;
         leader = scene.instance()?;

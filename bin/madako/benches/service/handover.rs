@@ -15,7 +15,7 @@ use crate::witness::Seen;
 
 const SAMPLES: usize = 10;
 const AIM: Duration = Duration::from_millis(200);
-/// Far longer than a hand-over: no lease ends by itself here.
+/// Far longer than a hand-over: no lease expires here.
 const TTL: &str = "60s";
 /// Longest pause before the leader is stopped.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -34,7 +34,7 @@ pub(crate) async fn three(scene: &mut Scene) -> anyhow::Result<Instances> {
     Ok(instances)
 }
 
-/// Takes the leader out of the instances.
+/// Removes the leader from the instances.
 pub(crate) fn take_leader(scene: &mut Scene, instances: &mut Instances) -> anyhow::Result<(String, Madako)> {
     scene.witness.catch_up();
     let leader = scene.witness.leader().context("nobody leads")?;
@@ -44,14 +44,13 @@ pub(crate) fn take_leader(scene: &mut Scene, instances: &mut Instances) -> anyho
 
 /// Times of one hand-over, from the signal.
 struct HandOver {
-    /// The leader key is gone, so that another is the oldest.
+    /// The leader key is gone, so that another key is the oldest.
     gone: Duration,
-    /// The next leader has written its status: it knows that it leads.
+    /// The next leader has written its status, so that it knows that it leads.
     leads: Duration,
     commits: Duration,
 }
 
-/// Fills in its rows.
 pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
     let mut scene = Scene::on_etcd(60, TTL).await?;
     let (mut gone, mut leads, mut commits) = (Times::default(), Times::default(), Times::default());
@@ -76,7 +75,7 @@ pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow
 async fn hand_over(scene: &mut Scene, key: &str, leader: Madako) -> anyhow::Result<HandOver> {
     let began = Instant::now();
     leader.terminate()?;
-    // Keys are watched one by one, so that the next leader's status may be heard of before the end of this one's key.
+    // Each key has its own watch, so that the next leader's status may arrive before the end of the old key.
     let next = |seen: &Seen| {
         let lease = seen.entry.as_ref().filter(|_| seen.key == keys::STATUS).map(|entry| entry.lease);
         lease.is_some_and(|lease| keys::leader(lease) != key)
@@ -91,7 +90,7 @@ async fn hand_over(scene: &mut Scene, key: &str, leader: Madako) -> anyhow::Resu
         })
         .await?
         .at;
-    // Not before: the one that stops could still commit it.
+    // Not earlier: the stopping leader could still commit it.
     scene.want_one_more().await?;
     let leads = match led {
         Some(at) => at,

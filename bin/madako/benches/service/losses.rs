@@ -1,4 +1,4 @@
-//! What the service stands on goes away and comes back: the leader among etcd's members, and the registry.
+//! Loss and return of dependencies: of the leader among etcd's members, and of the registry.
 
 use std::time::Duration;
 
@@ -14,18 +14,17 @@ use crate::table::{Table, Times, shown};
 use crate::witness::Witness;
 
 const SAMPLES: usize = 6;
-/// No leader of the service is lost meanwhile.
+/// No lease expires meanwhile.
 const TTL: &str = "60s";
-/// How soon something is committed after etcd has lost its leader.
+/// Target for a commit after etcd has lost its leader.
 const ELECTED: Duration = Duration::from_secs(5);
 /// The scene's time between polls.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How long after a poll's beginning its commit may be there, and the registry's port open again.
+/// Target for the time from a poll's beginning to its commit, after the registry's port is open again.
 const COMMITTED: Duration = Duration::from_millis(200);
-/// Pause before a refused write is tried again, as an operator's hand would, only faster.
+/// Pause before a refused write is repeated, as an operator would, only faster.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// Fills in its rows.
 pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
     let times = leader_of_etcd(&mut chance).await?;
     table.times(
@@ -51,7 +50,7 @@ async fn leader_of_etcd(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
     let mut times = Times::default();
     for _ in 0..SAMPLES {
         let leads = leading(&members).await?;
-        // A member that stays, so that it is the service that is measured and not how soon the witness finds another one.
+        // The witness uses a member that stays, so that its own reconnection is not measured.
         scene.witness = Witness::new(&members[(leads + 1) % members.len()].endpoint).await?;
         scene.witness.until_workers(scene.workers).await?;
         sleep(Duration::from_secs(1).mul_f64(chance.random())).await;
@@ -72,7 +71,7 @@ async fn leader_of_etcd(chance: &mut ChaCha8Rng) -> anyhow::Result<Times> {
     Ok(times)
 }
 
-/// Which of the members leads, once all of them answer and say the same.
+/// Index of etcd's leader, once all members answer and agree.
 async fn leading(members: &[Etcd]) -> anyhow::Result<usize> {
     let agreed = async {
         loop {
@@ -93,20 +92,20 @@ async fn leading(members: &[Etcd]) -> anyhow::Result<usize> {
     timeout(PATIENCE, agreed).await.context("etcd's members do not agree on a leader")
 }
 
-/// A member's own number and its leader's, if it answers.
+/// The ids of a member and of its leader, if it answers.
 async fn says(member: &Etcd) -> Option<(u64, u64)> {
     let mut client = Client::connect([&member.endpoint], None).await.ok()?;
     let status = client.status().await.ok()?;
     Some((status.header()?.member_id(), status.leader()))
 }
 
-/// Times from the registry's return until the commit, and the most polls that one took.
+/// Times from the registry's return to the commit, and the maximum number of polls.
 async fn registry(chance: &mut ChaCha8Rng) -> anyhow::Result<(Times, usize)> {
     let mut scene = Scene::on_etcd(60, TTL).await?;
     let _instance = scene.instance()?;
     let installed = scene.install(20).await;
     scene.explain(installed)?;
-    // Those that retire are not to be replaced, which would be another commit.
+    // Retired workers must not be replaced, which would be another commit.
     scene.constrain(20 - SAMPLES).await?;
     let mut times = Times::default();
     let mut most = 0;

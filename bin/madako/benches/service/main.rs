@@ -1,12 +1,12 @@
-//! What the service promises about time and memory, measured on processes of the built program.
+//! Promises of the service about time and memory, measured on processes of the built program.
 //!
-//! `cargo bench --workspace --bench service` prints one table; words after `--` choose the parts to run
-//! (`changes`, `handover`, `crash`, `losses`, `actors`, `size`, `placement`, `rest`). Stores are a real etcd (the one that is
-//! installed) and the embedded one, files lie in cargo's directory for temporary files, and machines come from
-//! a simulated registry in this process, which shares the cores with all others.
+//! `cargo bench --workspace --bench service` prints one table; words after `--` choose the parts (`changes`,
+//! `handover`, `crash`, `losses`, `actors`, `size`, `placement`, `rest`). Stores are a real etcd (the installed one)
+//! and the embedded one, files are in cargo's directory for temporary files, and machines come from a simulated
+//! registry in this process, which shares the cores with all others.
 //!
-//! A time is taken by a watch of the store, as another program would see it: it ends when the
-//! change has arrived here. What decides is the worst of all samples, not the median.
+//! A watch of the store takes the times, as another program would observe them: a time ends when the change has arrived
+//! here. The verdict uses the worst of all samples, not the median.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark's output is its table")]
 
@@ -29,13 +29,13 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::table::Table;
 
-/// Chooses when things happen.
+/// Seed of random pauses.
 const SEED: u64 = 7;
 
 const PARTS: [&str; 8] = ["changes", "handover", "crash", "losses", "actors", "size", "placement", "rest"];
 
 fn main() -> anyhow::Result<()> {
-    // Cargo says --bench to every benchmark.
+    // Cargo passes --bench to every benchmark.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     for word in &wanted {
         anyhow::ensure!(PARTS.contains(&word.as_str()), "no such part: {word}; there are {PARTS:?}");
@@ -61,7 +61,7 @@ fn main() -> anyhow::Result<()> {
                 _ => size::measure(&mut table).await,
             }
         });
-        // What was measured before is worth to be seen.
+        // The results so far are still of use.
         if let Err(error) = measured.with_context(|| format!("{part} could not be measured")) {
             println!("{table}");
             return Err(error);
@@ -71,7 +71,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How many processes wanted a core in the last minute, on average: neighbours make times longer.
+/// Load average of the last minute: other processes make times longer.
 fn load() -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     load.split(' ').next().unwrap_or_default().to_owned()

@@ -1,4 +1,4 @@
-//! Processes that are measured: etcd, and the program itself.
+//! The measured processes: etcd, and the program itself.
 
 use std::ffi::OsString;
 use std::net::TcpListener;
@@ -11,14 +11,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// Long enough for anything that is to happen at all.
+/// Far more than any awaited event takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A directory for the files of one measurement; it goes with this.
+/// A directory for the files of one measurement, removed on drop.
 pub(crate) struct Place(tempfile::TempDir);
 
 impl Place {
-    /// On the disk that builds are on: temporary directories of the system may be in memory.
+    /// On the disk of builds: the system's temporary directories may be in memory.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"));
         Ok(Self(directory.context("no directory for the measurement's files")?))
@@ -28,7 +28,7 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// A configuration file with this content.
+    /// Writes a configuration file.
     pub(crate) fn config(&self, name: &str, content: &str) -> anyhow::Result<PathBuf> {
         let path = self.path(name);
         std::fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
@@ -36,7 +36,6 @@ impl Place {
     }
 }
 
-/// A port that nobody listens on.
 pub(crate) fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0").context("no port is free")?.local_addr()?.port())
 }
@@ -45,7 +44,7 @@ pub(crate) fn free_port() -> anyhow::Result<u16> {
 pub(crate) struct Etcd {
     pub(crate) endpoint: String,
     pub(crate) pid: Pid,
-    /// How it was started.
+    /// Its command line.
     words: Vec<OsString>,
     process: Child,
 }
@@ -57,7 +56,7 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// An etcd of so many members.
+    /// An etcd of several members.
     pub(crate) fn members<const MANY: usize>(place: &Place) -> anyhow::Result<[Self; MANY]> {
         let mut peers = Vec::new();
         for number in 0..MANY {
@@ -103,12 +102,12 @@ impl Etcd {
         Ok((process, pid.context("etcd ended at once")?))
     }
 
-    /// Kills it with SIGKILL.
+    /// Sends SIGKILL and waits for the end.
     pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
         self.process.kill().await.context("SIGKILL cannot be sent")
     }
 
-    /// Starts one that was killed on what is on its disk.
+    /// Restarts a killed member with its data.
     pub(crate) fn start_again(&mut self) -> anyhow::Result<()> {
         (self.process, self.pid) = Self::launch(&self.words)?;
         Ok(())
@@ -129,12 +128,12 @@ pub(crate) struct Memory {
 }
 
 impl Madako {
-    /// Starts one. What it logs is appended to the file `log`.
+    /// Starts a service. Its log is appended to the file `log`.
     pub(crate) fn start(config: &Path, log: &Path, interval: &str, ttl: &str) -> anyhow::Result<Self> {
         Self::serve(config, log, &["--http", "127.0.0.1:0", "--interval", interval, "--session-ttl", ttl])
     }
 
-    /// Starts one with these flags of `serve`.
+    /// Starts a service with these flags of `serve`.
     pub(crate) fn serve(config: &Path, log: &Path, flags: &[&str]) -> anyhow::Result<Self> {
         let log = std::fs::File::options()
             .create(true)
@@ -166,7 +165,7 @@ impl Madako {
         kill_process(self.pid, Signal::KILL).context("SIGKILL cannot be sent")
     }
 
-    /// Waits until it has ended; whether that was a clean end.
+    /// Waits until it has ended; returns whether that was a clean end.
     pub(crate) async fn ended(mut self) -> anyhow::Result<bool> {
         Ok(timeout(PATIENCE, self.process.wait()).await.context("madako does not end")??.success())
     }
@@ -184,7 +183,7 @@ impl Madako {
     }
 }
 
-/// Time that a process had cores.
+/// CPU time of a process.
 pub(crate) fn core_time(pid: Pid) -> anyhow::Result<Duration> {
     let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
     let stat = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;

@@ -1,4 +1,4 @@
-//! The simulated registry, served on loopback by this process, and when the poller asked it.
+//! The simulated registry, served on loopback by this process, and the times of the poller's requests.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,14 +15,14 @@ use tokio::time::Instant;
 /// Machines in a rack.
 const RACK: u32 = 40;
 
-/// When the poller asked. It is told from the repair queue's question by its variables: that one always says which states it is
-/// about, and the scene's variables do not.
+/// Times of the poller's requests. Their variables tell them from requests for reports: those always choose states, and
+/// the scene's variables do not.
 #[derive(Clone, Default)]
 struct Asked(Arc<Mutex<Vec<Instant>>>);
 
 impl Asked {
     fn noted(&self) -> MutexGuard<'_, Vec<Instant>> {
-        // Nothing panics while it is held.
+        // No panic happens under the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -33,7 +33,7 @@ impl Asked {
     }
 }
 
-/// A registry of machines to which nothing happens by itself.
+/// A registry of machines that do not change by themselves.
 pub(crate) struct Registry {
     simulated: SimulatedRegistry,
     asked: Asked,
@@ -42,7 +42,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// So many machines, of compute, storage and gpu as 6 to 3 to 1; a machine that boots the others a rack.
+    /// A registry of this many machines, of compute, storage and gpu as 6 to 3 to 1, with a boot server in each rack.
     pub(crate) async fn serve(machines: u32) -> anyhow::Result<Self> {
         let (storage, gpu) = (machines * 3 / 10, machines / 10);
         let roles = [("compute", machines - storage - gpu), ("storage", storage), ("gpu", gpu)];
@@ -62,7 +62,7 @@ impl Registry {
         Ok(Self { simulated, asked, url, _server: server })
     }
 
-    /// Retires the machine with this address: its node is to be tainted. Returns when that was done.
+    /// Retires the machine with this address, so that its node must get a taint. Returns the time of the change.
     pub(crate) fn retire(&self, address: &str) -> anyhow::Result<Instant> {
         let machines = self.simulated.machines();
         let machine = machines.iter().find(|machine| machine.address() == Some(address));
@@ -71,7 +71,7 @@ impl Registry {
         Ok(Instant::now())
     }
 
-    /// Takes no connections any more and cuts those that are there, or takes them again.
+    /// Refuses new connections and cuts the present ones, or accepts connections again.
     pub(crate) fn refuse(&self, refuse: bool) {
         let switch = self.simulated.faults();
         match refuse {
@@ -80,13 +80,13 @@ impl Registry {
         }
     }
 
-    /// The poller's questions after a moment and up to another, oldest first.
+    /// The poller's requests after `after` and up to `until`, oldest first.
     pub(crate) fn asked(&self, after: Instant, until: Instant) -> Vec<Instant> {
         let asked = |at: &Instant| (after..=until).contains(at);
         self.asked.noted().iter().copied().filter(asked).collect()
     }
 
-    /// Waits until the poller has asked so many more times.
+    /// Waits until the poller has sent `count` more requests.
     pub(crate) async fn polls(&self, count: usize) -> anyhow::Result<()> {
         let enough = self.asked.noted().len() + count;
         let asked = async {

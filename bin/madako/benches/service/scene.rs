@@ -11,18 +11,18 @@ use crate::processes::{Etcd, Madako, Place, free_port};
 use crate::registry::Registry;
 use crate::witness::Witness;
 
-/// Time between polls, as the program takes it.
+/// Time between polls, as a flag.
 pub(crate) const INTERVAL: &str = "1s";
 
 /// Nodes of the control plane.
 const CONTROL_PLANE: usize = 3;
 
-/// What is measured.
+/// The subject of a measurement.
 pub(crate) struct Scene {
     pub(crate) place: Place,
     pub(crate) registry: Registry,
     pub(crate) endpoint: String,
-    /// Of the instances that have the embedded store or dial etcd.
+    /// Configuration of the instances that have the embedded store or dial etcd.
     config: PathBuf,
     ttl: &'static str,
     pub(crate) witness: Witness,
@@ -72,7 +72,7 @@ impl Scene {
         Ok((scene, instance))
     }
 
-    /// A store that somebody else has started, without instances.
+    /// A store that is running already, without instances.
     pub(crate) async fn beside(endpoint: &str, machines: u32) -> anyhow::Result<Self> {
         let place = Place::new()?;
         let config = place.config("config.yml", &format!("endpoints: [{endpoint}]\n"))?;
@@ -82,25 +82,25 @@ impl Scene {
         Ok(Self { place, registry, endpoint, config, ttl: "60s", witness, workers: 0, _etcd: None })
     }
 
-    /// Another instance, as the scene's configuration has it.
+    /// Starts another instance with the scene's configuration.
     pub(crate) fn instance(&self) -> anyhow::Result<Madako> {
         Madako::start(&self.config, &self.place.path("log"), INTERVAL, self.ttl)
     }
 
-    /// Another instance, which dials the store.
+    /// Starts another instance, which dials the store.
     pub(crate) fn dialling(&self) -> anyhow::Result<Madako> {
         let config = self.place.config("dials.yml", &format!("endpoints: [{}]\n", self.endpoint))?;
         Madako::start(&config, &self.place.path("log"), INTERVAL, self.ttl)
     }
 
-    /// Another instance, as it was started by the caller; its candidate's key.
+    /// The candidate's key of an instance that the caller has just started.
     pub(crate) async fn candidate(&mut self) -> anyhow::Result<String> {
         let is_candidate =
             |seen: &crate::witness::Seen| seen.key.starts_with(keys::LEADER) && seen.entry.is_some();
         Ok(self.witness.until("a candidate", |_, seen| is_candidate(seen)).await?.key)
     }
 
-    /// Stores what an operator would, and waits for the first cluster.
+    /// Stores the operator's settings, and waits for the first cluster.
     pub(crate) async fn install(&mut self, workers: usize) -> anyhow::Result<()> {
         self.store_wishes(workers).await?;
         self.witness.until_workers(workers).await?;
@@ -109,7 +109,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Stores what an operator would.
+    /// Stores the operator's settings.
     pub(crate) async fn store_wishes(&mut self, workers: usize) -> anyhow::Result<()> {
         let worker = |role: &str, weight: &str| json!({"user": "cybozu", "labels": {"cke.cybozu.com/role": role, "cke.cybozu.com/weight": weight}});
         let template = json!({
@@ -122,7 +122,7 @@ impl Scene {
             ],
             "service_subnet": "10.68.0.0/16",
         });
-        // Machines that retire stay in the list, to be tainted.
+        // Retired machines stay in the list, to be tainted.
         let variables = json!({"having": null, "notHaving": {"roles": ["boot"]}});
         self.witness.put(keys::SABAKAN_VARIABLES, variables.to_string()).await?;
         self.witness.put(keys::SABAKAN_URL, self.registry.url.clone()).await?;
@@ -130,7 +130,7 @@ impl Scene {
         self.witness.put(keys::SABAKAN_TEMPLATE, template.to_string()).await
     }
 
-    /// Writes how many workers there should be at least, as ckecli does. Returns when that was begun.
+    /// Writes the minimum number of workers, as ckecli does. Returns the time before the write.
     pub(crate) async fn constrain(&mut self, workers: usize) -> anyhow::Result<Instant> {
         let constraints = json!({
             "control-plane-count": CONTROL_PLANE, "minimum-workers": workers, "maximum-workers": 0,
@@ -141,12 +141,12 @@ impl Scene {
         Ok(began)
     }
 
-    /// Writes that one worker more is wanted. Returns when that was begun.
+    /// Demands one worker more. Returns the time before the write.
     pub(crate) async fn want_one_more(&mut self) -> anyhow::Result<Instant> {
         self.constrain(self.workers + 1).await
     }
 
-    /// What the instances logged, its end, for who looks for the cause of a failure.
+    /// The end of the instances' log, for messages of failures.
     pub(crate) fn log(&self) -> String {
         let log = std::fs::read_to_string(self.place.path("log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();

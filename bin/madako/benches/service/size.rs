@@ -1,4 +1,4 @@
-//! Memory of the service, size of the program, and what a large cluster costs.
+//! Memory of the service, size of the program, and costs of a large cluster.
 
 use std::hint::black_box;
 
@@ -14,7 +14,7 @@ use crate::table::{Table, Times};
 const MIB: u64 = 1 << 20;
 const MEMORY: u64 = 60 * MIB;
 const BINARY: u64 = 40 * MIB;
-/// Nodes of a large cluster, beside the control plane.
+/// Nodes of a large cluster, apart from the control plane.
 const LARGE: usize = 5_000;
 const MACHINES: u32 = 5_600;
 const DECODES: usize = 15;
@@ -25,7 +25,7 @@ fn mib(bytes: u64) -> String {
     format!("{mib:.1} MiB")
 }
 
-/// The row of an instance's memory.
+/// Adds the row of an instance's memory.
 pub(crate) fn memory(scene: &Scene, instance: &Madako, table: &mut Table) -> anyhow::Result<()> {
     let memory = instance.memory()?;
     let nodes = scene.witness.cluster()?.nodes.len();
@@ -38,7 +38,6 @@ pub(crate) fn memory(scene: &Scene, instance: &Madako, table: &mut Table) -> any
     Ok(())
 }
 
-/// Fills in its rows.
 pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     let binary = std::fs::metadata(env!("CARGO_BIN_EXE_madako")).context("the program is not there")?.len();
     table.row("size of the stripped binary", mib(BINARY), mib(binary), Some(binary < BINARY));

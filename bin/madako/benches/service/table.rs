@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// What was measured, and what it should have been.
+/// Measured values with their targets.
 #[derive(Debug, Default)]
 pub(crate) struct Table(Vec<Row>);
 
@@ -12,12 +12,12 @@ struct Row {
     measure: String,
     aim: String,
     measured: String,
-    /// `None`: there is no aim.
+    /// `None`: there is no target.
     reached: Option<bool>,
 }
 
 impl Table {
-    /// A row with a verdict, if there is an aim.
+    /// Adds a row, with a verdict if there is a target.
     pub(crate) fn row(
         &mut self,
         measure: impl Into<String>,
@@ -30,18 +30,19 @@ impl Table {
         self.0.push(row);
     }
 
-    /// A row of times of which each should be within the aim.
+    /// Adds a row of times, each of which should meet the target.
     pub(crate) fn times(&mut self, measure: impl Into<String>, aim: Duration, times: &Times) {
         self.row(measure, shown(aim), times.to_string(), Some(times.worst() <= aim));
     }
 
-    /// A row of times of which half should be within the aim: what a client meets, whatever neighbours do now and then.
+    /// Adds a row of times whose median should meet the target: a client's usual experience, whatever other processes
+    /// do at times.
     pub(crate) fn median(&mut self, measure: impl Into<String>, aim: Duration, times: &Times) {
         let measured = format!("median {}, {}", shown(times.median()), times.tail());
         self.row(measure, shown(aim), measured, Some(times.median() <= aim));
     }
 
-    /// A row of times without an aim.
+    /// Adds a row of times without a target.
     pub(crate) fn noted(&mut self, measure: impl Into<String>, times: &Times) {
         self.row(measure, "-", times.to_string(), None);
     }
@@ -77,7 +78,7 @@ impl Times {
         self.0[self.0.len() / 2]
     }
 
-    /// What the slow ones took.
+    /// The slow samples.
     pub(crate) fn tail(&self) -> String {
         let slow = self.0[(self.0.len() - 1) * 99 / 100];
         format!("p99 {}, worst {}", shown(slow), shown(self.worst()))
@@ -103,7 +104,7 @@ impl fmt::Display for Times {
     }
 }
 
-/// A time with the digits that count.
+/// A time with its significant digits.
 pub(crate) fn shown(time: Duration) -> String {
     let milliseconds = time.as_secs_f64() * 1e3;
     if milliseconds < 9.95 {

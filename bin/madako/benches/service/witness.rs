@@ -1,4 +1,4 @@
-//! Who looks at the store from outside: writes as an operator does, and notes when changes arrive.
+//! An observer of the store: writes as an operator does, and records the arrival of changes.
 
 use std::collections::BTreeMap;
 
@@ -23,23 +23,23 @@ const PREFIX: &str = "/cke/";
 pub(crate) struct Seen {
     pub(crate) at: Instant,
     pub(crate) key: String,
-    /// `None` when it was deleted.
+    /// `None`: deleted.
     pub(crate) entry: Option<Entry>,
 }
 
 impl Seen {
-    /// The cluster, if that is what changed.
+    /// The cluster, if its key changed.
     pub(crate) fn cluster(&self) -> Option<Cluster> {
         let entry = self.entry.as_ref().filter(|_| self.key == keys::CLUSTER)?;
         serde_json::from_slice(&entry.value).ok()
     }
 }
 
-/// Watches the keys that show what the service does.
+/// Watches the keys that show the work of the service.
 pub(crate) struct Witness {
     store: EtcdStore,
     seen: mpsc::UnboundedReceiver<Seen>,
-    /// Clusters that were committed since the watch began.
+    /// Commits of clusters since the watch began.
     pub(crate) commits: usize,
     leaders: BTreeMap<String, Entry>,
     cluster: Option<Cluster>,
@@ -58,7 +58,7 @@ impl Witness {
             let mut store = EtcdStore::open(&settings, 1)?;
             while store.list("ready").await.is_err() {
                 sleep(std::time::Duration::from_millis(5)).await;
-                // Another one, which does not remember that nobody answered.
+                // A new client has no back-off from the failed attempt.
                 store = EtcdStore::open(&settings, 1)?;
             }
             anyhow::Ok(store)
@@ -73,7 +73,7 @@ impl Witness {
                     while let Some(event) = watch.recv().await {
                         let at = Instant::now();
                         for (key, entry) in changes(event) {
-                            // An error means that the witness is gone, and this with it.
+                            // An error means that the witness is gone, and this task ends with it.
                             let _ = sender.send(Seen { at, key, entry });
                         }
                     }
@@ -83,12 +83,11 @@ impl Witness {
         Ok(Self { store, seen, commits: 0, leaders: BTreeMap::new(), cluster: None, _watches: watches })
     }
 
-    /// Writes a key, whatever it holds.
+    /// Writes a key unconditionally.
     pub(crate) async fn put(&self, key: &str, value: impl Into<Bytes>) -> anyhow::Result<()> {
         self.write(Write::Put { key: key.to_owned(), value: value.into(), lease: 0 }).await
     }
 
-    /// Deletes a key.
     pub(crate) async fn delete(&self, key: &str) -> anyhow::Result<()> {
         self.write(Write::Delete { key: key.to_owned() }).await
     }
@@ -102,12 +101,12 @@ impl Witness {
         Ok(())
     }
 
-    /// Everything that is stored.
+    /// All keys.
     pub(crate) async fn list(&self) -> anyhow::Result<Snapshot> {
         Ok(self.store.list("").await?)
     }
 
-    /// Waits for a change that is this one.
+    /// Waits for a matching change.
     pub(crate) async fn until(
         &mut self,
         what: &str,
@@ -125,13 +124,13 @@ impl Witness {
         timeout(PATIENCE, seen).await.with_context(|| format!("did not happen: {what}"))?
     }
 
-    /// Waits for a cluster with so many workers.
+    /// Waits for a cluster with this many workers.
     pub(crate) async fn until_workers(&mut self, workers: usize) -> anyhow::Result<Instant> {
         let is = |seen: &Seen| seen.cluster().is_some_and(|cluster| cluster.workers().count() == workers);
         Ok(self.until(&format!("{workers} workers"), |_, seen| is(seen)).await?.at)
     }
 
-    /// Waits until the node with this address is tainted.
+    /// Waits until the node with this address has a taint.
     pub(crate) async fn until_tainted(&mut self, address: &str) -> anyhow::Result<Instant> {
         let is = |seen: &Seen| {
             let cluster = seen.cluster();
@@ -143,7 +142,7 @@ impl Witness {
         Ok(self.until("a taint", |_, seen| is(seen)).await?.at)
     }
 
-    /// Notes what has arrived by now.
+    /// Records the changes that have arrived.
     pub(crate) fn catch_up(&mut self) {
         while let Ok(seen) = self.seen.try_recv() {
             self.take(&seen);
@@ -156,12 +155,12 @@ impl Witness {
         oldest.map(|(key, _)| key.as_str())
     }
 
-    /// The cluster that was seen last.
+    /// The last cluster that arrived.
     pub(crate) fn cluster(&self) -> anyhow::Result<&Cluster> {
         self.cluster.as_ref().context("there is no cluster")
     }
 
-    /// The worker at this place of the cluster that has no taint yet.
+    /// The `place`th worker of the cluster without a taint.
     pub(crate) fn untainted_worker(&self, place: usize) -> anyhow::Result<String> {
         let good = self.cluster()?.workers().filter(|node| node.taints.is_empty());
         let good: Vec<&str> = good.map(|node| node.address.as_str()).collect();

@@ -1,4 +1,4 @@
-//! `auto-repair plan` on files: nothing is dialled.
+//! `auto-repair plan` on files: it opens no connection.
 
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ impl Case {
     }
 }
 
-/// Serials with what their reasons begin with.
+/// Serials with the beginnings of their reasons.
 fn refused(answer: &Value) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let name = |value: &Value| text(value).split(':').next().unwrap().to_owned();
@@ -114,7 +114,7 @@ async fn each_report_is_added_or_refused_with_the_first_reason() {
     assert_eq!(refused(&answer), told(&first));
     assert_eq!(answer["refused"][0]["address"], "");
     assert_eq!(answer["refused"][1]["address"], "10.0.0.1");
-    // Without the flag racks are not held, and four are more than the two that are left.
+    // Without the flag racks are not held; four machines exceed the two entries that are left.
     let open = case.plan(&machines, &given, &["-o", "json"]).await.json();
     assert_eq!(open["add"], json!([]));
     let too_many = [("s5", "too-many"), ("s6", "too-many"), ("s7", "too-many")];
@@ -192,7 +192,7 @@ async fn racks_are_held_as_the_configuration_file_says() {
     assert_eq!(held(None, flag).await, Vec::<String>::new(), "three within ten minutes by default");
     assert_eq!(held(Some(two), flag).await, ["s1", "s2"]);
     assert_eq!(held(Some(two), &[]).await, Vec::<String>::new(), "only for who asks for it");
-    // The service is told not to; who asks for it here gets it all the same.
+    // The service's configuration disables holds; the flag enables them here all the same.
     let off = "repair: {hold: {enabled: false, count: 2, within: 20m}}";
     assert_eq!(held(Some(off), flag).await, ["s1", "s2"]);
     let label = "repair: {hold: {label: feed, count: 2, within: 20m}}";

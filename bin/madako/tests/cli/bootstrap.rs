@@ -1,4 +1,4 @@
-//! `madako bootstrap`: what it leaves in a real etcd, all or nothing.
+//! `madako bootstrap`: the resources that it stores in a real etcd, all or none.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Configuration files, addresses and flags: what is wrong is told before anything starts.
+//! Configuration files, addresses and flags: problems are reported before anything starts.
 
 use std::fs::Permissions;
 use std::net::TcpListener;
@@ -39,7 +39,7 @@ async fn a_wrong_file_is_told_as_one_message_before_anything_starts() {
 
 #[tokio::test]
 async fn a_store_that_does_not_answer_is_told() {
-    // Bound and never accepted from: connections hang; closed: they are refused.
+    // Bound without accepting: connections hang. Closed: they are refused.
     let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
     let closed = crate::program::free_port();
     for port in [hanging.local_addr().unwrap().port(), closed] {
@@ -94,7 +94,7 @@ async fn prefix_and_user_are_those_of_the_file() {
     let other = etcd.file("other.yml", format!("{text}prefix: /other/\n"));
     madako(&["--config", &other, "sabakan", "set-url", "http://10.0.0.2"]).await.calm();
     etcd.run(&["sabakan", "get-url"]).await.refused(1);
-    // The section of the embedded store does not matter to clients while there are endpoints.
+    // With endpoints, clients ignore the section of the embedded store.
     let beside =
         etcd.file("beside.yml", format!("{text}prefix: /other/\nembedded: {{listen: '127.0.0.1:1'}}\n"));
     assert_eq!(
@@ -116,7 +116,7 @@ async fn usage_errors_exit_with_2_and_help_with_0() {
         let answer = madako(args).await;
         assert_eq!((answer.code, answer.out.as_str()), (2, ""), "{args:?}");
         assert!(!answer.err.is_empty());
-        // What asks for nothing gets the help; what asks for the wrong thing gets an error like any other.
+        // An incomplete command gets the help; a wrong one gets an error.
         let is_help = args.is_empty() || args == ["cluster"];
         assert_eq!(answer.err.starts_with("madako: "), !is_help, "{args:?}: {}", answer.err);
         assert!(!answer.err.contains("error: "), "{}", answer.err);
@@ -136,7 +136,7 @@ async fn completions_are_scripts_that_know_the_words() {
             assert!(script.contains(word), "{shell}: no {word}");
         }
     }
-    // bash itself says whether it is a script. It is longer than an argument may be.
+    // bash checks that the output is a script. It is longer than an argument may be.
     let files = Files::new();
     let script = files.write("completion", madako(&["completion"]).await.calm());
     let mut bash = tokio::process::Command::new("bash");

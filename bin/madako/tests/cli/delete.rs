@@ -1,4 +1,4 @@
-//! `delete` of a resource that others go along with: what is said before, who agrees, and what is asked of the API.
+//! `delete` of a resource with dependents: the message before, the confirmation, and the requests to the API.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ const LOOK: &str = "GET /kubernetes/namespaces/testing/clusters/munich/dependent
 const DELETE: &str = "DELETE /kubernetes/namespaces/testing/clusters/munich";
 const WORDS: [&str; 6] = ["kube", "cluster", "delete", "munich", "-n", "testing"];
 
-/// Some applications, and some that the user may not list.
+/// Some dependent applications, and some that the user may not list.
 fn along(count: usize, hidden: usize) -> Said {
     let one =
         |number| json!({"kind": "Application", "namespace": "testing", "name": format!("echo-{number}")});
@@ -40,7 +40,7 @@ async fn without_a_terminal_nothing_is_deleted_that_others_go_along_with() {
     assert!(message.contains("echo-19\n  and 5 more (--dry-run lists all of them)\n"), "{message}");
     server.run(&WORDS).await.refused(2);
     assert_eq!(server.lines(), [LOOK, LOOK, LOOK]);
-    // A script in krakectl's words goes on where nothing goes along.
+    // A script of krakectl works if there are no dependents.
     server.run(&WORDS).await.calm();
     assert_eq!(server.lines()[3..], [LOOK, DELETE]);
 }
@@ -85,7 +85,7 @@ async fn where_the_api_does_not_tell_what_goes_along_yes_decides() {
     let answer = server.run(&[&WORDS[..], &["--yes"]].concat()).await;
     assert!(answer.code == 0 && answer.err.contains("without knowing what goes along"), "{answer:?}");
     assert_eq!(server.lines()[1..], [LOOK, DELETE]);
-    // By force the cluster alone goes, and nothing has to be asked.
+    // With `--force` only the cluster is deleted, without a question.
     server.run(&[&WORDS[..], &["--force"]].concat()).await.calm();
     assert_eq!(server.lines()[3..], [format!("{DELETE}?force=True")]);
 }
@@ -106,7 +106,7 @@ async fn at_a_terminal_a_person_is_asked() {
         let server = Server::answering([along(1, 0), munich()]).await;
         let config = server.files.path("krakectl.yaml");
         let (master, end) = terminal();
-        // The terminal keeps what is typed before somebody reads.
+        // The terminal buffers input before it is read.
         rustix::io::write(&master, typed.as_bytes()).unwrap();
         let mut child = command(&[&WORDS[..], &["--config", &config]].concat())
             .stdin(Stdio::from(end.try_clone().unwrap()))

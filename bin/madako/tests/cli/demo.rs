@@ -1,4 +1,4 @@
-//! `demo` without a terminal: it ends by itself, and tells everything once.
+//! `demo` without a terminal: it ends by itself, and reports each event once.
 
 use std::fs::OpenOptions;
 
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use crate::program::{Files, PATIENCE, command, free_port, madako};
 use crate::service::stage::eventually;
 
-/// Every address is one that is free, so that demos can run beside each other.
+/// Free addresses, so that demos can run side by side.
 const ANYWHERE: [&str; 6] = ["demo", "--for=3s", "--http", "127.0.0.1:0", "--etcd", "127.0.0.1:0"];
 
 #[tokio::test]
@@ -55,13 +55,13 @@ async fn a_demo_whose_store_fails_ends_with_the_reason() {
     let file = files.path(&format!("madako-demo-{}/etcd.redb", demo.id().unwrap()));
     let mut client = eventually("the demo's store answers", async || {
         let mut client = Client::connect([format!("http://{etcd}")], None).await.ok()?;
-        // All applications are bound: the demo asks the store for nothing more that must succeed.
+        // All applications are bound: the demo sends no further request to the store that must succeed.
         let bound = GetOptions::new().with_prefix().with_count_only();
         let bound = client.get("/cke/madako/placement/decisions/", Some(bound)).await.ok()?;
         (bound.count() == 10).then_some(client)
     })
     .await;
-    // More bytes than the store's cache holds: the first value is read from the file again.
+    // More bytes than the store's cache, so that the first value is read from the file again.
     for number in 0..12 {
         client.put(format!("ballast/{number}"), vec![b'v'; 1024 * 1024], None).await.unwrap();
     }

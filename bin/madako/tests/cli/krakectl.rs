@@ -1,5 +1,5 @@
-//! The commands of placement against a server that notes what it is asked: addresses, headers, bodies; and what is shown
-//! of its answers.
+//! The placement commands against a server that records requests (addresses, headers, bodies), and their output for its
+//! answers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::program::{Answer, Files, command, free_port, madako};
 
-/// A request as it came.
+/// A recorded request.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     /// Method and target.
@@ -20,7 +20,7 @@ pub(crate) struct Asked {
     pub(crate) body: Value,
 }
 
-/// A server on loopback that answers each request with the next of its answers; ended when dropped.
+/// A server on loopback that answers each request with the next of its answers; it ends when dropped.
 pub(crate) struct Server {
     pub(crate) port: u16,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -239,7 +239,7 @@ async fn an_update_is_of_what_was_read_or_begins_anew() {
     expected["metadata"]["labels"] = json!({"b": "2", "c": "3"});
     assert_eq!(asked[3].body, expected, "everything else as it was read");
 
-    // What changes nothing is not sent.
+    // An update without a change is not sent.
     let message = server.run(&["kube", "app", "update", "echo", "-l", "b=2"]).await.refused(2);
     assert!(message.contains("nothing of Application system:admin/echo would change"), "{message}");
     assert_eq!(server.asked().len(), 5);
@@ -268,7 +268,7 @@ async fn a_cluster_is_shown_with_what_it_inherits() {
     assert_eq!(server.lines()[1], "GET /infrastructure/globalclouds/de");
     assert_eq!(shown["metadata"]["labels"], json!({"own": "1", "location": "DE (inherited)"}));
     assert_eq!(shown["spec"]["metrics"], json!([{"name": "heat", "weight": 1.0, "inherited": true}]));
-    // A cloud that cannot be read is no reason to show nothing.
+    // An unreadable cloud does not prevent the output.
     let answer = server.run(&["kube", "cluster", "get", "it", "-o", "json"]).await;
     assert_eq!((answer.code, answer.json()), (0, cluster));
     assert!(answer.err.contains("404 NOT_FOUND_ERROR: gone"), "{}", answer.err);

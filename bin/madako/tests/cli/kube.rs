@@ -1,5 +1,4 @@
-//! The commands of placement where they say more than krakectl: states of clusters, metrics without a value, and the
-//! address of the API.
+//! The placement commands beyond krakectl: states of clusters, metrics without a value, and the address of the API.
 
 use serde_json::{Value, json};
 
@@ -29,7 +28,7 @@ async fn the_state_of_a_cluster_is_written_as_its_observer_writes_it() {
     assert_eq!(server.lines(), [format!("GET {path}"), format!("PUT {path}/status")]);
     assert_eq!(asked[1].if_match.as_deref(), Some("\"7\""));
     assert_eq!(asked[1].body, cluster("ONLINE"), "all else as it was read");
-    // A cluster that is in this state already is left alone.
+    // A cluster with this state already is not written.
     server.run(&[&set[..], &["online", "-n", "testing"]].concat()).await.calm();
     assert_eq!(server.lines()[2..], [format!("GET {path}")]);
     server.run(&[&set[..], &["offline", "-n", "testing"]].concat()).await.calm();
@@ -74,7 +73,7 @@ async fn a_metric_that_could_have_no_value_is_refused() {
             "GET /core/namespaces/testing/metricsproviders/q",
         ]
     );
-    // A user whose role allows metrics alone is warned, and goes on.
+    // A user whose role allows only metrics gets a warning, and the command goes on.
     let answer = server.run(&[&create[..], &["0", "--max", "1"]].concat()).await;
     assert!(
         answer.code == 0 && answer.err.contains("whether the metrics provider exists is not known"),

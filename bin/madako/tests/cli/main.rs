@@ -1,6 +1,6 @@
-//! The built program from outside: command lines, what they print, exit codes, and what they leave in a real etcd.
+//! The built program from outside: command lines, output, exit codes, and its writes to a real etcd.
 //!
-//! Where no etcd is installed the tests that need one are skipped with a printed reason; in CI they fail.
+//! Without an installed etcd the tests that need one are skipped with a printed reason; in CI they fail.
 
 #![allow(
     clippy::unwrap_used,

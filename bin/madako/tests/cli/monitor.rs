@@ -1,4 +1,4 @@
-//! `make monitor` without make: `scripts/monitor` runs the demo with a Prometheus beside it, and leaves nothing.
+//! `make monitor` without make: `scripts/monitor` runs the demo with a Prometheus beside it, and leaves nothing behind.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,7 +21,7 @@ fn ours(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// Whether there is a Prometheus to stand beside it. CI must have it.
+/// Whether a Prometheus is installed. CI must have it.
 fn prometheus_is_installed() -> bool {
     let places = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&places).any(|place| place.join("prometheus").is_file());
@@ -35,12 +35,12 @@ fn prometheus_is_installed() -> bool {
     found
 }
 
-/// The processes that the script is and starts, as a terminal knows them; ended with the test, also when it fails.
+/// The process group of the script, as a terminal has it; ended with the test, also when it fails.
 struct Group(Pid);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Mostly they have ended.
+        // Usually they have ended already.
         let _ = kill_process_group(self.0, Signal::KILL);
     }
 }
@@ -56,13 +56,13 @@ fn alerts() -> BTreeSet<String> {
     texts.flat_map(names).collect()
 }
 
-/// What Prometheus answers on a path; `None` until it does.
+/// Prometheus' answer on a path; `None` until there is one.
 async fn asked(prometheus: SocketAddr, path: &str) -> Option<Value> {
     let (status, body) = page(prometheus, path).await.ok()?;
     (status == 200).then(|| serde_json::from_str(&body).unwrap())
 }
 
-/// The alerts that have been judged without an error.
+/// The alerts that were evaluated without an error.
 fn judged(rules: &Value) -> BTreeSet<String> {
     let groups = rules["data"]["groups"].as_array().unwrap().iter();
     let rules = groups.flat_map(|group| group["rules"].as_array().unwrap());
@@ -70,14 +70,14 @@ fn judged(rules: &Value) -> BTreeSet<String> {
     judged.map(|rule| rule["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The demo that serves there.
+/// The demo on this address.
 fn demo(http: SocketAddr) -> Pid {
     let pids = std::fs::read_dir("/proc")
         .unwrap()
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let mut demos = pids.filter(|pid: &i32| {
-        // One may end while it is looked at.
+        // A process may end meanwhile.
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
         words[0] == MADAKO.as_bytes() && words.contains(&http.to_string().as_bytes())
@@ -85,7 +85,8 @@ fn demo(http: SocketAddr) -> Pid {
     demos.next().and_then(Pid::from_raw).expect("the demo runs")
 }
 
-/// Runs the script until Prometheus judges every alert and has an answer of the demo, which is ended then: nothing is left.
+/// Runs the script until Prometheus has evaluated every alert and scraped the demo; then ends it and checks that
+/// nothing is left.
 async fn stands_beside_the_demo_and_goes_with_it(end: impl FnOnce(&Group, Pid)) {
     if !prometheus_is_installed() {
         return;
@@ -104,7 +105,7 @@ async fn stands_beside_the_demo_and_goes_with_it(end: impl FnOnce(&Group, Pid)) 
         .unwrap();
     let id = script.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw).unwrap();
     let group = Group(id);
-    // Read all along: it never waits for somebody who reads.
+    // Its output is read all the time, so that it never blocks.
     let ended = tokio::spawn(script.wait_with_output());
 
     let all = alerts();
@@ -137,7 +138,7 @@ async fn a_prometheus_that_judges_every_alert_stands_beside_the_demo_and_goes_wh
     stands_beside_the_demo_and_goes_with_it(|_, demo| kill_process(demo, Signal::INT).unwrap()).await;
 }
 
-/// It reaches all processes of a terminal.
+/// Ctrl-C reaches all processes of a terminal.
 #[tokio::test]
 async fn ctrl_c_ends_the_demo_and_the_prometheus_beside_it() {
     stands_beside_the_demo_and_goes_with_it(|group, _| kill_process_group(group.0, Signal::INT).unwrap())

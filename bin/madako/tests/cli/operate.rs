@@ -1,4 +1,4 @@
-//! Commands that change something, and what they leave in etcd: ckecli's bytes.
+//! Commands that write, and their bytes in etcd, which are ckecli's.
 
 use std::process::Stdio;
 
@@ -127,11 +127,11 @@ async fn a_template_is_checked_whole_and_comes_back() {
     assert_eq!(etcd.run(&["sabakan", "set-template", &file]).await.calm(), "template: stored\n");
     let stored: Value = serde_json::from_str(&etcd.get("sabakan/template").await.unwrap()).unwrap();
     assert_eq!(stored["nodes"][1]["labels"]["cke.cybozu.com/weight"], "6.0");
-    // What ckecli fills in.
+    // Defaults that ckecli fills in.
     assert_eq!(stored["options"]["etcd"]["volume_name"], "etcd-cke");
     assert_eq!(stored["options"]["kubelet"]["cri_endpoint"], "/run/containerd/containerd.sock");
 
-    // What is shown can be set again, by way of a pipe, and is the same then.
+    // The shown template can be set again through a pipe, and is unchanged then.
     let shown = etcd.run(&["sabakan", "get-template"]).await.calm();
     let before = etcd.get("sabakan/template").await.unwrap();
     let same = "template: stored, the same as before\n";
@@ -147,7 +147,7 @@ async fn a_template_is_checked_whole_and_comes_back() {
     for part in ["template is not valid:\n", "control_plain", "service_subnet: got \"10.68.0.0\"", "weight"] {
         assert!(message.contains(part), "{part:?} is not in {message}");
     }
-    // A misspelt control_plane is one mistake, not also a control plane that is missing.
+    // A misspelt control_plane is one problem, not also a missing control plane.
     let misspelt = etcd.file("misspelt.yml", TEMPLATE.replace("control_plane: true", "control_plan: true"));
     let message = etcd.run(&["sabakan", "set-template", &misspelt]).await.refused(2);
     assert!(message.contains("nodes[0].control_plan: got an unknown field"), "{message}");
@@ -177,7 +177,7 @@ async fn what_ckecli_stored_is_shown_and_kept() {
         assert_eq!(shown[part], stored[part], "{part}");
     }
     assert_eq!(shown["options"]["kubelet"]["config"]["maxPods"], 200);
-    // What is shown can be set again, and is stored as ckecli stored it.
+    // The shown template can be set again, and is stored as ckecli stored it.
     let yaml = etcd.run(&["sabakan", "get-template"]).await.calm();
     assert!(yaml.contains("control_plane_tolerations: null\n"), "as ckecli shows it: {yaml}");
     etcd.run_fed(&["sabakan", "set-template", "-"], yaml.as_bytes()).await.calm();
@@ -241,7 +241,7 @@ async fn a_cluster_must_be_valid_and_satisfy_the_constraints() {
     }
     let again: Value = serde_json::from_str(&etcd.get("cluster").await.unwrap()).unwrap();
     assert_eq!(again, stored, "a refused cluster is not stored");
-    // A broken neighbour is not taken for a default.
+    // An unreadable value is not replaced by a default.
     etcd.put("constraints", "{").await;
     let message = etcd.run(&["cluster", "set", &file]).await.refused(1);
     assert!(message.contains("what is stored as constraints cannot be read"), "{message}");

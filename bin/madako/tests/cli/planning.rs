@@ -1,4 +1,4 @@
-//! `plan` and `what-if` on files: nothing is dialled.
+//! `plan` and `what-if` on files: they open no connection.
 
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ impl Case {
         madako(&[&given, more].concat()).await
     }
 
-    /// The file of the cluster that the first plan makes.
+    /// The file of the first plan's cluster.
     async fn planned(&self) -> String {
         let plan = self.run("plan", &["-o", "json"]).await;
         assert_eq!(plan.code, 0, "{plan:?}");
@@ -128,7 +128,7 @@ async fn every_input_counts() {
     let mut list = machines(4);
     list[1]["status"] = json!({"state": "RETIRED", "duration": 100.0});
     let retired = case.files.write("retired.json", json!({"data": {"searchMachines": list}}).to_string());
-    // Five healthy workers are enough here, or the rule that adds workers would come first.
+    // Five healthy workers suffice here; otherwise the rule that adds workers would come first.
     let fewer = case.files.write("fewer.yml", "control-plane-count: 3\nminimum-workers: 5\n");
     let with = |wait: &'static str| {
         [
@@ -141,10 +141,10 @@ async fn every_input_counts() {
     assert_eq!(case.run("plan", &with("300")).await.json()["action"], "taint-nodes");
     assert_eq!(case.run("plan", &with("99.5")).await.json()["action"], "decrease-workers");
 
-    // CKE's constraints hold where none are given, and the time is now.
+    // By default CKE's constraints hold, and the time is now.
     let args = ["plan", "--template", &case.template, "--machines", &case.machines, "-o", "json"];
     assert_eq!(madako(&args).await.json()["cluster"]["nodes"].as_array().unwrap().len(), 2);
-    // Old machines count less: in 2031 all are past their date.
+    // Old machines score less: in 2031 all are past their retirement date.
     let score = async |now: &str| {
         let plan = case.run("plan", &["--now", now, "-o", "json"]).await.json();
         plan["reasons"].as_array().unwrap().iter().find_map(|reason| reason["score"].as_i64()).unwrap()

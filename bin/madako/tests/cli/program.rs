@@ -1,4 +1,4 @@
-//! The program, an etcd, and files: what the tests are made with.
+//! The program, an etcd, and files for the tests.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
-/// Long enough for a process on a machine that does ten other things.
+/// Long enough for a process on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How a run of the program ended.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: i32,
@@ -25,44 +24,42 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Its output, if it ended well and warned of nothing.
+    /// The output, after success without a warning.
     pub(crate) fn calm(self) -> String {
         assert_eq!((self.code, self.err.as_str()), (0, ""), "{}", self.out);
         self.out
     }
 
-    /// Its message, if it ended with this code and printed nothing.
+    /// The message, after this exit code without output.
     pub(crate) fn refused(self, code: i32) -> String {
         assert_eq!((self.code, self.out.as_str()), (code, ""), "{}", self.err);
         assert!(self.err.starts_with("madako: ") && !self.err.contains("panicked"), "{}", self.err);
         self.err
     }
 
-    /// Its messages, if it ended with this code and printed nothing.
+    /// The messages, after this exit code without output.
     pub(crate) fn refused_after_notes(self, code: i32) -> String {
         assert_eq!((self.code, self.out.as_str()), (code, ""), "{}", self.err);
         self.err
     }
 
-    /// Its output as JSON.
+    /// The output as JSON.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
-/// The program with these arguments.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_madako"));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     command
 }
 
-/// Runs the program.
 pub(crate) async fn madako(args: &[&str]) -> Answer {
     ended(args, command(args).spawn().unwrap()).await
 }
 
-/// Runs the program with something on its standard input.
+/// Runs the program with this standard input.
 pub(crate) async fn madako_fed(args: &[&str], input: &[u8]) -> Answer {
     let mut child = command(args).stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
@@ -92,14 +89,14 @@ impl Files {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// Writes a file and gives its path.
+    /// Writes a file and returns its path.
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let path = self.path(name);
         std::fs::write(&path, content).unwrap();
         path
     }
 
-    /// The path of a file that may not be there.
+    /// The path of a file that may not exist.
     pub(crate) fn path(&self, name: &str) -> String {
         self.0.path().join(name).to_str().unwrap().to_owned()
     }
@@ -113,7 +110,7 @@ pub(crate) struct Etcd {
     config: String,
 }
 
-/// The etcd to test against. `None`: not installed.
+/// The etcd for tests. `None`: not installed.
 pub(crate) fn installed() -> Option<PathBuf> {
     let places = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&places).map(|place| place.join("etcd")).find(|path| path.is_file());
@@ -124,13 +121,12 @@ pub(crate) fn installed() -> Option<PathBuf> {
     found
 }
 
-/// A port that nobody listens on.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl Etcd {
-    /// Starts one and waits until it answers. `None`: not installed.
+    /// Starts an etcd and waits until it answers. `None`: not installed.
     pub(crate) async fn start() -> Option<Self> {
         let program = installed()?;
         let files = Files::new();
@@ -158,7 +154,7 @@ impl Etcd {
         madako(&[&["--config", self.config.as_str()], args].concat()).await
     }
 
-    /// Runs the program on it with something on its standard input.
+    /// Runs the program on it with this standard input.
     pub(crate) async fn run_fed(&self, args: &[&str], input: &[u8]) -> Answer {
         madako_fed(&[&["--config", self.config.as_str()], args].concat(), input).await
     }
@@ -168,17 +164,15 @@ impl Etcd {
         command(&[&["--config", self.config.as_str()], args].concat())
     }
 
-    /// The path of its configuration file.
     pub(crate) fn config(&self) -> &str {
         &self.config
     }
 
-    /// Writes a file.
     pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         self.files.write(name, content)
     }
 
-    /// Puts a key, as somebody else would.
+    /// Puts a key, as another client would.
     pub(crate) async fn put(&self, key: &str, value: impl Into<Bytes>) {
         let write = Write::Put { key: key.to_owned(), value: value.into(), lease: 0 };
         let outcome =
@@ -186,19 +180,19 @@ impl Etcd {
         assert!(matches!(outcome, Outcome::Committed { .. }));
     }
 
-    /// What a key holds.
+    /// The value of a key.
     pub(crate) async fn get(&self, key: &str) -> Option<String> {
         let entry = self.store.list(key).await.unwrap().entries.remove(key)?;
         Some(String::from_utf8(entry.value.to_vec()).unwrap())
     }
 
-    /// What a key at the root of etcd holds: where placement's resources stand.
+    /// The value of a key at the root of etcd, where placement's resources are.
     pub(crate) async fn get_at_root(&self, key: &str) -> Option<String> {
         let entry = self.store.at_root().list(key).await.unwrap().entries.remove(key)?;
         Some(String::from_utf8(entry.value.to_vec()).unwrap())
     }
 
-    /// The revision at which a key was changed last.
+    /// The revision of a key's last change.
     pub(crate) async fn revision_of(&self, key: &str) -> i64 {
         self.store.list(key).await.unwrap().entries[key].mod_revision
     }

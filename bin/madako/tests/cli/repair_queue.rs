@@ -1,5 +1,5 @@
-//! The words of `repair-queue` and `auto-repair`, and what they leave in etcd: ckecli's bytes. What ckecli (release line
-//! 1.30) prints and stores was taken from a real one.
+//! The commands `repair-queue` and `auto-repair`, and their bytes in etcd, which are ckecli's. The output and bytes of
+//! ckecli (release line 1.30) come from a real one.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -23,7 +23,7 @@ repair:
       health_check_command: ['true']
 ";
 
-/// What ckecli printed of two entries, the first of which it had marked as deleted.
+/// ckecli's output for two entries, of which it had marked the first as deleted.
 const LISTED_BY_CKECLI: &str = r#"[
     {
         "index": "0",
@@ -54,10 +54,10 @@ const LISTED_BY_CKECLI: &str = r#"[
 ]
 "#;
 
-/// What ckecli stored of the second.
+/// ckecli's bytes of the second entry.
 const STORED_BY_CKECLI: &str = r#"{"index":"1","address":"10.0.0.3","nodename":"","machine_type":"a\u0026b","operation":"unreachable","status":"queued","step":0,"step_status":"waiting","deleted":false,"last_transition_time":"0001-01-01T00:00:00Z","drain_backoff_expire":"0001-01-01T00:00:00Z"}"#;
 
-/// An entry in back-off, as the service leaves one, with a field of a later version.
+/// An entry in back-off, as the service writes one, with a field of a later version.
 const IN_BACK_OFF: &str = r#"{"index":"5","address":"10.0.0.2","nodename":"n2","machine_type":"iDRAC","operation":"unreachable","status":"processing","step":1,"step_status":"waiting","deleted":false,"last_transition_time":"2026-11-21T10:00:00.123456789Z","drain_backoff_count":3,"drain_backoff_expire":"2026-11-21T10:20:00Z","later":{"a":1.0}}"#;
 
 async fn with_cluster() -> Option<Etcd> {
@@ -97,7 +97,7 @@ async fn entries_are_registered_listed_and_deleted_as_by_ckecli() {
     let message = etcd.run(&["repair-queue", "delete", "7"]).await.refused(1);
     assert!(message.contains("no entry 7"), "{message}");
     assert_eq!(etcd.run(&["repair-queue", "delete", "seven"]).await.code, 2);
-    // Numbers are not given again.
+    // Indexes are not reused.
     assert_eq!(add(&etcd, "iDRAC", "10.0.0.2").await.calm(), "");
     assert!(etcd.get("repairs/data/0000000000000002").await.is_some());
 }
@@ -149,7 +149,7 @@ async fn back_off_is_reset_and_what_a_later_version_added_stays() {
     let before = etcd.revision().await;
     assert_eq!(etcd.run(&["repair-queue", "reset-backoff"]).await.calm(), "");
     assert_eq!(etcd.revision().await, before, "nothing was left to reset");
-    // One that is finished is for the other word.
+    // A finished entry is for `delete-finished`.
     etcd.put("repairs/data/0000000000000005", reset.replace("processing", "failed")).await;
     assert_eq!(etcd.run(&["repair-queue", "delete-unfinished"]).await.calm(), "");
     let deleted = etcd.run(&["repair-queue", "delete-finished", "-o", "json"]).await.json();
@@ -254,12 +254,12 @@ async fn what_comes_next_is_explained_from_the_store_alone_while_the_registry_is
         (&told["entries"][0]["address"], &told["entries"][0]["obstacle"]),
         (&json!("10.0.0.1"), &json!("rack-held"))
     );
-    // Nobody answered where that one stands, and a rack is held.
+    // The rack of that machine is unknown, and a rack is held.
     assert_eq!(told["entries"][1]["obstacle"], "rack-unknown");
     assert_eq!(told["entries"][1]["health"], "unknown", "only the leader knows it");
     let one = etcd.run(&["repair-queue", "explain", "10.0.0.9", "-o", "json"]).await.json();
     assert_eq!(one["entries"].as_array().unwrap().len(), 1);
-    // A machine that nobody has is not one of which nothing is known.
+    // A machine that does not exist is an error, unlike a node without an entry.
     let unknown = etcd.run(&["repair-queue", "explain", "foo"]).await;
     assert_eq!((unknown.code, unknown.out.as_str()), (1, ""), "{unknown:?}");
     assert!(unknown.err.contains("no such machine: foo is the address of no node"), "{}", unknown.err);
@@ -283,7 +283,7 @@ async fn what_becomes_of_each_machine_that_the_registry_reports_is_explained() {
     let (registry, url) = registry().await;
     etcd.run(&["sabakan", "set-url", &url]).await.calm();
     etcd.run(&["constraints", "set", "maximum-repair-queue-entries", "1"]).await.calm();
-    // Three of one rack, and one of another; the others are in order.
+    // Three machines of one rack and one of another are reported; the others are healthy.
     let of_rack = |rack: i64, count: usize| -> Vec<String> {
         let machines = registry.machines().into_iter();
         let machines = machines.filter(|machine| machine.spec.rack == rack && machine.spec.role != "boot");
@@ -307,7 +307,7 @@ async fn what_becomes_of_each_machine_that_the_registry_reports_is_explained() {
     assert_eq!((&told["held"][0]["rack"], &told["held"][0]["machines"]), (&json!("1"), &json!(held)));
     assert_eq!(told["held"][0]["expected"], json!(true), "no leader has held it");
 
-    // One machine by its address, and the constraint that refuses it.
+    // One machine by its address, and the constraint that refuses its entry.
     etcd.run(&["constraints", "set", "maximum-repair-queue-entries", "0"]).await.calm();
     let address = of(&lone[0])["address"].as_str().unwrap();
     let told = etcd.run(&["repair-queue", "explain", address, "-o", "json"]).await.json();

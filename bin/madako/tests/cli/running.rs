@@ -1,4 +1,4 @@
-//! `plan` and `what-if` on the running system: its etcd and its registry are read, and nothing is changed.
+//! `plan` and `what-if` on the running system: they read its etcd and its registry, and change nothing.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 use crate::program::{Answer, Etcd, TEMPLATE};
 
-/// The time stands still.
+/// A clock that stands still.
 struct Noon;
 
 impl Clock for Noon {
@@ -55,7 +55,7 @@ async fn the_running_systems_next_plan_is_shown_and_nothing_is_changed() {
     assert_eq!((asked.code, asked.json()["plans"][0]["action"].as_str()), (0, Some("initialize")));
     assert_eq!(etcd.revision().await, before, "nothing was written");
 
-    // A cluster that is there is the one that is planned from, and its template may have changed since.
+    // An existing cluster is the base of the plan, and its template may have changed since.
     etcd.put("cluster", plan["cluster"].to_string()).await;
     let plan = etcd.run(&["plan", "-o", "json"]).await.json();
     assert_eq!(plan["action"], "regenerate");
@@ -63,7 +63,7 @@ async fn the_running_systems_next_plan_is_shown_and_nothing_is_changed() {
     let plan = etcd.run(&["plan", "-o", "json"]).await.json();
     assert_eq!(plan["action"], serde_json::Value::Null, "{plan}");
 
-    // What the service would not act on now is shown all the same, and told.
+    // Input that the service would not act on now is used all the same, and reported.
     etcd.run(&["sabakan", "disable"]).await.calm();
     etcd.put("madako/removal-guard", r#"{"vanished":["10.0.0.1","10.0.0.2"],"agreed":1,"confirmed":false}"#)
         .await;
@@ -72,7 +72,7 @@ async fn the_running_systems_next_plan_is_shown_and_nothing_is_changed() {
     assert!(answer.err.contains("the integration with sabakan is off"), "{}", answer.err);
     assert!(answer.err.contains("the removal guard holds back that 2 nodes vanished"), "{}", answer.err);
 
-    // A stored value that cannot be used is not replaced by a default.
+    // An unusable stored value is not replaced by a default.
     etcd.put("sabakan/query-variables", "{").await;
     let message = etcd.run(&["plan"]).await.refused_after_notes(1);
     assert!(message.contains("what is stored as sabakan/query-variables cannot be used"), "{message}");
@@ -111,7 +111,7 @@ async fn plans_beside_a_running_system_use_its_settings() {
         assert!(reasons.contains(&waits), "{waits:?}: {answer:?}");
     };
     waits(&etcd.run(&["plan", "-o", "json"]).await, 300);
-    // The leader's settings count, a flag counts more, and what nobody can read is not guessed.
+    // The leader's settings count, a flag overrides them, and unreadable settings are an error.
     let settings = r#"{"interval_seconds":2.0,"session_ttl_seconds":10.0,"retire_wait_seconds":10.0}"#;
     etcd.put("madako/settings", settings).await;
     let answer = etcd.run(&["plan", "-o", "json"]).await;

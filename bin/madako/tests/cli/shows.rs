@@ -1,4 +1,4 @@
-//! Commands that show something: ckecli's form without an option, and three others with one.
+//! Commands that show data: ckecli's form by default, and three others by option.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -46,7 +46,7 @@ async fn what_cannot_be_read_is_told_and_not_guessed() {
     }
 }
 
-/// Stores one of each thing.
+/// Stores one value of each kind.
 async fn fill(etcd: &Etcd) {
     etcd.run(&["cluster", "set", &etcd.file("cluster.yml", CLUSTER)]).await.calm();
     etcd.run(&["constraints", "set", "minimum-workers", "2"]).await.calm();
@@ -195,7 +195,7 @@ async fn a_table_of_the_status_tells_what_is_stuck_and_what_to_do() {
     let shown = async || etcd.run(&["status", "-o", "table"]).await.calm();
     assert!(shown().await.ends_with("\nNothing is stuck.\n"), "{}", shown().await);
 
-    // What etcd itself tells; nobody noted since when.
+    // From etcd itself, without a time: no leader has noted the switch.
     etcd.run(&["repair-queue", "disable"]).await.calm();
     etcd.run(&["auto-repair", "disable"]).await.calm();
     etcd.put("madako/removal-guard", r#"{"vanished":["10.0.0.1","10.0.0.2"],"agreed":1,"confirmed":false}"#)
@@ -221,7 +221,7 @@ async fn a_table_of_the_status_tells_what_is_stuck_and_what_to_do() {
         assert!(parts.iter().all(|part| line.contains(part)), "{parts:?}: {line}");
     }
 
-    // What the leader noted; of a value that is stored again, what is stored counts.
+    // With the leader's notes; for a value that is stored again, the stored value counts.
     etcd.put(
         "madako/obstacles",
         r#"{"registry-silent":{"since":"2026-11-21T09:30:00Z"},

@@ -1,4 +1,4 @@
-//! `madako store`: verified and restored from outside.
+//! `madako store`: snapshots verified and restored by etcd's own tools.
 
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
 

@@ -1,4 +1,4 @@
-//! What telemetry costs: the service at rest, with and without it, side by side.
+//! Costs of telemetry: the service at rest, with and without it, side by side.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,23 +12,23 @@ use crate::processes::{core_time, free_port};
 use crate::scene::Scene;
 use crate::table::{Table, shown};
 
-/// How long it is watched.
+/// Duration of the measurement.
 const WATCHED: Duration = Duration::from_secs(300);
-/// Two passes of placement and two polls: what the beginning left to do is done.
+/// Two passes of placement and two polls, which finish the work of the start.
 const SETTLING: Duration = Duration::from_secs(150);
-/// How often Prometheus asks.
+/// Interval of Prometheus' scrapes.
 const SCRAPES: Duration = Duration::from_secs(15);
 const MACHINES: u32 = 1_000;
 const WORKERS: usize = 900;
 const APPLICATIONS: usize = 10_000;
-/// Of a core.
+/// Share of a core.
 const AIM: f64 = 0.03;
 
 /// A service with its registry.
 struct Rest {
     stage: Stage,
     _scene: Scene,
-    /// Of its metrics.
+    /// Address of its metrics.
     http: SocketAddr,
 }
 
@@ -50,7 +50,7 @@ impl Rest {
         core_time(self.stage.madako.pid)
     }
 
-    /// Asks for the metrics as Prometheus does, until it fails. The size of the last answer, in bytes, is left in `size`.
+    /// Requests the metrics as Prometheus does, until an error. `size` gets the bytes of the last answer.
     async fn scrape(&self, size: &mut usize) -> anyhow::Result<()> {
         let mut ticks = interval(SCRAPES);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -63,7 +63,6 @@ impl Rest {
     }
 }
 
-/// Fills in its row.
 pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     let with = Rest::start(&[]).await?;
     let without = Rest::start(&["--without-telemetry", "--loglevel", "critical"]).await?;

@@ -1,4 +1,4 @@
-//! From waiting to bound, as a watch over HTTP shows it.
+//! Time from waiting to bound, by a watch over HTTP.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,15 +17,14 @@ use crate::table::{Table, Times, shown};
 const CLUSTERS: usize = 40;
 const CREATED: usize = 200;
 const SOON: Duration = Duration::from_secs(1);
-/// How often the same is tried.
+/// Repetitions of a measurement.
 const TRIES: usize = 5;
 const WAITING: usize = 10_000;
 /// Clusters that come online while many applications wait.
 const MANY_CLUSTERS: usize = 100;
-/// Placements a second, at least.
+/// Minimum placements a second.
 const AIM: f64 = 3_000.0;
 
-/// Fills in its rows.
 pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     let mut times = Vec::new();
     for _ in 0..TRIES {
@@ -43,16 +42,17 @@ pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Applications are created one after the other by five clients, right after the metrics and the clusters.
+/// Five clients create applications in sequence, right after the metrics and the clusters.
 async fn created() -> anyhow::Result<Duration> {
     let stage = Stage::start(Settings { on: On::Embedded, rbac: false, controllers: true }).await?;
     bind(&stage, CREATED).await
 }
 
-/// Creates clusters, and then applications with five clients: how long it takes from the last create until all are bound.
+/// Creates clusters, and then applications with five clients. Returns the time from the last create until all are
+/// bound.
 pub(super) async fn bind(stage: &Stage, many: usize) -> anyhow::Result<Duration> {
     let bound = Bound::follow(stage).await?;
-    // Read meanwhile: who does not read its watch loses it.
+    // Read concurrently: the service drops a watch that is not read.
     let bound = tokio::spawn(async move { bound.until(many).await });
     stage.furnish(CLUSTERS).await?;
     stage.set_online(CLUSTERS).await?;
@@ -75,14 +75,14 @@ pub(super) async fn bind(stage: &Stage, many: usize) -> anyhow::Result<Duration>
     Ok(end.saturating_duration_since(last))
 }
 
-/// Many applications wait, and then there are clusters.
+/// Many applications wait; then clusters come online.
 async fn waiting(on: On, table: &mut Table) -> anyhow::Result<()> {
     let stage = Stage::start(Settings { on, rbac: false, controllers: true }).await?;
     stage.furnish(MANY_CLUSTERS).await?;
     let mut refused = Follow::open(&stage).await?;
     let mut connection = stage.connect().await?;
     let path = applications();
-    // Who was found to have to wait is not looked at again before something changes.
+    // A waiting application is not evaluated again before a change.
     let degraded = |line: &str| line.contains("\"state\": \"DEGRADED\"");
     let settled = tokio::spawn(async move { refused.until(WAITING, degraded).await });
     for number in 0..WAITING {
@@ -90,7 +90,7 @@ async fn waiting(on: On, table: &mut Table) -> anyhow::Result<()> {
         connection.expect(&request("POST", &path, &body)).await?;
     }
     stage.explain(settled.await?.context("not every application was found to have to wait"))?;
-    // The one from before may have been idle for too long.
+    // The earlier connection may have been idle for too long.
     let mut connection = stage.connect().await?;
     let bound = Bound::follow(&stage).await?;
     // All clusters at once, as another writer may do.
@@ -136,7 +136,7 @@ impl Follow {
         Ok(Self(stage.connect().await?.follow(&path).await?))
     }
 
-    /// Waits until this held of so many applications; their last lines.
+    /// Waits until `holds` was true for this many applications; returns their last lines.
     async fn until(
         &mut self,
         many: usize,
@@ -164,7 +164,7 @@ impl Bound {
         Ok(Self(Follow::open(stage).await?))
     }
 
-    /// Waits until so many are bound: when that was, and to how many clusters.
+    /// Waits until this many are bound; returns the time and the number of clusters.
     async fn until(mut self, many: usize) -> anyhow::Result<(Instant, usize)> {
         let lines = self.0.until(many, |line| line.contains("\"scheduled_to\": {")).await?;
         let end = Instant::now();
@@ -176,7 +176,7 @@ impl Bound {
     }
 }
 
-/// What stands after a mark, until the next quotation mark.
+/// The text between a mark and the next quotation mark.
 fn between<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
     Some(line.split_once(mark)?.1.split_once('"')?.0)
 }

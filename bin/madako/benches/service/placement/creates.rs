@@ -1,4 +1,4 @@
-//! Creations a second, beside etcd's own puts.
+//! Creates a second, beside etcd's own puts.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,9 +18,9 @@ use crate::table::{Table, Times};
 
 const CLIENTS: usize = 20;
 const CREATES: usize = 14_000;
-/// Before it counts: connections are open, and the processes have their memory.
+/// Requests before the measurement: they open connections and allocate memory.
 const WARM_UP: usize = 2_000;
-/// A second, at least.
+/// Minimum a second.
 const AIM: f64 = 3_500.0;
 
 struct Rate {
@@ -34,7 +34,6 @@ impl Rate {
     }
 }
 
-/// Fills in its rows.
 pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     for (on, rbac, controllers) in [
         (On::Etcd, false, false),
@@ -49,7 +48,7 @@ pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
             row(table, "puts of such values, etcd alone".to_owned(), None, &puts, String::new());
         }
         if controllers {
-            // Each is bound as well, which is a write more.
+            // Each application is bound as well, with one more write.
             stage.furnish(40).await?;
             stage.set_online(40).await?;
         }
@@ -65,13 +64,13 @@ pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Time on cores of the service and of etcd.
+/// CPU time of the service and of etcd.
 fn spent(stage: &Stage) -> anyhow::Result<(Duration, Duration)> {
     let etcd = stage.etcd.as_ref().map(|etcd| core_time(etcd.pid)).transpose()?;
     Ok((core_time(stage.madako.pid)?, etcd.unwrap_or_default()))
 }
 
-/// What one request took of them.
+/// CPU time for one request.
 fn took(before: (Duration, Duration), after: (Duration, Duration), requests: usize) -> String {
     let each = |before: Duration, after: Duration| {
         format!("{:.0} us", (after - before).as_secs_f64() * 1e6 / requests as f64)
@@ -109,7 +108,7 @@ async fn creates(address: std::net::SocketAddr) -> anyhow::Result<Rate> {
 
 async fn puts(endpoint: String) -> anyhow::Result<Rate> {
     let value = application("application").to_string();
-    // What is stored has the fields that a client leaves out as well.
+    // A stored application also has the fields that clients omit.
     let value = format!("{value}{}", " ".repeat(1_700_usize.saturating_sub(value.len())));
     let requests: Vec<_> = (0..WARM_UP + CREATES).map(|number| format!("/bench/{number:08}")).collect();
     let mut connections = Vec::new();
@@ -123,7 +122,7 @@ async fn puts(endpoint: String) -> anyhow::Result<Rate> {
     .await
 }
 
-/// Each client asks again as soon as it is answered.
+/// Each client sends its next request after the answer.
 async fn clients<C: 'static, R: 'static>(
     connections: Vec<C>,
     requests: Vec<R>,

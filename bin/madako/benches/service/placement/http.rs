@@ -1,5 +1,5 @@
-//! The least of HTTP/1.1 that a generator of load needs: requests that are ready, answers whose length is told, and
-//! streams in chunks. A client library would take more of the core than what is measured.
+//! A minimal HTTP/1.1 client for a load generator: prepared requests, answers with a known length, and chunked streams.
+//! A client library would take more of the core than the measured service.
 
 use std::net::SocketAddr;
 
@@ -10,12 +10,12 @@ use tokio::time::timeout;
 
 use crate::processes::PATIENCE;
 
-/// Longest head of an answer, in bytes: ours have a few hundred.
+/// Bytes of the longest head of an answer: the service's have a few hundred.
 const LONGEST_HEAD: usize = 16 << 10;
-/// What is read at once, in bytes.
+/// Bytes of one read.
 const PIECE: usize = 64 << 10;
 
-/// A connection that is kept.
+/// A connection that stays open.
 pub(super) struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -38,7 +38,7 @@ impl Connection {
         Ok(Self { stream, buffer: Vec::new() })
     }
 
-    /// Sends a request and reads its answer: the status, and the body.
+    /// Sends a request; returns status and body.
     pub(super) async fn ask(&mut self, request: &[u8]) -> anyhow::Result<(u16, &[u8])> {
         let asked = async {
             self.stream.write_all(request).await?;
@@ -80,7 +80,7 @@ impl Connection {
         Ok(Lines { connection: self, taken: 0, line: Vec::new() })
     }
 
-    /// Reads a head; where it ends, and the status.
+    /// Reads a head; returns its length and the status.
     async fn head(&mut self) -> anyhow::Result<(usize, u16)> {
         loop {
             if let Some(at) = self.buffer.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -100,7 +100,7 @@ impl Connection {
     }
 }
 
-/// A header's value.
+/// The value of a header.
 fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().find_map(|line| {
         let (known, value) = line.split_once(':')?;
@@ -111,13 +111,13 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 /// The lines of a stream.
 pub(super) struct Lines {
     connection: Connection,
-    /// How much of the buffer is taken.
+    /// Consumed bytes of the buffer.
     taken: usize,
     line: Vec<u8>,
 }
 
 impl Lines {
-    /// The next line that is not empty. Waits for ever.
+    /// The next line that is not empty. Has no time limit.
     pub(super) async fn next(&mut self) -> anyhow::Result<&[u8]> {
         self.line.clear();
         loop {

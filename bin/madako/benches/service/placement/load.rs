@@ -1,4 +1,4 @@
-//! Work in a thread of its own, and what it took of a core.
+//! Work in a thread of its own, and its CPU time.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
-/// What a thread came to.
+/// The result of a thread.
 pub(super) struct Done<T> {
     pub(super) value: T,
-    /// Time that the thread had a core.
+    /// CPU time of the thread.
     pub(super) core: Duration,
 }
 
-/// Runs something on a runtime of one thread that does nothing else.
+/// Runs a future on a single-threaded runtime of its own.
 pub(super) async fn apart<T, W, F>(work: W) -> anyhow::Result<Done<T>>
 where
     T: Send + 'static,
@@ -29,7 +29,7 @@ where
             let value = LocalSet::new().block_on(&runtime, work())?;
             Ok(Done { value, core: on_core().saturating_sub(began) })
         });
-        // Whoever waited has given up, and with it the measurement.
+        // The receiver is gone if the measurement was given up.
         let _ = sender.send(done);
     };
     #[allow(clippy::disallowed_methods, reason = "a thread of its own is what shows its time on a core")]
@@ -37,13 +37,13 @@ where
     receiver.await.context("the thread ended early")?
 }
 
-/// Time that this thread had a core.
+/// CPU time of this thread.
 fn on_core() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// The part of a core that so much is, such as `12 % of a core`.
+/// A share of a core, such as `12 % of a core`.
 pub(super) fn part_of_core(core: Duration, wall: Duration) -> String {
     format!("{:.0} % of a core", 100.0 * core.as_secs_f64() / wall.as_secs_f64())
 }

@@ -1,8 +1,8 @@
-//! What the API of placement and its scheduler promise, asked over HTTP.
+//! Promises of the placement API and its scheduler, measured over HTTP.
 //!
-//! Each part starts a store and the service anew. Requests come from a thread of its own, whose time on a core is shown: a
-//! generator that takes much of the machine would measure itself. What etcd does alone is measured in the same run, by
-//! clients in the same kind of thread.
+//! Each part starts a new store and service. Requests come from a separate thread, whose CPU time is reported: a
+//! generator that takes much of the machine would measure itself. The same run measures etcd alone, with clients in a
+//! thread of the same kind.
 
 pub(crate) mod at_rest;
 mod bindings;
@@ -16,7 +16,6 @@ mod watchers;
 
 use crate::table::Table;
 
-/// Fills in its rows.
 pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     creates::measure(table).await?;
     reads::measure(table).await?;

@@ -26,7 +26,6 @@ struct Read {
     ranges: Times,
 }
 
-/// Fills in its rows.
 pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     for (on, rbac) in [(On::Etcd, false), (On::Etcd, true), (On::Embedded, false)] {
         let stage = Stage::start(Settings { on, rbac, controllers: false }).await?;

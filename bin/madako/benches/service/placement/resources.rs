@@ -2,16 +2,15 @@
 
 use serde_json::{Value, json};
 
-/// Namespace of everything that has one.
+/// Namespace of all namespaced resources.
 pub(super) const NAMESPACE: &str = "bench";
 
-/// The applications of the namespace.
 pub(super) fn applications() -> String {
     format!("/kubernetes/namespaces/{NAMESPACE}/applications")
 }
 
-/// An application with a Deployment, as stored of about 1.7 KB. Without a cluster it waits, and is not tried again by
-/// the clock while a measurement runs.
+/// An application with a Deployment, about 1.7 KB when stored. Without a cluster it waits, and its next evaluation by
+/// time is after the measurement.
 pub(super) fn application(name: &str) -> Value {
     json!({
         "api": "kubernetes", "kind": "Application",
@@ -35,7 +34,7 @@ pub(super) fn application(name: &str) -> Value {
     })
 }
 
-/// A cluster that five of ten metrics speak of.
+/// A cluster with five of the ten metrics.
 pub(super) fn cluster(number: usize) -> Value {
     let metrics: Vec<Value> = (0..5)
         .map(|step| json!({"name": metric_name((number * 3 + step) % METRICS), "namespaced": false, "weight": 1.0}))
@@ -55,19 +54,18 @@ pub(super) fn cluster(number: usize) -> Value {
     })
 }
 
-/// Name of a cluster.
 pub(super) fn cluster_name(number: usize) -> String {
     format!("cluster-{number}")
 }
 
-/// How many metrics there are.
+/// Number of metrics.
 pub(super) const METRICS: usize = 10;
 
 fn metric_name(number: usize) -> String {
     format!("metric-{number}")
 }
 
-/// The static provider, and the metrics that it has.
+/// The static provider and its metrics.
 pub(super) fn metrics() -> Vec<(&'static str, Value)> {
     let table: serde_json::Map<String, Value> =
         (0..METRICS).map(|number| (metric_name(number), json!(0.05 * (number + 1) as f64))).collect();

@@ -1,4 +1,4 @@
-//! A store, and the service with the API of placement on it.
+//! A store, and the service with the placement API on it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use super::http::{Connection, request};
 use super::resources;
 use crate::processes::{Etcd, Madako, PATIENCE, Place, free_port};
 
-/// Where the service keeps its state.
+/// The store of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum On {
     /// A real etcd.
     Etcd,
-    /// The store in the service.
+    /// The embedded store.
     Embedded,
 }
 
@@ -29,21 +29,20 @@ impl On {
     }
 }
 
-/// How the service is set up.
+/// The configuration of the service.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
-    /// Where the state is.
     pub(super) on: On,
-    /// Whether roles are looked up; else everybody may do everything.
+    /// Whether roles are checked; otherwise every request is allowed.
     pub(super) rbac: bool,
-    /// Whether the instance decides about placement.
+    /// Whether the instance schedules applications.
     pub(super) controllers: bool,
 }
 
-/// What is measured.
+/// The processes of a measurement.
 pub(super) struct Stage {
     pub(super) address: SocketAddr,
-    /// Of the store.
+    /// Endpoint of the store.
     pub(super) endpoint: String,
     pub(super) madako: Madako,
     pub(super) etcd: Option<Etcd>,
@@ -51,13 +50,13 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Starts all, and waits until the API answers.
+    /// Starts all processes, and waits until the API answers.
     pub(super) async fn start(settings: Settings) -> anyhow::Result<Self> {
         let flags = ["--http", "127.0.0.1:0", "--interval", "5s", "--session-ttl", "60s"];
         Self::serving(settings, &flags).await
     }
 
-    /// The same with these flags of `serve`.
+    /// [`Self::start`] with further flags of `serve`.
     pub(super) async fn serving(settings: Settings, flags: &[&str]) -> anyhow::Result<Self> {
         let place = Place::new()?;
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
@@ -105,7 +104,7 @@ impl Stage {
         if rbac { self.allow().await } else { Ok(()) }
     }
 
-    /// Writes roles as an operator does, straight into the store: one that matters, and others.
+    /// Writes roles as an operator does, straight into the store: the client's role, and others.
     async fn allow(&self) -> anyhow::Result<()> {
         let mut client = etcd_client::Client::connect([&self.endpoint], None).await?;
         let stamp = |name: &str| {
@@ -135,7 +134,7 @@ impl Stage {
         Connection::open(self.address).await
     }
 
-    /// Creates the metrics, and clusters that nobody has seen online yet.
+    /// Creates the metrics, and clusters that are not online yet.
     pub(super) async fn furnish(&self, clusters: usize) -> anyhow::Result<()> {
         let mut connection = self.connect().await?;
         for (path, resource) in resources::metrics() {

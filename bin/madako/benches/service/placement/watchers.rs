@@ -1,4 +1,4 @@
-//! A thousand watchers of one kind of resource: what they cost, and that each is told everything.
+//! A thousand watchers of one kind of resource: their costs, and the delivery of every change.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,15 +18,14 @@ const WATCHERS: usize = 1_000;
 const CHANGES: usize = 300;
 const MIB: u64 = 1 << 20;
 const MEMORY: u64 = 100 * MIB;
-/// Stands before the number of a change.
+/// Precedes the number of a change.
 const MARK: &str = "\"change\": \"";
 
-/// Fills in its rows.
 pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     for on in [On::Etcd, On::Embedded] {
         let stage = Stage::start(Settings { on, rbac: false, controllers: false }).await?;
         let mut connection = stage.connect().await?;
-        // What changes is what there is from the beginning, and was changed as often before as while it is watched.
+        // The resource exists from the beginning, and has as many changes before the watch as during it.
         let (path, first) = (applications(), labelled(0).to_string());
         connection.expect(&request("POST", &path, &first)).await?;
         change(&mut connection, 1).await?;
@@ -77,7 +76,7 @@ fn labelled(change: usize) -> serde_json::Value {
     application
 }
 
-/// Changes it one time after the other.
+/// Makes the changes in sequence.
 async fn change(connection: &mut Connection, to: usize) -> anyhow::Result<()> {
     let path = format!("{}/watched", applications());
     for change in if to == 1 { 1..=1 } else { 2..=to } {
@@ -86,7 +85,8 @@ async fn change(connection: &mut Connection, to: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Watches until each watcher was told the last change; how many changes all were told, each the next one.
+/// Watches until each watcher got the last change. Returns the number of changes that all got, each the successor of
+/// the one before.
 async fn watch(address: SocketAddr, opened: tokio::sync::oneshot::Sender<()>) -> anyhow::Result<usize> {
     let path = format!("{}?watch&heartbeat=0", applications());
     let mut streams = Vec::new();
@@ -114,12 +114,12 @@ async fn watch(address: SocketAddr, opened: tokio::sync::oneshot::Sender<()>) ->
     Ok(told)
 }
 
-/// Which change a line tells of.
+/// Number of the change in a line.
 fn number(line: &[u8]) -> Option<usize> {
     let line = std::str::from_utf8(line).ok()?;
     let (_, rest) = line.split_once(MARK)?;
     rest.split_once('"')?.0.parse().ok()
 }
 
-/// Longest time that somebody waits for one change.
+/// Time limit for one change.
 const _: () = assert!(PATIENCE.as_secs() >= Duration::from_secs(10).as_secs(), "a busy machine takes longer");

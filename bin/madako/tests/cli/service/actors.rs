@@ -1,4 +1,4 @@
-//! Every actor killed in turn while the others work: the service on a real etcd and a registry over HTTP, in this
+//! Every actor is killed in turn while the others work: the service on a real etcd and a registry over HTTP, in this
 //! process, since an actor can only be reached from within.
 
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::program::PATIENCE;
 
 type Events = broadcast::Receiver<Arc<Event>>;
 
-/// Kills an actor: its handler is cancelled wherever it is, and nothing is tidied up. Events of before are read.
+/// Kills an actor: its handler is cancelled at any point, without cleanup. Earlier events are discarded.
 async fn kill(service: &Service, actor: &str, events: &mut Events) {
     let root = service.instance().root().clone();
     let parent = match actor {
@@ -37,11 +37,11 @@ async fn kill(service: &Service, actor: &str, events: &mut Events) {
     };
     let cell = eventually(&format!("{actor} runs"), async || parent.child(actor).await.unwrap()).await;
     while events.try_recv().is_ok() {}
-    // This runtime has one thread: what is told from here on is told by others, or by its successor.
+    // This runtime has one thread: later events come from other actors or from the successor.
     cell.kill();
 }
 
-/// Reads events until each of these was seen, in any order.
+/// Reads events until each of the wanted ones was seen, in any order.
 async fn until(events: &mut Events, what: &str, wanted: &[fn(&Event) -> bool]) {
     let mut missing: Vec<_> = wanted.to_vec();
     let reading = async {
@@ -53,7 +53,7 @@ async fn until(events: &mut Events, what: &str, wanted: &[fn(&Event) -> bool]) {
     timeout(PATIENCE, reading).await.unwrap_or_else(|_| panic!("within {PATIENCE:?}: {what}"));
 }
 
-/// Asks for `/health` all the time, and says what was answered besides that all is well.
+/// Requests `/health` all the time, and records answers other than healthy.
 fn watch_health(service: &Service) -> JoinHandle<()> {
     let http = service.http();
     tokio::spawn(async move {
@@ -81,7 +81,7 @@ fn calm(event: &Event) -> bool {
     matches!(event, Event::Calm { .. })
 }
 
-/// Waits until an actor is back and has rebuilt what it knew.
+/// Waits until an actor is back and has rebuilt its state.
 async fn until_rebuilt(events: &mut Events, actor: &str) {
     match actor {
         LEADER => {
@@ -95,7 +95,7 @@ async fn until_rebuilt(events: &mut Events, actor: &str) {
 }
 
 async fn start(site: &Site) -> (Service, Events) {
-    // Another test of this process may have been first.
+    // Another test of this process may have installed it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let config = Config::load(Some(Path::new(site.config()))).unwrap();
     let journal = Journal::new("killed-in-turn");
@@ -130,7 +130,7 @@ async fn every_actor_is_killed_in_turn_while_the_others_work() {
     let mut workers = WORKERS;
 
     for actor in [HTTP, LEADER, POLLER, PLANNER] {
-        // While there is nothing to do: it is back, knows everything again, and writes nothing.
+        // Without work: the actor is back, has rebuilt its state, and writes nothing.
         let health = (actor != HTTP).then(|| watch_health(&service));
         let revision = site.keys.revision().await;
         kill(&service, actor, &mut events).await;
@@ -140,7 +140,7 @@ async fn every_actor_is_killed_in_turn_while_the_others_work() {
             assert_eq!(site.keys.revision().await, revision, "{actor}: nothing at all was written");
         }
 
-        // In the middle of a change: it is committed all the same, and once.
+        // In the middle of a change: the change is committed once all the same.
         workers += 1;
         site.ask_for(workers).await;
         kill(&service, actor, &mut events).await;

@@ -1,4 +1,5 @@
-//! A repair whole, on a node of a real Kubernetes: its API server, its controllers, and a disruption budget in the way.
+//! A whole repair of a node of a real Kubernetes, with its API server, its controllers, and a disruption budget that
+//! delays the drain.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +23,13 @@ mod pki;
 #[path = "../../../../../adapters/kubernetes/tests/it/server.rs"]
 mod server;
 
-/// Where pods run, and what they are called.
+/// Namespace and name of the pods.
 const NAMESPACE: &str = "default";
 const WEB: &str = "web";
-/// What marks a node that is cordoned for a repair.
+/// The mark of a node that is cordoned for a repair.
 const OURS: &str = "/metadata/annotations/cke.cybozu.com~1reboot";
 
-/// The procedure, whose scripts stand in the site's directory.
+/// The template with the procedure, whose scripts are in the site's directory.
 fn template(site: &Site) -> String {
     let reset = "echo reset \"$1\" >> \"$D/done\"";
     let procedure = Procedure { machine_types: &["bmc"], reset, success: None, watch_seconds: 3600 };
@@ -39,7 +40,7 @@ fn template(site: &Site) -> String {
     format!("{TEMPLATE}repair: {repair}\n")
 }
 
-/// What an operator and an administrator of Kubernetes see.
+/// The clients of an operator and of an administrator of Kubernetes.
 struct Seen {
     site: Site,
     admin: kube::Client,
@@ -51,13 +52,13 @@ impl Seen {
         serde_json::from_str(&self.admin.request_text(get(path)).await.unwrap()).unwrap()
     }
 
-    /// Whether the node is cordoned, and marked as ours.
+    /// Whether the node is cordoned, and marked.
     async fn cordon(&self) -> (bool, bool) {
         let node = self.kube(&format!("/api/v1/nodes/{}", self.node)).await;
         (node["spec"]["unschedulable"] == true, node.pointer(OURS).is_some_and(|ours| ours == "true"))
     }
 
-    /// Uids of pods that are not ending: those of the node, and all.
+    /// Uids of pods without a deletion: those of the node, and all.
     async fn pods(&self) -> (Vec<String>, Vec<String>) {
         let list = self.kube(&format!("/api/v1/namespaces/{NAMESPACE}/pods")).await;
         let pods = list["items"].as_array().unwrap().iter();
@@ -71,7 +72,7 @@ impl Seen {
         (here.map(|pod| uid(pod)).collect(), running.iter().map(|pod| uid(pod)).collect())
     }
 
-    /// Waits until the disruption controller says how many pods may go while two are well.
+    /// Waits until the disruption controller allows this number of disruptions, with two healthy pods required.
     async fn until_allowed(&self, count: u64) {
         let path = format!("/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/{WEB}");
         eventually(&format!("{count} may be evicted"), async || {
@@ -103,7 +104,7 @@ impl Seen {
         answer.json()["entries"][0].clone()
     }
 
-    /// What the repair command did.
+    /// The record of the repair command.
     fn done(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.site.files.path("done")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -120,11 +121,11 @@ async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_unc
     site.files.write("config.yml", settings);
     let file = site.files.write("template.yml", template(&site));
     site.run(&["sabakan", "set-template", &file]).await.calm();
-    // An effect has to end before its permit does, and evictions beside a disruption controller that is at work may take seconds.
+    // An effect must end before its permit does, and evictions beside a busy disruption controller may take seconds.
     let service = site.serve("60s", QUICK).await;
     let cluster = site.first_cluster().await;
 
-    // One worker is a node, on which all pods run; then a second one has room for others.
+    // All pods run on the one worker; then a second worker has room for others.
     let admin = kubernetes.client(ADMIN);
     let seen = Seen { admin: admin.clone(), node: cluster.workers[0].clone(), site };
     objects::node(&admin, &seen.node, &[]).await;
@@ -149,7 +150,7 @@ async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_unc
     assert_eq!((here.len(), all.len()), (2, 2));
     objects::node(&admin, &cluster.workers[1], &[]).await;
 
-    // The budget forbids it: nothing is changed, and everybody is told why.
+    // The budget forbids the eviction: nothing is changed, and the reason is shown everywhere.
     seen.site.run(&["repair-queue", "add", "unreachable", "bmc", &seen.node]).await.calm();
     let why = eventually("the budget is in the way", async || {
         let explained = seen.explained().await;
@@ -165,11 +166,11 @@ async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_unc
     );
     assert_eq!(seen.cordon().await, (false, false));
     assert_eq!(seen.pods().await, (here.clone(), all));
-    // Health is looked at round after round meanwhile, and the command does not run.
+    // Health is checked in every round meanwhile, and the command does not run.
     service.until_grown("madako_repair_health_checks_total", &["outcome=\"unhealthy\""], 3.0).await;
     assert_eq!(seen.done(), [""; 0]);
 
-    // It allows both: the node is drained, and then repaired, once.
+    // The budget allows both: the node is drained and then repaired, once.
     let path = format!("/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/{WEB}");
     objects::patch(&admin, &path, &json!({"spec": {"minAvailable": 0}})).await.unwrap();
     seen.until_allowed(2).await;
@@ -183,7 +184,7 @@ async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_unc
     service.until_grown("madako_repair_health_checks_total", &["outcome=\"unhealthy\""], 3.0).await;
     assert_eq!(seen.entry().await["status"], "processing");
 
-    // It is healthy: the repair ends, and pods may come again.
+    // The machine is healthy: the repair ends, and pods may return.
     seen.site.files.write(&format!("healthy-{}", seen.node), "");
     seen.until_entry("status", "succeeded").await;
     let shown = page::is_documented(&service).await;
@@ -193,7 +194,7 @@ async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_unc
     assert_eq!(seen.done(), repaired);
     let expected = [
         "repair-drain-start completed",
-        // That which the budget forbade was given up.
+        // The drain that the budget delayed had timed out.
         "repair-drain-timeout completed",
         "repair-drain-start completed",
         "repair-execute completed",

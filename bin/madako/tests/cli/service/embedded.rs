@@ -1,4 +1,4 @@
-//! The embedded store within `madako serve`: what was committed outlives the process.
+//! The embedded store within `madako serve`: committed data outlives the process.
 
 use super::keys::Keys;
 use super::site::{HOST, QUICK, Site, free_port, leader_after};
@@ -9,7 +9,7 @@ pub(crate) async fn site_on_embedded(racks: u32, machines: &[(&str, u32)]) -> Si
     site_on(racks, machines, "").await
 }
 
-/// A site of a few machines whose embedded store keeps so many bytes of pages in memory.
+/// A site of a few machines whose embedded store has a cache of this many bytes.
 pub(crate) async fn site_with_cache(bytes: u64) -> Site {
     site_on(1, &[("compute", 4)], &format!(", cache-bytes: {bytes}")).await
 }
@@ -61,7 +61,7 @@ async fn a_killed_process_goes_on_where_it_was() {
     let service = service.unwrap();
     assert_eq!(service.health().await, 200);
 
-    // A clean stop gives leadership back: who comes next need not wait for the lease.
+    // A clean stop resigns leadership, so that the next leader need not wait for the lease.
     assert_eq!(service.terminate().await.code(), Some(0));
     let service = site.serve("2s", QUICK).await;
     leader_after(&[&service], epoch).await;

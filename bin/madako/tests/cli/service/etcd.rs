@@ -1,4 +1,4 @@
-//! A real etcd that can be stopped and started again.
+//! A real etcd that can be stopped and restarted.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(crate) struct RealEtcd {
 }
 
 impl RealEtcd {
-    /// Starts one and waits until it listens. `None`: not installed.
+    /// Starts an etcd and waits until it listens. `None`: not installed.
     pub(crate) async fn start(flags: &[String]) -> Option<Self> {
         let program = installed()?;
         let (data, client, peer) = (Files::new(), free_port(), free_port());
@@ -33,7 +33,7 @@ impl RealEtcd {
         Some(etcd)
     }
 
-    /// Starts one with a site on it. `None`: not installed.
+    /// Starts an etcd with a site on it. `None`: not installed.
     pub(crate) async fn with_site() -> Option<(Self, Site)> {
         let etcd = Self::start(&[]).await?;
         let files = Files::new();
@@ -71,46 +71,45 @@ impl RealEtcd {
                 panic!("etcd ended: {status}");
             }
             if tls {
-                // Whoever has no certificate sees only that somebody listens.
+                // Without a certificate only the open port is visible.
                 return tokio::net::TcpStream::connect(address).await.ok().map(drop);
             }
-            // Healthy when it has elected itself.
+            // Healthy once it has elected itself.
             page(address, "/health").await.is_ok_and(|(status, _)| status == 200).then_some(())
         })
         .await;
     }
 
-    /// Sends it a signal.
     pub(crate) fn signal(&self, which: Signal) {
         signal(&self.process, which);
     }
 
-    /// Ends it at once, as a crash would.
+    /// Sends SIGKILL and waits, as after a crash.
     pub(crate) async fn kill(&mut self) {
         self.process.kill().await.unwrap();
     }
 
-    /// Asks it to end, and waits for that.
+    /// Sends SIGTERM and waits.
     pub(crate) async fn terminate(&mut self) {
         signal(&self.process, Signal::TERM);
         timeout(PATIENCE, self.process.wait()).await.expect("etcd ends").unwrap();
     }
 
-    /// Starts it again, at the same address, on the same data.
+    /// Restarts it at the same address with its data.
     pub(crate) async fn start_again(&mut self) {
         let program = installed().expect("it was there before");
         self.process = spawn(&program, &self.data, self.client, self.peer, &self.flags);
         self.listens().await;
     }
 
-    /// How many transactions it has answered, whether their conditions held or not.
+    /// Number of answered transactions, whether their conditions held or not.
     pub(crate) async fn transactions(&self) -> f64 {
         let (_, metrics) = page(self.address().parse().unwrap(), "/metrics").await.unwrap();
         let labels = ["grpc_method=\"Txn\"", "grpc_service=\"etcdserverpb.KV\""];
         sum_of(&metrics, "grpc_server_handled_total", &labels).expect("etcd counts transactions")
     }
 
-    /// How many requests of each method began, whatever became of them.
+    /// Number of requests of each method that began, whatever their outcome.
     pub(crate) async fn requests(&self) -> BTreeMap<String, u64> {
         let (_, metrics) = page(self.address().parse().unwrap(), "/metrics").await.unwrap();
         let of = |line: &str| {
@@ -132,7 +131,7 @@ fn spawn(program: &Path, data: &Files, client: u16, peer: u16, flags: &[String])
         .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
         .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
         .args(["--initial-cluster", &format!("default={peer}")])
-        // The shortest lease is one and a half election times: shorter ones make shorter tests.
+        // The shortest lease is one and a half election times: a short one makes short tests.
         .args(["--heartbeat-interval", "20", "--election-timeout", "200"])
         .args(["--log-level", "panic", "--logger", "zap"])
         .args(flags)

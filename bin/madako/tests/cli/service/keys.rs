@@ -1,9 +1,9 @@
-//! The store as an operator reaches it: past our own client.
+//! The store as an operator reaches it, with another client than the service's.
 
 use etcd_client::{Client, ConnectOptions, DeleteOptions, GetOptions, KeyValue};
 use serde_json::Value;
 
-/// What is below CKE's prefix.
+/// Keys below CKE's prefix.
 #[derive(Clone)]
 pub(crate) struct Keys {
     endpoint: String,
@@ -13,16 +13,16 @@ pub(crate) struct Keys {
 /// The stored cluster configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cluster {
-    /// How often the key was written.
+    /// Number of writes of the key.
     pub(crate) version: i64,
-    /// When it was written last.
+    /// Revision of the last write.
     pub(crate) revision: i64,
     pub(crate) control_plane: Vec<String>,
     pub(crate) workers: Vec<String>,
 }
 
 impl Cluster {
-    /// Every node's address, in order.
+    /// Addresses of the nodes, in order.
     pub(crate) fn nodes(&self) -> Vec<String> {
         let mut nodes = [self.control_plane.as_slice(), &self.workers].concat();
         nodes.sort();
@@ -35,7 +35,7 @@ impl Keys {
         Self { endpoint: endpoint.to_owned(), options }
     }
 
-    /// A connection of its own each time: the store may have been stopped meanwhile.
+    /// A new connection each time, since the store may have been restarted.
     pub(crate) async fn client(&self) -> Client {
         Client::connect([&self.endpoint], self.options.clone()).await.expect("the store can be dialled")
     }
@@ -51,13 +51,13 @@ impl Keys {
         answer.kvs().first().cloned()
     }
 
-    /// Everything there is.
+    /// All keys.
     pub(crate) async fn everything(&self) -> Vec<KeyValue> {
         let everything = GetOptions::new().with_from_key();
         self.client().await.get("\0", Some(everything)).await.expect("the store answers").kvs().to_vec()
     }
 
-    /// Deletes every key there is.
+    /// Deletes all keys.
     pub(crate) async fn wipe(&self) {
         let everything = DeleteOptions::new().with_from_key();
         self.client().await.delete("\0", Some(everything)).await.expect("the store answers");
@@ -69,7 +69,7 @@ impl Keys {
         answer.header().unwrap().revision()
     }
 
-    /// The cluster as it is stored now.
+    /// The stored cluster.
     pub(crate) async fn cluster(&self) -> Option<Cluster> {
         let stored = self.get("cluster").await?;
         let value: Value = serde_json::from_slice(stored.value()).unwrap();
@@ -115,7 +115,7 @@ impl Keys {
         assert_eq!(answer.deleted(), 1);
     }
 
-    /// Forgets every revision before the present one.
+    /// Compacts every revision before the present one.
     pub(crate) async fn compact(&self) {
         let revision = self.revision().await;
         self.client().await.compact(revision, None).await.unwrap();

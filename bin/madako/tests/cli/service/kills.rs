@@ -1,4 +1,4 @@
-//! `kill -9` of the service on its embedded store, under clients of etcd: what was acknowledged is there, and no watch
+//! `kill -9` of the service on its embedded store, under clients of etcd: acknowledged writes are present, and no watch
 //! misses an event.
 
 use std::collections::BTreeMap;
@@ -13,22 +13,22 @@ use super::stage::eventually;
 
 const WRITERS: u64 = 4;
 const KEYS: u64 = 5;
-/// One in so many values is large, up to this.
+/// One in this many values is large, with up to `LARGE_BYTES`.
 const LARGE_ONE_IN: u64 = 6;
 const LARGE_BYTES: u64 = 300_000;
-/// Revisions that compaction leaves.
+/// Revisions that compaction keeps.
 const KEPT: i64 = 60;
-/// Most writes that are acknowledged before a kill.
+/// Maximum acknowledged writes before a kill.
 const MOST_WRITES: u64 = 60;
-/// Fewer bytes than one large value has, and more than all of them.
+/// Cache sizes: less than one large value, and more than all of them.
 const CACHES: [u64; 2] = [256 * 1024, 32 * 1024 * 1024];
 
-/// What clients were told, over all lives of the process.
+/// Answers to clients, over all lives of the process.
 #[derive(Default)]
 struct Told {
-    /// By revision: the key and the number that was written.
+    /// Key and written number by revision.
     acknowledged: BTreeMap<i64, (String, u64)>,
-    /// The same as the watch told it.
+    /// The same from the watch.
     watched: BTreeMap<i64, (String, u64)>,
     /// Newest number of each writer that may have arrived.
     asked: BTreeMap<u64, u64>,
@@ -43,7 +43,7 @@ impl Told {
     }
 }
 
-/// Numbers that a seed stands for (SplitMix64).
+/// A generator by seed (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -77,7 +77,8 @@ async fn write(mut client: Client, writer: u64, told: Arc<Mutex<Told>>, mut dice
         let revision = response.header().unwrap().revision();
         told.lock().unwrap().acknowledged.insert(revision, (key, asked));
         if dice.below(10) == 0 {
-            // No further than the watch was told. What is compacted already is refused, and so is it by who is gone.
+            // Not beyond the watch's last revision. An already compacted revision is refused; a killed process gives no
+            // answer.
             let watched = told.lock().unwrap().watched.last_key_value().map_or(0, |(revision, _)| *revision);
             let physical = (dice.below(2) == 0).then(|| CompactionOptions::new().with_physical());
             let _ = client.compact(watched.min(revision - KEPT), physical).await;
@@ -85,7 +86,7 @@ async fn write(mut client: Client, writer: u64, told: Arc<Mutex<Told>>, mut dice
     }
 }
 
-/// Reads what is there now and what was, until the process is gone.
+/// Reads present and past values until the process is gone.
 async fn read(mut client: Client, mut dice: Dice) {
     loop {
         let key = format!("kills/{}/{}", dice.below(WRITERS), dice.below(KEYS));
@@ -99,7 +100,7 @@ async fn read(mut client: Client, mut dice: Dice) {
     }
 }
 
-/// Watches on from the last revision that was told, until the process is gone.
+/// Watches from the last received revision until the process is gone.
 async fn watch(mut client: Client, told: Arc<Mutex<Told>>) {
     let next = told.lock().unwrap().watched.last_key_value().map_or(1, |(revision, _)| revision + 1);
     let options = WatchOptions::new().with_prefix().with_start_revision(next);
@@ -115,7 +116,7 @@ async fn watch(mut client: Client, told: Arc<Mutex<Told>>) {
     }
 }
 
-/// Kills a service so often.
+/// Kills a service this many times.
 async fn kill_and_start_again(kills: u64, seed: u64, cache_bytes: u64) {
     let site = site_with_cache(cache_bytes).await;
     let told = Arc::new(Mutex::new(Told::default()));
@@ -134,7 +135,7 @@ async fn kill_and_start_again(kills: u64, seed: u64, cache_bytes: u64) {
         for (key, (revision, written)) in newest {
             let found = client.get(key.clone(), None).await.unwrap();
             let kv = found.kvs().first().unwrap_or_else(|| panic!("kill {kill}: {key} is gone"));
-            // A later write may have arrived unacknowledged.
+            // A later write may have arrived without an acknowledgement.
             let is_it = kv.mod_revision() == revision && number(kv.value()) == written;
             assert!(is_it || kv.mod_revision() > revision, "kill {kill}: {key} is older than acknowledged");
         }

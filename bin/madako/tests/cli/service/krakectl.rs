@@ -1,4 +1,4 @@
-//! The commands of placement on the service itself: roles loaded into etcd, client certificates, everything from creation
+//! The placement commands on the service itself: roles loaded into etcd, client certificates, everything from creation
 //! to deletion.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
@@ -39,7 +39,7 @@ fn issued(files: &Files, authority: &Authority, name: &str) -> (String, String) 
     (file("cert", certificate), file("key", key.serialize_pem()))
 }
 
-/// Runs the program as somebody.
+/// Runs the program as a user.
 struct Somebody(String);
 
 impl Somebody {
@@ -141,7 +141,7 @@ async fn an_instance_that_does_not_lead_tells_what_was_decided_last_and_who_deci
     let explain = &["kube", "app", "explain", "echo", "-o", "json", "--config"];
     let explained = eventually("what was decided is told", async || {
         let answer = madako(&[&explain[..], &[follower.as_str()]].concat()).await;
-        // Until something was decided and kept, only who decides can be told.
+        // Before the first stored decision, a follower only knows which instance schedules.
         (answer.code == 0).then(|| answer.json())
     })
     .await;
@@ -154,7 +154,7 @@ async fn an_instance_that_does_not_lead_tells_what_was_decided_last_and_who_deci
         (&asked["decision"]["outcome"], &asked["last"]["outcome"]),
         (&json!("degraded"), &json!("degraded"))
     );
-    // What would have changed it, only who decides can say; who that is, is said.
+    // Only the scheduling instance can say what would change a decision; a follower names it.
     let question = [&explain[..], &[follower.as_str(), "--without", "a"]].concat();
     let message = madako(&question).await.refused(1);
     assert!(message.contains(&format!("on {}", candidates[0].value_str().unwrap())), "{message}");

@@ -1,4 +1,4 @@
-//! Three instances on a real etcd, and every way to lose the one that leads.
+//! Three instances on a real etcd, and every way to lose the leader.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::etcd::RealEtcd;
 use super::site::leader_after;
 use super::stage::{Serve, eventually};
 
-/// A lease that lasts longer than any test waits: who takes over did not wait for its end.
+/// A lease longer than any test: a new leader did not wait for its expiry.
 const ENDLESS: &str = "10m";
 
 #[tokio::test]
@@ -30,7 +30,7 @@ async fn a_killed_leader_is_succeeded_and_a_store_that_was_away_is_used_again() 
     assert_eq!(cluster.version, 2, "one change, one write");
     assert!(cluster.revision > second, "it is the new leader's");
 
-    // The store goes away in order, and comes back on the same data.
+    // The store stops cleanly, and restarts with its data.
     etcd.terminate().await;
     for service in &services {
         service.until_health(500).await;
@@ -58,7 +58,7 @@ async fn a_deleted_leader_key_and_a_signal_hand_leadership_over_at_once() {
     let mut services = Vec::new();
     for waiting in 0..3 {
         services.push(site.serve(ENDLESS, "1s").await);
-        // One after the other, so that the order of succession is known.
+        // In sequence, so that the order of the candidates is known.
         eventually("it stands for election", async || {
             (site.keys.candidates().await.len() == waiting + 1).then_some(())
         })
@@ -74,7 +74,7 @@ async fn a_deleted_leader_key_and_a_signal_hand_leadership_over_at_once() {
     site.keys.delete(candidates[0].key()).await;
     let (leader, second) = leader_after(&all, first).await;
     assert_eq!((leader, second), (1, candidates[1].create_revision()), "the next in line");
-    // The one that lost it saw why, and stands for election again, behind the others.
+    // The former leader learned the reason, and is a candidate again, behind the others.
     services[0].until_log("the leader key is gone").await;
     let candidates = eventually("all stand for election", async || {
         Some(site.keys.candidates().await).filter(|candidates| candidates.len() == 3)
@@ -84,7 +84,7 @@ async fn a_deleted_leader_key_and_a_signal_hand_leadership_over_at_once() {
     assert_eq!((services[0].epoch().await, services[0].health().await), (None, 200));
     assert_eq!(site.grow_to(7).await.version, 2);
 
-    // The longest time that is allowed here is a tenth of what waiting for the lease would take.
+    // The time limit is a tenth of the lease's time to live.
     let asked = Instant::now();
     let status = services.remove(1).terminate().await;
     assert_eq!(status.code(), Some(0));

@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use super::embedded::site_on_embedded;
 use super::site::{MACHINES, QUICK, leader_after};
 
-/// More bytes than the store's cache holds: the first value is read from the file again.
+/// More bytes than the store's cache, so that the first value is read from the file again.
 const VALUE_BYTES: usize = 1024 * 1024;
 const VALUES: usize = 12;
 const FAILED: &str = "madako_store_failure_timestamp_seconds";
@@ -29,11 +29,11 @@ async fn a_store_that_fails_for_good_ends_the_process_and_tells_why() {
     assert_eq!(service.until_ended().await.code(), Some(1));
     let log = service.log();
     assert!(log.contains("the service ended: the embedded store failed for good"), "{log}");
-    // What is left of the file is refused, and left.
+    // The damaged file is refused, and not changed.
     let again = crate::program::madako(&["serve", "--config", site.config(), "--http", "127.0.0.1:0"]).await;
     assert_eq!(again.code, 1);
     assert!(again.err.contains("is damaged"), "{}", again.err);
-    // The first process that starts again tells Prometheus.
+    // The first process after the replacement reports it to Prometheus.
     std::fs::remove_file(site.files.path("data/etcd.redb")).unwrap();
     let service = site.serve("2s", QUICK).await;
     assert!(service.metric(FAILED, &[]).await > 0.0);

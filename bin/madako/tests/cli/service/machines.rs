@@ -1,4 +1,4 @@
-//! Machines that a registry should not show so: addresses that several have, or that changed, and odd dates.
+//! Inconsistent machines of a registry: shared or changed addresses, and odd dates.
 
 use std::net::Ipv4Addr;
 
@@ -18,13 +18,13 @@ async fn site_at_work() -> (Site, Serve, Cluster) {
     (site, service, cluster)
 }
 
-/// Waits until the registry was read, planned on, and nothing was found to do.
+/// Waits until the registry was polled, and planning found nothing to do.
 async fn calm(service: &Serve) {
     service.until_grown("madako_polls_total", &["outcome=\"answered\""], 2.0).await;
     service.until_grown("madako_plans_total", &["action=\"none\""], 2.0).await;
 }
 
-/// Machines that are part of the cluster, or not, those that boot the others aside.
+/// Machines inside or outside of the cluster, without boot servers.
 fn machines(site: &Site, cluster: &Cluster, members: bool) -> Vec<Machine> {
     let nodes = cluster.nodes();
     let chosen = |machine: &Machine| {
@@ -43,7 +43,7 @@ async fn an_address_that_several_machines_have_is_not_chosen_and_a_node_in_use_s
     let (site, service, cluster) = site_at_work().await;
     let nodes = machines(&site, &cluster, true);
     let spares = machines(&site, &cluster, false);
-    // One claims the address of a node, all others of its rack share one among them.
+    // One machine claims the address of a node; all others of its rack share one of their addresses.
     site.registry.set_addresses(&spares[0].spec.serial, &[address(&nodes[0])]).unwrap();
     let rack = spares[0].spec.rack;
     let shared = address(&spares[0]);
@@ -65,12 +65,12 @@ async fn an_address_that_several_machines_have_is_not_chosen_and_a_node_in_use_s
         assert!(plan.out.contains(&address.to_string()), "{address} is not reported: {}", plan.out);
     }
 
-    // Many more are needed, and the rack would be welcome: it has fewer nodes than all others.
+    // Many more workers are needed, and the rack would be preferred: it has fewer nodes than all others.
     let grown = site.grow_to(WORKERS + 10).await;
     assert!(!grown.nodes().contains(&shared.to_string()), "{grown:?}");
     assert!(grown.nodes().contains(&address(&nodes[0]).to_string()));
 
-    // Sorted out, the rack is used.
+    // Once the addresses are corrected, the rack is used.
     for machine in &of_the_rack {
         site.registry.set_addresses(&machine.spec.serial, &[address(machine)]).unwrap();
     }
@@ -124,7 +124,7 @@ async fn dates_long_past_and_far_ahead_are_only_dates() {
     for machine in machines(&site, &cluster, true) {
         site.registry.set_retire_date(&machine.spec.serial, past).unwrap();
     }
-    // Of each two spare machines that are alike, the one that would be chosen first is due.
+    // Of each two equal spare machines, the one that would be chosen first is past its retirement date.
     let spares = machines(&site, &cluster, false);
     let (mut due, mut lasting) = (Vec::new(), Vec::new());
     for role in ["compute", "storage"] {

@@ -1,7 +1,7 @@
 //! The whole service as real processes: `madako serve`, etcd, a registry over HTTP, and an operator.
 //!
-//! What is killed, stopped, cut or wrong here is so for real: signals, sockets, files. Each test waits for
-//! states with a deadline; processes are ended by their ids, also when a test fails.
+//! Kills, stops, cuts and errors are real: signals, sockets, files. Each test waits for states with a deadline;
+//! processes are ended by their ids, also when a test fails.
 
 mod actors;
 mod drain;

@@ -1,4 +1,5 @@
-//! The page `/metrics` of a running service, against docs/METRICS.md: what is there has a row, with its kind and its labels.
+//! The page `/metrics` of a running service against docs/METRICS.md: each metric has a row, with its kind and its
+//! labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,12 +21,12 @@ fn documented() -> BTreeMap<String, Form> {
     document.lines().filter(|line| line.starts_with("| `")).map(row).collect()
 }
 
-/// The names of a series' labels, such as `{kind="a",le="0.5"}`. No value has quotation marks in it.
+/// Label names of a series, such as `{kind="a",le="0.5"}`. No value contains quotation marks.
 fn labels(series: &str) -> impl Iterator<Item = &str> {
     series.split('"').step_by(2).filter_map(|part| part.trim_start_matches([',', '{']).strip_suffix('='))
 }
 
-/// What a page has: the form of each metric, as its series show it.
+/// Kind and labels of each metric on a page, by its series.
 fn shown(page: &str) -> BTreeMap<String, Form> {
     let mut metrics = BTreeMap::new();
     for line in page.lines().filter(|line| !line.is_empty()) {
@@ -35,7 +36,7 @@ fn shown(page: &str) -> BTreeMap<String, Form> {
         } else if !line.starts_with('#') {
             let (series, _) = line.rsplit_once(' ').unwrap();
             let (name, of_series) = series.split_at(series.find('{').unwrap_or(series.len()));
-            // What a histogram's series add to its name.
+            // Suffixes of a histogram's series.
             let parts = ["", "_bucket", "_sum", "_count"];
             let base = parts.iter().filter_map(|part| name.strip_suffix(part));
             let base = base.into_iter().find(|base| metrics.contains_key(*base));
@@ -48,7 +49,7 @@ fn shown(page: &str) -> BTreeMap<String, Form> {
     metrics
 }
 
-/// Asserts that everything which a service shows now is documented as it is; the names.
+/// Asserts that the present metrics of a service are documented; returns their names.
 pub(super) async fn is_documented(service: &Serve) -> BTreeSet<String> {
     let (status, page) = page(service.address(), "/metrics").await.unwrap();
     assert_eq!(status, 200);

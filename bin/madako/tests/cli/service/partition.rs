@@ -1,4 +1,4 @@
-//! A leader that cannot be heard, or cannot hear: what it says too late is refused, what it missed is read again.
+//! A leader that is cut off or stopped: its late writes are refused, and it reads again what it missed.
 
 use madako_datacenter_sim::Fault;
 use rustix::process::Signal;
@@ -8,13 +8,13 @@ use super::proxy::{Proxy, Way};
 use super::site::leader_after;
 use super::stage::{Serve, eventually};
 
-/// Its commit is on the way when it is paused, and arrives when somebody else leads. All that it was made from is
-/// still as it was: only that its epoch is over speaks against it.
+/// Its commit is on the way when it is paused, and arrives during another leader's term. All inputs of the commit are
+/// unchanged: only its epoch is over.
 #[tokio::test]
 async fn the_late_write_of_a_paused_leader_is_refused_by_the_store() {
     let Some((etcd, site)) = RealEtcd::with_site().await else { return };
     let proxy = Proxy::to(etcd.address()).await;
-    // It waits for an answer longer than it is paused, so that it does not take its request back.
+    // Its request has a longer time limit than the pause, so that it does not give up the request.
     let behind = format!("endpoints: ['{}']\ntimeout: 2m\n", proxy.endpoint());
     let behind = site.files.write("behind.yml", behind);
     let paused = Serve::start(&behind, "3s", "1s").await;
@@ -28,7 +28,7 @@ async fn the_late_write_of_a_paused_leader_is_refused_by_the_store() {
     paused.signal(Signal::STOP);
     site.registry.faults().set(Fault::RefuseConnections);
 
-    // Its lease ends; its successor knows no machines, and so cannot do what is to be done.
+    // Its lease expires; its successor knows no machines, and so cannot make the change.
     let (successor, second) = leader_after(&[&others[0], &others[1]], first).await;
     let blocked = ["reason=\"no-observation\""];
     others[successor].until_metric("madako_planner_blocked", &blocked, 1.0).await;
@@ -51,13 +51,13 @@ async fn the_late_write_of_a_paused_leader_is_refused_by_the_store() {
     assert_eq!(others[successor].epoch().await, Some(second), "its successor leads on");
     site.unchanged(&before, "who was paused wrote nothing").await;
 
-    // The registry is back: its successor does what was asked for, once.
+    // The registry is back: the successor makes the change, once.
     site.registry.faults().clear_all();
     let cluster = site.until_workers(7).await;
     assert_eq!(cluster.version, 2, "one change, one write");
     assert!(first < second && second < cluster.revision, "it is the successor's");
 
-    // It is as good as any other: when those are gone, it leads and commits.
+    // It stays a valid candidate: when the others are gone, it leads and commits.
     for other in others {
         assert_eq!(other.terminate().await.code(), Some(0));
     }
@@ -67,11 +67,11 @@ async fn the_late_write_of_a_paused_leader_is_refused_by_the_store() {
     assert!(cluster.revision > third);
 }
 
-/// It wakes with a change to be made, machines to make it from, and the belief that it leads.
+/// It wakes with a change to be made, known machines, and the belief that it leads.
 #[tokio::test]
 async fn a_leader_that_was_paused_past_its_lease_writes_nothing() {
     let Some((_etcd, site)) = RealEtcd::with_site().await else { return };
-    // What it has seen of the registry is good enough for three minutes.
+    // Its observation of the registry is fresh enough for three minutes.
     let paused = site.serve("2s", "60s").await;
     let (_, first) = leader_after(&[&paused], 0).await;
     let before = site.first_cluster().await;

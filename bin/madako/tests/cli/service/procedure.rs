@@ -1,5 +1,5 @@
-//! Repair procedures whose commands are shell scripts among the files of a test. Each script knows their directory as `$D`, and the
-//! machine as `$1`; a machine is healthy as long as there is a file `healthy-ADDRESS`.
+//! Repair procedures with shell scripts as commands. Each script has the directory of the test's files in `$D`, and the
+//! machine in `$1`; a machine is healthy while the file `healthy-ADDRESS` exists.
 
 use serde_json::{Value, json};
 
@@ -7,18 +7,16 @@ use crate::program::Files;
 
 /// A procedure of one step for machines that are unreachable.
 pub(crate) struct Procedure<'a> {
-    /// The types of machines that it is for.
     pub(crate) machine_types: &'a [&'a str],
-    /// The repair command.
     pub(crate) reset: &'a str,
-    /// What is done once the machine is healthy.
+    /// The success command.
     pub(crate) success: Option<&'a str>,
-    /// How long the machine is watched after the repair command.
+    /// Duration of the watch after the repair command.
     pub(crate) watch_seconds: u32,
 }
 
 impl Procedure<'_> {
-    /// Writes the scripts, and gives what a cluster or a template has at `repair`.
+    /// Writes the scripts; returns the section `repair` of a cluster or a template.
     pub(crate) fn written(&self, files: &Files) -> Value {
         let command = |name: &str, text: &str| {
             let script = files.write(name, format!("D='{}'\n{text}\n", files.path("")));

@@ -1,4 +1,4 @@
-//! A way between a service and its store that can be closed, in ways that a network has.
+//! A proxy between a service and its store that simulates faults of a network.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -6,18 +6,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// What happens to connections and bytes.
+/// The treatment of connections and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// All pass.
+    /// Everything passes.
     Open,
-    /// What the client says is kept, and arrives when the way is open again; what the store says passes.
+    /// Bytes of the client are kept, and arrive when the proxy is open again; bytes of the store pass.
     Mute,
-    /// Connections are cut, and new ones are ended at once.
+    /// Connections are cut, and new ones are closed at once.
     Cut,
 }
 
-/// The way; it ends when dropped.
+/// The proxy; it ends when dropped.
 pub(crate) struct Proxy {
     endpoint: String,
     way: watch::Sender<Way>,
@@ -43,7 +43,7 @@ impl Proxy {
         self.way.send_replace(way);
     }
 
-    /// Whether this is among what the client said since it is mute.
+    /// Whether the kept bytes of the client contain this text.
     pub(crate) fn keeps(&self, text: &str) -> bool {
         self.kept.borrow().windows(text.len()).any(|window| window == text.as_bytes())
     }
@@ -84,11 +84,11 @@ async fn accept(
 }
 
 async fn listen(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
-    // Either end may go away.
+    // Either end may disappear.
     let _ = tokio::io::copy(&mut from, &mut to).await;
 }
 
-/// Carries what the client says. While it is mute all of it is read and kept: what was sent has left the client.
+/// Carries the client's bytes. While muted it reads and keeps all of them: they have left the client.
 async fn speak(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,

@@ -1,5 +1,5 @@
-//! A registry that does not answer, or answers what cannot be used: nothing changes, it is told why, and work
-//! goes on when it is well again.
+//! A registry without answers, or with unusable ones: nothing changes, the reason is reported, and work goes on after
+//! the recovery.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,7 +19,7 @@ async fn site_at_work(interval: &str) -> (Site, Serve) {
     (site, service)
 }
 
-/// One way to fail after the other, each with the outcome that metrics count and words of the log.
+/// Every failure in sequence, each with its outcome in metrics and words of the log.
 async fn every_way_to_fail() {
     let (site, service) = site_at_work(QUICK).await;
     let mut workers = WORKERS;
@@ -36,7 +36,7 @@ async fn every_way_to_fail() {
         let before = site.keys.cluster().await.unwrap();
         let quiet = service.log().len();
         site.registry.faults().set(fault.clone());
-        // More than three intervals: what was seen before is too old to plan on.
+        // More than three intervals: the last observation is too old to plan on.
         service.until_grown("madako_polls_total", &["outcome=\"failed\""], 5.0).await;
         let label = format!("outcome=\"{outcome}\"");
         assert!(service.metric("madako_registry_requests_total", &[&label]).await >= 5.0, "{fault:?}");
@@ -55,7 +55,7 @@ async fn every_way_to_fail() {
     }
 }
 
-/// A registry that does not answer is given up after its deadline of 30 s, and asked again.
+/// A request without an answer is given up after its deadline of 30 s, and repeated.
 async fn no_answer_at_all() {
     let (site, service) = site_at_work("1s").await;
     let before = site.keys.cluster().await.unwrap();
@@ -73,7 +73,7 @@ async fn no_answer_at_all() {
 
 #[tokio::test]
 async fn a_registry_that_fails_changes_nothing_and_is_told() {
-    // Beside each other, since one of them mostly waits.
+    // Concurrently, since one of them mostly waits.
     tokio::join!(every_way_to_fail(), no_answer_at_all());
 }
 
@@ -81,13 +81,13 @@ async fn a_registry_that_fails_changes_nothing_and_is_told() {
 async fn a_registry_that_is_slower_than_the_interval_is_heard() {
     let (site, service) = site_at_work(QUICK).await;
     site.registry.faults().set(Fault::Slow(Duration::from_millis(700)));
-    // The first of them may have been asked before.
+    // The first of them may belong to an earlier request.
     service.until_grown("madako_polls_total", &["outcome=\"answered\""], 3.0).await;
     assert_eq!(site.grow_to(WORKERS + 1).await.version, 2);
     assert_eq!(service.told("a poll of the registry failed"), 0);
 }
 
-/// All machines are gone at once: whatever agrees with that, the cluster stays.
+/// All machines are gone at once: the cluster stays, however many polls agree.
 #[tokio::test]
 async fn an_empty_list_takes_nobody_away() {
     let (site, service) = site_at_work(QUICK).await;
@@ -95,7 +95,7 @@ async fn an_empty_list_takes_nobody_away() {
     for (fault, kind) in [(Fault::EmptyList, "failed"), (Fault::NullList, "failed")] {
         let plans = format!("action=\"{kind}\"");
         site.registry.faults().set(fault.clone());
-        // The guard lets it through when three polls agree; then the plan fails.
+        // The guard lets it pass when three polls agree; then planning fails.
         service.until_grown("madako_plans_total", &[&plans], 3.0).await;
         assert_eq!(service.metric("cke_sabakan_integration_successful", &[]).await, 0.0, "{fault:?}");
         assert_eq!(service.metric("madako_observation_machines", &[]).await, 0.0, "{fault:?}");
@@ -118,7 +118,7 @@ async fn ten_thousand_machines_are_planned_on() {
     let service = site.serve("60s", "5s").await;
     site.equip().await;
     site.first_cluster().await;
-    // Those that boot the others are left out by the query's default.
+    // The query's default excludes boot servers.
     assert_eq!(service.metric("madako_observation_machines", &[]).await, 10_000.0);
     let cluster = site.grow_to(200).await;
     let workers: BTreeSet<&str> = cluster.workers.iter().map(String::as_str).collect();

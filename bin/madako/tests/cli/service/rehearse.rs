@@ -1,4 +1,4 @@
-//! A rehearsal, and the same as processes: what was rehearsed is what happens.
+//! A rehearsal, and the same with processes: both have the same events.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,10 +21,10 @@ use super::site::leader_after;
 use super::stage::{Serve, eventually};
 use crate::program::{Answer, Files, TEMPLATE, madako};
 
-/// How often the registry is polled, in both.
+/// Interval of polls in both.
 const INTERVAL: &str = "2s";
 
-/// A site whose machines are repaired by scripts: a machine is healthy again when its script was run.
+/// A site whose machines are repaired by scripts: a machine is healthy after its script.
 struct Site {
     _etcd: RealEtcd,
     keys: Keys,
@@ -61,7 +61,8 @@ impl Site {
         {
             site.run(&["constraints", "set", name, value]).await.calm();
         }
-        // Longer than the time between polls, as the rehearsal's commands are: the planner sees the machine as it is meanwhile.
+        // Longer than the time between polls, like the rehearsal's commands, so that the planner observes the failed
+        // machine meanwhile.
         let reset = ": > \"$D/began-$1\"; sleep 5; : > \"$D/reset-$1\"";
         let success = Some("rm \"$D/healthy-$1\"");
         let machine_types = &["iDRAC-9", "IPMI-2.0"];
@@ -79,14 +80,15 @@ impl Site {
         Serve::start(&self.config, "2s", INTERVAL).await
     }
 
-    /// The address of a node of a part, the first of those.
+    /// The address of the first node of this part.
     async fn node(&self, control_plane: bool) -> String {
         let cluster = self.keys.cluster().await.unwrap();
         let nodes = if control_plane { cluster.control_plane } else { cluster.workers };
         nodes[0].clone()
     }
 
-    /// A machine fails, is healthy once its script was run, and is waited for until its repair has succeeded and nothing is left to do.
+    /// Fails a machine, which is healthy after its script, and waits until its repair has succeeded and nothing is left
+    /// to do.
     async fn fails(&self, service: &Serve, address: &str) {
         let machines = self.registry.machines();
         let failed = machines.iter().find(|machine| machine.address() == Some(address)).unwrap();
@@ -105,13 +107,13 @@ impl Site {
         service.until_grown("madako_plans_total", &["action=\"none\""], 3.0).await;
     }
 
-    /// Plans, repairs and records since a revision, as the store's history has them.
+    /// Plans, repairs and records since a revision, from the store's history.
     async fn history(&self, since: i64) -> (Vec<Value>, Vec<Value>, Vec<String>) {
         let last = self.keys.revision().await;
         let mut client = self.keys.client().await;
         let options = WatchOptions::new().with_prefix().with_start_revision(since + 1);
         let mut stream = client.watch("/cke/", Some(options)).await.unwrap();
-        // Something is written so that the watch tells when it is at the end.
+        // A write that marks the end of the watch.
         self.keys.client().await.put("/cke/end", "", None).await.unwrap();
         let (mut plans, mut begun, mut records) = (Vec::new(), Vec::new(), BTreeMap::new());
         loop {
@@ -166,7 +168,7 @@ async fn what_was_rehearsed_is_what_happens() {
     assert!(!began(&worker) && !began(&control_plane), "no command of the system was run");
     let rehearsed = rehearsed.json();
 
-    // The same as processes, on what was copied.
+    // The same with processes on the copied data.
     let service = site.serve().await;
     leader_after(&[&service], 0).await;
     service.until_grown("madako_plans_total", &["action=\"none\""], 3.0).await;

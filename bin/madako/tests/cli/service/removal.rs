@@ -1,4 +1,4 @@
-//! The removal guard on a running system, and the operator who knows better.
+//! The removal guard on a running system, and its confirmation by the operator.
 
 use madako_datacenter_sim::Fault;
 use serde_json::Value;
@@ -8,10 +8,10 @@ use super::keys::Cluster;
 use super::site::{MACHINES, QUICK, Site, WORKERS};
 use super::stage::{Serve, eventually};
 
-/// An interval that no test waits for: the registry is asked when something calls for it.
+/// An interval that no test waits for: only events cause polls.
 const NEVER: &str = "1h";
 
-/// Has the registry asked now: other variables are another question, even if they mean the same.
+/// Causes a poll now: changed variables are a new question, even with the same meaning.
 async fn ask_anew(site: &Site, service: &Serve, nth: usize) {
     let text = format!("{{\"having\":null,{}\"notHaving\":{{\"roles\":[\"boot\"]}}}}", " ".repeat(nth));
     let file = site.files.write("variables.json", text);
@@ -21,7 +21,7 @@ async fn ask_anew(site: &Site, service: &Serve, nth: usize) {
     service.until_metric("madako_polls_total", &["outcome=\"answered\""], before + 1.0).await;
 }
 
-/// What the guard holds back.
+/// The removal that the guard holds.
 async fn held(site: &Site) -> Option<(Vec<String>, u64)> {
     let stored = site.keys.get("madako/removal-guard").await?;
     let value: Value = serde_json::from_slice(stored.value()).unwrap();
@@ -32,7 +32,7 @@ async fn held(site: &Site) -> Option<(Vec<String>, u64)> {
     Some((vanished, value["agreed"].as_u64().unwrap()))
 }
 
-/// Takes the machines of these nodes out of the registry.
+/// Removes the machines of these nodes from the registry.
 fn remove_machines(site: &Site, addresses: &[String]) {
     for machine in site.registry.machines() {
         if machine.address().is_some_and(|address| addresses.iter().any(|gone| gone == address)) {
@@ -61,7 +61,7 @@ async fn a_list_that_shrinks_is_held_back_until_an_operator_confirms() {
     site.equip().await;
     let before = site.first_cluster().await;
 
-    // Half of the list is missing once, and back again.
+    // Half of the list is missing once, and present again.
     site.registry.faults().set(Fault::ShrinkList(60));
     ask_anew(&site, &service, 0).await;
     let (vanished, agreed) = eventually("the guard holds", async || held(&site).await).await;

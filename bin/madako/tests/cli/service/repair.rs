@@ -1,4 +1,4 @@
-//! Repairs whole: entries of an operator, commands that are real processes, and a leader that is killed in the middle.
+//! Whole repairs: entries of an operator, commands that are real processes, and a leader that is killed in the middle.
 
 use std::path::Path;
 
@@ -11,12 +11,12 @@ use super::site::leader_after;
 use super::stage::{Serve, eventually};
 use crate::program::{CLUSTER, Files, madako};
 
-/// The machine that is repaired: a worker.
+/// The machine under repair: a worker.
 pub(crate) const ADDRESS: &str = "10.0.0.2";
-/// Where its entry is.
+/// Key of its entry.
 const ENTRY: &str = "repairs/data/0000000000000000";
 
-/// An etcd with a cluster, whose repair commands are these shell scripts; each knows the directory `$D`.
+/// An etcd with a cluster whose repair commands are these shell scripts; each has the directory in `$D`.
 struct Workshop {
     _etcd: RealEtcd,
     keys: Keys,
@@ -30,7 +30,7 @@ impl Workshop {
         Self::watching(reset, 3600).await
     }
 
-    /// The same where the machine is watched for so long after the repair command.
+    /// [`Self::open`] with this duration of the watch after the repair command.
     async fn watching(reset: &str, watch_seconds: u32) -> Option<Self> {
         let etcd = RealEtcd::start(&[]).await?;
         let files = Files::new();
@@ -71,7 +71,7 @@ impl Workshop {
     }
 }
 
-/// Whether a process runs: one that has ended and that nobody has asked about yet does not.
+/// Whether a process runs; a zombie does not.
 pub(crate) fn runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
@@ -95,13 +95,13 @@ async fn a_machine_is_repaired_by_its_commands_and_the_history_tells_it() {
         assert!(history.contains(operation), "{history}");
     }
 
-    // It stays until somebody deletes it.
+    // It stays until its deletion.
     workshop.run(&["repair-queue", "delete-finished"]).await;
     eventually("the entry is gone", async || workshop.keys.get(ENTRY).await.is_none().then_some(())).await;
     assert_eq!(workshop.keys.records().await.last().unwrap(), "repair-dequeue completed");
 }
 
-/// Severity and reason of each line of the log about a step that failed.
+/// Severity and reason of each log line about a failed step.
 fn failed_steps(service: &Serve) -> Vec<(String, String)> {
     let lines = service.log();
     let lines = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -112,7 +112,7 @@ fn failed_steps(service: &Serve) -> Vec<(String, String)> {
 
 #[tokio::test]
 async fn a_repair_that_fails_says_so_in_the_history_and_is_a_warning() {
-    // A command that fails; and one after which the machine is not healthy, with no step left.
+    // A command that fails; and one without effect on the machine's health, with no step left.
     for (reset, operation, outcome, why) in [
         ("echo no power; exit 3", "repair-execute", "cancelled before its end", "no power"),
         ("true", "repair-finish", "the repair failed", "failed: "),
@@ -160,7 +160,7 @@ async fn a_command_whose_leader_is_killed_ends_with_all_that_it_started_and_is_n
     assert_eq!(cancelled["status"], "cancelled");
     assert!(cancelled["error"].as_str().unwrap().starts_with("outcome unknown"), "{cancelled}");
 
-    // The new leader looks at the machine's health, round after round, and does not run the command again.
+    // The new leader checks the machine's health in every round, and does not repeat the command.
     services[0].until_grown("madako_repair_health_checks_total", &["outcome=\"unhealthy\""], 3.0).await;
     assert_eq!(workshop.lines("done"), [format!("reset {ADDRESS}")]);
     workshop.files.write(&format!("healthy-{ADDRESS}"), "");

@@ -20,7 +20,7 @@ fn authority() -> Authority {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// Certificate and key, for the names.
+/// Certificate and key for these names.
 fn issued(authority: &Authority, names: &[&str]) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
@@ -28,7 +28,7 @@ fn issued(authority: &Authority, names: &[&str]) -> (String, String) {
     (certificate.pem(), key.serialize_pem())
 }
 
-/// `root` may do everything, `cke` what is below `/cke/`.
+/// `root` has all rights, `cke` those below `/cke/`.
 async fn switch_authentication_on(keys: &Keys) {
     let mut client = keys.client().await;
     client.user_add("root", "toor", None).await.unwrap();
@@ -48,7 +48,7 @@ fn secret_file(files: &Files, name: &str, text: String) -> String {
     path
 }
 
-/// Lets nobody else read a file.
+/// Restricts the access to a file to its owner.
 pub(crate) fn only_for_its_owner(path: &str) {
     std::fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
 }
@@ -105,7 +105,7 @@ async fn one_file_serves_service_and_operator_on_a_guarded_etcd() {
             assert!(!message.contains("hunter") && !message.contains("PRIVATE KEY"), "{message}");
         }
     }
-    // A service that is refused tells so, and goes on trying: passwords can be changed on either side.
+    // A refused service reports that, and retries: passwords can be changed on either side.
     let refused = Serve::start(&wrong, "3s", "1s").await;
     refused.until_health(500).await;
     refused.until_log("\"message\":\"the store cannot be reached\"").await;
@@ -123,7 +123,7 @@ async fn one_file_serves_service_and_operator_on_a_guarded_etcd() {
 
     site.unchanged(&first, "nothing was asked for").await;
     assert_eq!(site.grow_to(7).await.version, 2);
-    // It may have been unable to renew its lease meanwhile; then it leads anew.
+    // Its lease may have expired meanwhile; then it leads anew.
     leader_after(&[&service], epoch - 1).await;
     assert_eq!(service.terminate().await.code(), Some(0));
     assert_eq!(site.keys.candidates().await.len(), 0, "what it held was given back");

@@ -1,4 +1,4 @@
-//! A data center with its registry, a store, and an operator who has a configuration file for it.
+//! A data center with its registry, a store, and an operator with a configuration file for it.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use super::keys::{Cluster, Keys};
 use super::stage::{Serve, eventually};
 use crate::program::{Answer, Files, TEMPLATE, madako};
 
-/// Where stores and registries listen. Connections come from the first address of loopback: while one of these is
-/// stopped, none of them can take its port.
+/// Address of stores and registries. Connections come from the first address of loopback, so that none of them takes
+/// the port of a stopped server.
 pub(crate) const HOST: &str = "127.0.2.1";
-/// Workers that a site begins with.
+/// Workers of the first cluster.
 pub(crate) const WORKERS: usize = 6;
-/// Roles of the machines: enough of each for what tests ask for.
+/// Roles of the machines: enough of each for all tests.
 pub(crate) const MACHINES: [(&str, u32); 2] = [("compute", 28), ("storage", 14)];
 
-/// A port of [`HOST`] that nobody listens on.
+/// A free port of [`HOST`].
 pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind((HOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// Machines change only by a test's own hand.
+/// Machines change only by the test itself.
 struct Still;
 
 impl Clock for Still {
@@ -52,7 +52,7 @@ impl Drop for Site {
 }
 
 impl Site {
-    /// A site of 4 racks, whose store `config` names.
+    /// A site of 4 racks, with the store of `config`.
     pub(crate) async fn new(files: Files, config: &str, keys: Keys) -> Self {
         Self::of(files, config, keys, 4, &MACHINES).await
     }
@@ -78,12 +78,12 @@ impl Site {
         &self.config
     }
 
-    /// An operator's command.
+    /// Runs an operator's command.
     pub(crate) async fn run(&self, args: &[&str]) -> Answer {
         madako(&[&["--config", self.config.as_str()], args].concat()).await
     }
 
-    /// What an operator stores in the beginning.
+    /// Stores the operator's initial settings.
     pub(crate) async fn equip(&self) {
         self.run(&["sabakan", "set-url", &self.url]).await.calm();
         self.run(&["constraints", "set", "control-plane-count", "3"]).await.calm();
@@ -92,14 +92,14 @@ impl Site {
         self.run(&["sabakan", "set-template", &template]).await.calm();
     }
 
-    /// The first cluster, once it is there: written once.
+    /// Waits for the first cluster, which is written once.
     pub(crate) async fn first_cluster(&self) -> Cluster {
         let cluster = eventually("a cluster is committed", async || self.keys.cluster().await).await;
         assert_eq!((cluster.control_plane.len(), cluster.workers.len(), cluster.version), (3, WORKERS, 1));
         cluster
     }
 
-    /// A service on this site's configuration file.
+    /// A service with this site's configuration file.
     pub(crate) async fn serve(&self, session_ttl: &str, interval: &str) -> Serve {
         Serve::start(&self.config, session_ttl, interval).await
     }
@@ -109,7 +109,7 @@ impl Site {
         self.run(&["constraints", "set", "minimum-workers", &workers.to_string()]).await.calm();
     }
 
-    /// Waits until the cluster has so many workers.
+    /// Waits until the cluster has this many workers.
     pub(crate) async fn until_workers(&self, workers: usize) -> Cluster {
         eventually(&format!("{workers} workers"), async || {
             self.keys.cluster().await.filter(|cluster| cluster.workers.len() == workers)
@@ -117,7 +117,7 @@ impl Site {
         .await
     }
 
-    /// Changes the number of workers, and says what was committed: by one write.
+    /// Changes the number of workers; returns the committed cluster, after exactly one write.
     pub(crate) async fn grow_to(&self, workers: usize) -> Cluster {
         let before = self.keys.cluster().await.unwrap();
         self.ask_for(workers).await;
@@ -127,13 +127,13 @@ impl Site {
         after
     }
 
-    /// The cluster is as it was, and was not written again.
+    /// Checks that the cluster was not written again.
     pub(crate) async fn unchanged(&self, before: &Cluster, why: &str) {
         assert_eq!(self.keys.cluster().await.as_ref(), Some(before), "{why}");
     }
 }
 
-/// Waits until one of the services leads in an epoch later than that; its index, and the epoch.
+/// Waits until one of the services leads in a later epoch; returns its index and the epoch.
 pub(crate) async fn leader_after(services: &[&Serve], epoch: i64) -> (usize, i64) {
     eventually(&format!("somebody leads after epoch {epoch}"), async || {
         for (index, service) in services.iter().enumerate() {
@@ -146,5 +146,5 @@ pub(crate) async fn leader_after(services: &[&Serve], epoch: i64) -> (usize, i64
     .await
 }
 
-/// How often the registry is polled where polls are what is waited for.
+/// Interval of polls for tests that wait for polls.
 pub(crate) const QUICK: &str = "200ms";

@@ -1,4 +1,4 @@
-//! `madako serve` as a process, and what can be seen of it from outside.
+//! `madako serve` as a process, observed from outside.
 
 use std::fs::File;
 use std::io;
@@ -15,12 +15,12 @@ use tokio::time::{sleep, timeout};
 
 use crate::program::{Files, PATIENCE, command};
 
-/// How often a state that is waited for is looked at.
+/// Interval of checks of an awaited state.
 const GLANCE: Duration = Duration::from_millis(20);
-/// An answer that takes longer is none: who is paused takes connections and does not answer.
+/// Time limit of an answer: a paused process accepts connections and does not answer.
 const HTTP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Looks again and again until there is something.
+/// Repeats `look` until it returns a value.
 pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let looking = async {
         loop {
@@ -33,7 +33,6 @@ pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Opt
     timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("within {PATIENCE:?}: {what}"))
 }
 
-/// Sends a signal to a child.
 pub(crate) fn signal(child: &Child, signal: Signal) {
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
     kill_process(pid.expect("it runs"), signal).expect("the signal is delivered");
@@ -43,7 +42,7 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
 pub(crate) async fn page(address: SocketAddr, path: &str) -> io::Result<(u16, String)> {
     let asking = async {
         let mut stream = TcpStream::connect(address).await?;
-        // Of this version an answer comes in one piece and ends with the connection.
+        // In HTTP/1.0 an answer comes in one piece and ends with the connection.
         let request = format!("GET {path} HTTP/1.0\r\nhost: {address}\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
@@ -56,7 +55,7 @@ pub(crate) async fn page(address: SocketAddr, path: &str) -> io::Result<(u16, St
     Ok((status.ok_or(io::ErrorKind::InvalidData)?, body.to_owned()))
 }
 
-/// The sum of the series of a metric that have all these labels (`name="value"`).
+/// The sum of a metric's series that have all these labels (`name="value"`).
 pub(crate) fn sum_of(metrics: &str, name: &str, labels: &[&str]) -> Option<f64> {
     let series = metrics.lines().filter_map(|line| {
         let (series, value) = line.strip_prefix(name)?.rsplit_once(' ')?;
@@ -75,12 +74,12 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    /// Starts one and waits until it serves HTTP.
+    /// Starts a service and waits until it serves HTTP.
     pub(crate) async fn start(config: &str, session_ttl: &str, interval: &str) -> Self {
         Self::start_with(config, session_ttl, interval, &[]).await
     }
 
-    /// The same with more flags.
+    /// [`Self::start`] with further flags.
     pub(crate) async fn start_with(config: &str, session_ttl: &str, interval: &str, more: &[&str]) -> Self {
         let files = Files::new();
         let log = files.path("log");
@@ -96,7 +95,7 @@ impl Serve {
         Self { child, http, log, _files: files }
     }
 
-    /// Where it serves HTTP.
+    /// Its HTTP address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.http
     }
@@ -105,12 +104,12 @@ impl Serve {
         signal(&self.child, which);
     }
 
-    /// Ends it at once, as a crash would.
+    /// Sends SIGKILL and waits, as after a crash.
     pub(crate) async fn kill(mut self) {
         self.child.kill().await.unwrap();
     }
 
-    /// Asks it to end, and waits for that.
+    /// Sends SIGTERM and waits.
     pub(crate) async fn terminate(mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.until_ended().await
@@ -132,7 +131,7 @@ impl Serve {
             .await;
     }
 
-    /// The sum of the series of a metric; 0 if there is none or no answer.
+    /// The sum of a metric's series; 0 if there is none or no answer.
     pub(crate) async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
         let metrics = page(self.http, "/metrics").await.map_or_else(|_| String::new(), |(_, text)| text);
         sum_of(&metrics, name, labels).unwrap_or(0.0)
@@ -152,31 +151,31 @@ impl Serve {
         self.until_metric(name, labels, before + by).await;
     }
 
-    /// The number of the epoch in which it leads.
+    /// Its epoch, while it leads.
     pub(crate) async fn epoch(&self) -> Option<i64> {
         let epoch = self.metric("madako_leader_epoch", &[]).await;
         #[allow(clippy::cast_possible_truncation, reason = "a revision far below 2^52")]
         (epoch > 0.0).then_some(epoch as i64)
     }
 
-    /// Everything it has logged.
+    /// Its whole log.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// How often it has logged this message.
+    /// Number of log lines with this message.
     pub(crate) fn told(&self, message: &str) -> usize {
         lines(&self.log).iter().filter(|line| line["message"] == message).count()
     }
 
-    /// Waits until it has logged a message about this, and gives that line.
+    /// Waits for a log line with this message about `what`; returns the line.
     pub(crate) async fn until_told(&self, message: &str, what: &str) -> Value {
         let is_it = |line: &Value| line["message"] == message && line["what"] == what;
         let found = async || lines(&self.log).into_iter().find(is_it);
         eventually(&format!("{message:?} of {what} is logged"), found).await
     }
 
-    /// Waits until something is in the log.
+    /// Waits until the log contains a text.
     pub(crate) async fn until_log(&self, part: &str) {
         eventually(&format!("{part:?} is logged"), async || self.log().contains(part).then_some(())).await;
     }
@@ -193,7 +192,7 @@ fn spawn(config: &str, session_ttl: &str, interval: &str, more: &[&str], log: &s
         .unwrap()
 }
 
-/// The whole lines of a log.
+/// The complete lines of a log.
 fn lines(log: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(log).unwrap();
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()

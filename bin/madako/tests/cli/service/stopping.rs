@@ -1,4 +1,4 @@
-//! SIGTERM, whatever the store and the clients do meanwhile.
+//! SIGTERM during faults of the store and of clients.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::etcd::RealEtcd;
 use super::stage::Serve;
 use crate::program::Files;
 
-/// Within what the service ends.
+/// Time limit of the service's end.
 const BOUND: Duration = Duration::from_secs(2);
 
 #[tokio::test]
@@ -24,7 +24,7 @@ async fn the_service_ends_in_time_while_neither_the_store_nor_a_client_answers()
     let service = Serve::start(&config, "60s", "1s").await;
     service.until_metric("madako_leader", &[], 1.0).await;
 
-    // A request whose body never comes, and a watch that nobody reads.
+    // A request whose body never comes, and a watch that its client does not read.
     let mut half = TcpStream::connect(service.address()).await.unwrap();
     half.write_all(b"POST /core/roles HTTP/1.1\r\nhost: it\r\ncontent-length: 1000\r\n\r\n{").await.unwrap();
     let mut watch = TcpStream::connect(service.address()).await.unwrap();

@@ -7,7 +7,7 @@ use super::embedded::site_on_embedded;
 use super::site::{MACHINES, QUICK, Site, WORKERS};
 use super::stage::eventually;
 
-/// The line of the status that has this, once it is there.
+/// Waits for a line of the status with this text.
 async fn until_shown(site: &Site, part: &str) -> String {
     eventually(&format!("status shows {part:?}"), async || {
         let table = site.run(&["status", "-o", "table"]).await.out;

@@ -1,4 +1,5 @@
-//! What a collector of traces is sent: what was seen, what was decided on it, its commit and its effect, one below the other.
+//! Spans at a trace collector: an observation, the decision on it, its commit and its effect, each below the one
+//! before.
 
 use std::sync::{Arc, Mutex};
 
@@ -22,7 +23,7 @@ use super::site::{QUICK, WORKERS};
 use super::stage::{Serve, eventually};
 use crate::program::TEMPLATE;
 
-/// Keeps what it is sent.
+/// Keeps all received requests.
 #[derive(Clone, Default)]
 pub(super) struct Collector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 
@@ -38,7 +39,7 @@ impl TraceService for Collector {
 }
 
 impl Collector {
-    /// Serves on a port of its own, and says where.
+    /// Serves on a port of its own, and returns the address.
     pub(super) async fn serve(&self) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -59,7 +60,7 @@ impl Collector {
     }
 }
 
-/// The span, the one that it is below, and so on up to the first of its trace.
+/// The span and its ancestors, up to the root of its trace.
 pub(super) fn upwards<'s>(spans: &'s [Span], span: &'s Span) -> Vec<&'s Span> {
     let above = |span: &&Span| spans.iter().find(|other| other.span_id == span.parent_span_id);
     let scope: Vec<&Span> = std::iter::successors(Some(span), above).collect();
@@ -69,7 +70,6 @@ pub(super) fn upwards<'s>(spans: &'s [Span], span: &'s Span) -> Vec<&'s Span> {
     scope
 }
 
-/// Names of spans.
 pub(super) fn names<'s>(spans: &[&'s Span]) -> Vec<&'s str> {
     spans.iter().map(|span| span.name.as_str()).collect()
 }
@@ -89,14 +89,14 @@ async fn a_commit_is_traced_back_to_the_observation_that_led_to_it() {
     let first = site.serve("60s", QUICK).await;
     site.first_cluster().await;
     assert!(first.terminate().await.success());
-    // Nobody leads: what the next one plans on is its first observation.
+    // There is no leader: the next one plans on its first observation.
     site.ask_for(WORKERS + 1).await;
 
     let collector = Collector::default();
     let url = collector.serve().await;
     let second = Serve::start_with(site.config(), "60s", QUICK, &["--otlp-endpoint", &url]).await;
     site.until_workers(WORKERS + 1).await;
-    // What is committed is seen before the line that tells it is written.
+    // The commit is visible before its log line is written.
     let committed = second.until_told("committed", "cluster").await;
     assert!(second.terminate().await.success());
 
@@ -116,7 +116,7 @@ async fn a_commit_is_traced_back_to_the_observation_that_led_to_it() {
     assert_eq!(observation.parent_span_id, Vec::<u8>::new());
     assert_eq!(observation.trace_id, commits[0].trace_id);
 
-    // The log tells the same: what was committed, with the observation's number.
+    // The log has the same: the commit, with the observation's number.
     assert_eq!(committed["observation"], 1, "{committed}");
     assert_eq!(committed["action"], "increase-workers");
 }
@@ -169,7 +169,7 @@ repair:
     assert_eq!(commands.len(), 1, "{commands:?}");
     let command = commands[0];
     assert_eq!(text(&command.attributes, "outcome").as_deref(), Some("succeeded"));
-    // The decision to run it, the decision to add the entry, and what was reported.
+    // The decision to run it, the decision to add the entry, and the report.
     let scope = upwards(&spans, command);
     assert_eq!(names(&scope), ["command", "repair", "repair", "report"]);
     let what = |span: &Span| text(&span.attributes, "what").unwrap();

@@ -1,4 +1,4 @@
-//! The API of placement as a client sees it: requests, and watches that end well, badly or not at all.
+//! The placement API from the view of a client: requests, and watches that end cleanly, with an error or not at all.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,25 +12,25 @@ use tokio::time::timeout;
 use super::NAMESPACE;
 use crate::program::PATIENCE;
 
-/// An answer that takes longer is none: whatever the store does, the API says something by then. Its own deadline is a
-/// few seconds; the rest is for a busy machine.
+/// Time limit of an answer: whatever the store does, the API answers by then. Its own deadline is a few seconds; the
+/// rest is for a busy machine.
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// A client of one instance.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Api(SocketAddr);
 
-/// What was answered.
+/// An answer of the API.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) status: u16,
-    /// The revision that the tag tells.
+    /// The revision in the ETag.
     pub(super) revision: Option<i64>,
     pub(super) body: Value,
 }
 
 impl Reply {
-    /// The resource, if all was well.
+    /// The resource, after success.
     pub(super) fn done(self) -> Value {
         assert!((200..300).contains(&self.status), "{self:?}");
         self.body
@@ -90,18 +90,17 @@ impl Api {
         items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Asks for an application.
     pub(super) async fn create(&self, application: &str) -> Reply {
         self.ask("POST", &all("applications"), &described(application)).await
     }
 
-    /// Creates a cluster and says in which state it is.
+    /// Creates a cluster and reports its state.
     pub(super) async fn cluster(&self, name: &str, state: &str) {
         let made = self.ask("POST", &all("clusters"), &cluster(name)).await.done();
         self.says(made, state).await;
     }
 
-    /// Says that a cluster is in a state.
+    /// Reports the state of a cluster.
     pub(super) async fn becomes(&self, name: &str, state: &str) {
         let cluster = self.ask("GET", &one("clusters", name), &Value::Null).await.done();
         self.says(cluster, state).await;
@@ -135,12 +134,12 @@ pub(super) fn all(plural: &str) -> String {
     format!("/kubernetes/namespaces/{NAMESPACE}/{plural}")
 }
 
-/// The path of one.
+/// The path of one resource.
 pub(super) fn one(plural: &str, name: &str) -> String {
     format!("{}/{name}", all(plural))
 }
 
-/// An application that fits everywhere.
+/// An application that fits every cluster.
 pub(super) fn described(name: &str) -> Value {
     json!({
         "metadata": {"name": name},
@@ -151,7 +150,7 @@ pub(super) fn described(name: &str) -> Value {
     })
 }
 
-/// A cluster with a kubeconfig that holds a password.
+/// A cluster with a kubeconfig that contains a password.
 pub(super) fn cluster(name: &str) -> Value {
     json!({
         "metadata": {"name": name},
@@ -174,12 +173,12 @@ pub(super) struct Watch {
     stream: BufReader<TcpStream>,
 }
 
-/// What a watch says.
+/// A message of a watch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said {
     /// `ADDED`, `MODIFIED` or `DELETED`, and the application's name.
     Event(String, String),
-    /// It is over; whether it broke off, which clients take for an error.
+    /// The end; `broken`: clients take it for an error.
     End { broken: bool },
 }
 
@@ -193,7 +192,7 @@ impl Watch {
         }
     }
 
-    /// What it says next. May be cancelled only for good.
+    /// The next message. Not cancel safe.
     pub(super) async fn next(&mut self) -> Said {
         loop {
             let Some(line) = self.read().await else { return Said::End { broken: true } };
@@ -201,7 +200,7 @@ impl Watch {
                 return Said::End { broken: false };
             }
             if !line.starts_with('{') {
-                // Sizes of chunks, and heartbeats.
+                // Skips sizes of chunks, and heartbeats.
                 continue;
             }
             let event: Value = serde_json::from_str(&line).unwrap();
@@ -210,7 +209,7 @@ impl Watch {
         }
     }
 
-    /// Waits until it says this of an application, and gives all that it said until then.
+    /// Waits until it delivers this event of an application; returns all messages until then.
     pub(super) async fn until(&mut self, kind: &str, application: &str) -> Vec<Said> {
         let mut said = Vec::new();
         let reading = async {

@@ -1,5 +1,5 @@
-//! Secrets encrypted in the store: everything works as without, etcd holds none of them, and who has no key destroys
-//! nothing.
+//! Secrets encrypted in the store: everything works as without encryption, etcd contains no secret, and an instance
+//! without the key destroys nothing.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::program::madako;
 
 const OLD: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n";
 const NEW: &str = "# since today\nAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n";
-/// What every secret of this test begins with.
+/// Prefix of every secret of this test.
 const SECRET: &str = "hunter2";
 
 const PROVIDER: &str = "\
@@ -29,7 +29,7 @@ impl Place {
         self.config(name, &self.etcd.settings(), &placement)
     }
 
-    /// Keys of values in which a secret can be read.
+    /// Keys of values that contain a secret in clear text.
     async fn in_clear_text(&self) -> Vec<String> {
         let everything = self.keys.everything().await;
         let readable = |value: &[u8]| value.windows(SECRET.len()).any(|window| window == SECRET.as_bytes());
@@ -37,7 +37,7 @@ impl Place {
         clear.map(|stored| stored.key_str().unwrap().to_owned()).collect()
     }
 
-    /// The id of the key that a cluster's kubeconfig is sealed with.
+    /// The id of the key that a cluster's kubeconfig is encrypted with.
     async fn sealed_with(&self, cluster: &str) -> String {
         let stored = self.keys.at_root(&format!("/kubernetes/clusters/testing/{cluster}")).await.unwrap();
         let value: Value = serde_json::from_slice(stored.value()).unwrap();
@@ -70,7 +70,7 @@ async fn secrets_are_encrypted_in_etcd_and_nobody_without_the_key_destroys_them(
     assert_eq!(place.in_clear_text().await, [""; 0]);
     let old = place.sealed_with("one").await;
 
-    // Who has no key says so, leaves the resource out, and can neither change nor replace it.
+    // An instance without the key reports that, omits the resource, and can neither change nor replace it.
     let plain = place.config("plain.yml", &place.etcd.settings(), ", controllers: false");
     let keyless = Serve::start(&plain, "10m", "1s").await;
     let stranger = api(&keyless);
@@ -100,7 +100,7 @@ async fn secrets_are_encrypted_in_etcd_and_nobody_without_the_key_destroys_them(
     assert_eq!(written().await, before, "nothing of it was written");
     assert_eq!(stranger.names().await, ["app"], "what has no secret is read as before");
 
-    // A new key seals, the former one opens; what was in clear text is read, and sealed when it is written.
+    // A new key encrypts, the former one only decrypts; clear text is read, and encrypted at its next write.
     stranger.cluster("clear", "ONLINE").await;
     assert_eq!(place.in_clear_text().await, ["/kubernetes/clusters/testing/clear"]);
     let rotated = place.with_keys("new.yml", &format!("{NEW}{OLD}"), ", controllers: false");

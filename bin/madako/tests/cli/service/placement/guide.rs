@@ -1,8 +1,8 @@
 //! The commands of the guide's chapter on placement, from nothing to a placed application and its deletion.
 //!
 //! The test writes each file that the chapter shows (its first line is its name), runs each line after `$ ` in a shell,
-//! and waits until the lines below a command stand in its output. Nothing else is written or run before the chapter ends.
-//! Only directories and ports are replaced: tests run side by side on one machine.
+//! and waits until the output contains the lines below a command. Nothing else is written or run before the chapter
+//! ends. Only directories and ports are replaced: tests run side by side on one machine.
 
 use std::fs::File;
 use std::path::Path;
@@ -21,7 +21,6 @@ struct Block<'a> {
     lines: Vec<&'a str>,
 }
 
-/// The blocks of the chapter.
 fn blocks(chapter: &str) -> Vec<Block<'_>> {
     let mut blocks = Vec::new();
     let mut lines = chapter.lines();
@@ -121,7 +120,7 @@ impl Operator {
             (_, Some(name)) => {
                 self.files.write(name, self.replaced(&block.lines.join("\n")));
             }
-            // A part of a file, which shows a setting.
+            // Part of a file, which shows a setting.
             (_, None) => {}
         }
     }
@@ -137,7 +136,7 @@ async fn the_placement_chapter_leads_from_nothing_to_a_placed_application_and_it
     }
     assert!(operator.commands >= 15, "the chapter has {} commands", operator.commands);
 
-    // The chapter promises: the cluster is gone with its application, and the log names the rule.
+    // As the chapter says, the cluster is gone with its application, and the log names the rule.
     operator.run("madako kube app list -o json", &["[]"]).await;
     operator.run("madako kube cluster list -o json", &["[]"]).await;
     let log = operator.log();

@@ -1,16 +1,16 @@
-//! What happens between a decision and its commit: the leader dies, or the cluster does.
+//! A fault between a decision and its commit: the leader dies, or the cluster goes offline.
 
 use super::super::proxy::{Proxy, Way};
 use super::super::site::leader_after;
 use super::super::stage::{Serve, eventually};
 use super::{Place, api, key, until_decides};
 
-/// The decision was sent and never arrived. What was acknowledged before and after is bound by who comes next.
+/// The decision was sent and never arrived. The next leader binds the acknowledged applications from before and after.
 #[tokio::test]
 async fn what_a_killed_leader_decided_and_did_not_commit_its_successor_binds_once() {
     let Some(place) = Place::new().await else { return };
     let proxy = Proxy::to(place.etcd.address()).await;
-    // It waits for an answer longer than it lives.
+    // Its request has a longer time limit than its life.
     let behind = format!("endpoints: ['{}']\ntimeout: 2m\n", proxy.endpoint());
     let behind = place.config("behind.yml", &behind, "");
     let doomed = Serve::start(&behind, "2s", "1s").await;
@@ -57,7 +57,7 @@ async fn a_cluster_that_goes_offline_in_mid_pass_gets_nothing() {
     let proxy = Proxy::to(place.etcd.address()).await;
     let behind = format!("endpoints: ['{}']\ntimeout: 2m\n", proxy.endpoint());
     let behind = place.config("behind.yml", &behind, "");
-    // Its lease outlasts everything, so that it decides throughout.
+    // Its lease outlasts the test, so that it schedules throughout.
     let leader = Serve::start(&behind, "10m", "1s").await;
     until_decides(&leader).await;
     let other = place.serve("10m").await;
@@ -78,7 +78,7 @@ async fn a_cluster_that_goes_offline_in_mid_pass_gets_nothing() {
     let (version, cluster) = place.until_bound("late").await;
     assert_eq!((version, &*cluster), (2, "second"), "the first decision was refused, the next one committed");
 
-    // What is created now goes there, too; who was bound before stays for a whole `reschedule_after`.
+    // Applications created now are bound there, too; those bound before stay for a whole `reschedule_after`.
     client.create("after").await.done();
     assert_eq!(place.until_bound("after").await.1, "second");
     assert_eq!(place.until_bound("before").await, (2, "first".to_owned()));

@@ -1,4 +1,4 @@
-//! Placement as processes: several services, a real etcd, clients over HTTP, and whatever goes wrong between them.
+//! Placement as processes: several services, a real etcd, clients over HTTP, and faults between them.
 
 mod api;
 mod encryption;
@@ -17,13 +17,13 @@ use crate::program::Files;
 
 use api::Api;
 
-/// Where everything of these tests is.
+/// The namespace of these tests.
 const NAMESPACE: &str = "testing";
-/// Placement on loopback, where everybody is one user who may do everything; others make it longer.
+/// Placement on loopback, with one user that has all rights; some tests append to it.
 const PLACEMENT: &str =
     "api: {authorization: always-allow, authentication: {strategy: {static: {enabled: true, name: admin}}}}";
 
-/// A store, and files for those who use it.
+/// A store, and files for its users.
 struct Place {
     etcd: RealEtcd,
     keys: Keys,
@@ -38,7 +38,7 @@ impl Place {
         Some(Self { etcd, keys, files: Files::new() })
     }
 
-    /// A configuration file with these settings, and these beside the API's.
+    /// A configuration file with these settings, and these in addition to the API's.
     fn config(&self, name: &str, settings: &str, placement: &str) -> String {
         self.files.write(name, format!("{settings}placement: {{{PLACEMENT}{placement}}}\n"))
     }
@@ -49,14 +49,14 @@ impl Place {
         Serve::start(&config, session_ttl, "1s").await
     }
 
-    /// How often an application was written, and the cluster that it is bound to.
+    /// Number of writes of an application, and the cluster that it is bound to.
     async fn stored(&self, application: &str) -> Option<(i64, Option<String>)> {
         let stored = self.keys.at_root(&key(application)).await?;
         let value: serde_json::Value = serde_json::from_slice(stored.value()).unwrap();
         Some((stored.version(), value["status"]["scheduled_to"]["name"].as_str().map(str::to_owned)))
     }
 
-    /// Waits until an application is bound; how often it was written by then, and its cluster.
+    /// Waits until an application is bound; returns the number of its writes by then, and its cluster.
     async fn until_bound(&self, application: &str) -> (i64, String) {
         eventually(&format!("{application} is bound"), async || {
             let (version, cluster) = self.stored(application).await?;
@@ -71,12 +71,12 @@ fn key(application: &str) -> String {
     format!("/kubernetes/applications/{NAMESPACE}/{application}")
 }
 
-/// Waits until a service decides about placement.
+/// Waits until a service schedules.
 async fn until_decides(service: &Serve) {
     service.until_metric("madako_placement_owner", &[], 1.0).await;
 }
 
-/// The API that a service serves.
+/// The API of a service.
 fn api(service: &Serve) -> Api {
     Api::at(service.address())
 }

@@ -1,4 +1,4 @@
-//! A store that goes away under the API, comes back, is stopped, or loses everything again and again.
+//! A store that disappears under the API, returns, is stopped, or is emptied repeatedly.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use super::super::stage::{Serve, eventually};
 use super::api::{Api, Said, all, described};
 use super::{Place, api, until_decides};
 
-/// How often everything is deleted.
+/// Number of deletions of all keys.
 const WIPES: usize = 100;
-/// What all of that may take on a machine that does ten other things; a fortieth of it on one that does not.
+/// Time limit of that on a busy machine; an idle one takes a fortieth of it.
 const EMPTYING: Duration = Duration::from_secs(120);
-/// What SIGTERM may take, whatever the store does.
+/// Time limit of SIGTERM, whatever the store does.
 const END: Duration = Duration::from_secs(2);
 
 fn event(kind: &str, name: &str) -> Said {
     Said::Event(kind.to_owned(), name.to_owned())
 }
 
-/// The API says what is wrong, soon enough for a client that waits, and does so again and again.
+/// The API reports the error within the patience of a client, repeatedly.
 async fn refuses(client: Api) {
-    // Whoever is paused has answered a little more until all of its threads are.
+    // A paused process may still answer until all of its threads are stopped.
     eventually("it notices", async || (client.get("before").await.status == 503).then_some(())).await;
     for _ in 0..2 {
         let read = client.get("before").await;
@@ -48,7 +48,7 @@ async fn a_store_that_was_away_is_used_again_and_a_watch_leaves_nothing_out() {
     assert_eq!(place.until_bound("before").await, (2, "one".to_owned()));
     let mut said = watch.until("MODIFIED", "before").await;
 
-    // Stopped in order, and started again on its data.
+    // Stopped cleanly, and restarted with its data.
     place.etcd.terminate().await;
     service.until_health(500).await;
     refuses(client).await;
@@ -58,12 +58,12 @@ async fn a_store_that_was_away_is_used_again_and_a_watch_leaves_nothing_out() {
     assert_eq!(place.until_bound("after").await, (2, "one".to_owned()));
     said.extend(watch.until("MODIFIED", "after").await);
 
-    // It takes connections and does not answer.
+    // The store accepts connections and does not answer.
     place.etcd.signal(Signal::STOP);
     refuses(client).await;
     place.etcd.signal(Signal::CONT);
     eventually("it reads again", async || (client.get("after").await.status == 200).then_some(())).await;
-    // What could not be answered may have been done: it was with the store.
+    // A request without an answer may have been carried out: it had reached the store.
     let lost = client.get("lost").await.status == 200;
     client.create("at-last").await.done();
     assert_eq!(place.until_bound("at-last").await, (2, "one".to_owned()));
@@ -75,8 +75,7 @@ async fn a_store_that_was_away_is_used_again_and_a_watch_leaves_nothing_out() {
     assert!(!service.log().contains("panicked"), "{}", service.log());
 }
 
-/// Creates applications until it is told to stop; those that were acknowledged. Each answer must be one that there is
-/// a reason for.
+/// Creates applications until `stop`; returns the acknowledged ones. Each answer must have a valid reason.
 async fn creates(client: Api, who: &str, stop: &tokio::sync::watch::Receiver<bool>) -> BTreeSet<String> {
     let mut acknowledged = BTreeSet::new();
     for number in 0.. {
@@ -107,7 +106,7 @@ async fn a_store_that_is_emptied_a_hundred_times_is_served_all_the_time_and_watc
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let wiping = async {
         for _ in 0..WIPES {
-            // There is always something to lose.
+            // Each deletion removes something.
             eventually("something is there", async || (!client.names().await.is_empty()).then_some(())).await;
             place.keys.wipe().await;
         }
@@ -154,7 +153,7 @@ async fn a_store_that_is_emptied_a_hundred_times_is_served_all_the_time_and_watc
     service.until_health(200).await;
 }
 
-/// Ends one while a client waits for its answer.
+/// Ends a service while a client waits for its answer.
 async fn ends_soon(service: Serve, how: &str) {
     let client = api(&service);
     let waiting =
@@ -164,7 +163,7 @@ async fn ends_soon(service: Serve, how: &str) {
     let took = asked.elapsed();
     assert_eq!(status.code(), Some(0), "{how}");
     assert!(took < END, "{how}: it took {took:?}");
-    // Whatever it was answered, if anything: it was not left waiting.
+    // Whatever the answer was, if any, the client did not wait longer.
     drop(waiting.await.unwrap());
 }
 
@@ -173,7 +172,7 @@ async fn a_signal_ends_the_process_whatever_the_store_does() {
     let Some(mut place) = Place::new().await else { return };
     let (there, paused, gone) = (place.serve("2s").await, place.serve("2s").await, place.serve("2s").await);
     let _watches = [api(&there).watch().await, api(&paused).watch().await, api(&gone).watch().await];
-    // Who leads and decides has most to give back: each of them does.
+    // The leader that schedules has the most to release: each of the services does so.
     until_decides(&there).await;
     ends_soon(there, "the store answers").await;
     eventually("another decides", async || {

@@ -1,4 +1,4 @@
-//! Several prefixes on one etcd: all serve the same resources, one decides.
+//! Several prefixes on one etcd: all serve the same resources, one schedules.
 
 use super::super::stage::{Serve, eventually};
 use super::{Place, api, until_decides};
@@ -34,7 +34,7 @@ async fn of_two_prefixes_one_decides_until_its_lease_ends_and_who_has_no_control
     };
     assert_eq!(decide(&all).await, [true, false, false]);
 
-    // What is written through one is there through the others, at once; the owner binds it, once.
+    // A write through one is visible through the others at once; the owner binds it, once.
     api(&waiting).cluster("one", "ONLINE").await;
     api(&idle).create("first").await.done();
     assert_eq!(place.until_bound("first").await, (2, "one".to_owned()));
@@ -44,7 +44,7 @@ async fn of_two_prefixes_one_decides_until_its_lease_ends_and_who_has_no_control
         assert_eq!(seen.body["status"]["scheduled_to"]["name"], "one", "{seen:?}");
     }
 
-    // Its lease ends, and another decides about everything.
+    // The owner's lease expires, and another instance schedules everything.
     owner.kill().await;
     api(&idle).create("second").await.done();
     until_decides(&waiting).await;
@@ -52,7 +52,7 @@ async fn of_two_prefixes_one_decides_until_its_lease_ends_and_who_has_no_control
     assert_eq!(place.keys.at_root(OWNER).await.unwrap().value(), b"/b/");
     assert_eq!(place.until_bound("first").await, (2, "one".to_owned()), "what was bound stays");
 
-    // Nobody decides when nobody is left but who does not.
+    // Nothing is scheduled when only instances without controllers are left.
     waiting.terminate().await;
     eventually("the owner is gone", async || place.keys.at_root(OWNER).await.is_none().then_some(())).await;
     api(&idle).create("third").await.done();

@@ -1,4 +1,4 @@
-//! A rehearsal of placement: everything is read once, values begin where the provider's are, and nothing is written anywhere.
+//! A rehearsal of placement: everything is read once, values begin at the provider's, and nothing is written anywhere.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::api::{cluster, described};
 use super::{NAMESPACE, Place, api, until_decides};
 use crate::program::{Answer, TEMPLATE, madako};
 
-/// What its provider gives for the only metric that it has: it wanders between these, and hardly.
+/// Range of the provider's only metric: it hardly changes.
 const VALUES: (f64, f64) = (69.0, 71.0);
 
 /// A provider of one metric, and its address.
@@ -30,11 +30,11 @@ async fn provider() -> String {
     address
 }
 
-/// A scenario of somebody's own.
+/// A scenario of the user.
 const PLAYED: &str =
     "name: played\nworld: {instances: 2}\nfaults:\n- {at: 12m, do: kill, target: rack=1, for: 6m}\n";
 
-/// One that has a fault of another world, and one that nobody can be hit by.
+/// A scenario with a fault of another world, and one with an impossible target.
 const WRONG: &str = "name: wrong\nfaults:\n- {at: 1m, do: kill, target: rack=9, for: 1m}\n- {at: 1m, do: pause, target: rack=1, for: 1m}\n";
 
 /// A registry, and its URL.
@@ -48,14 +48,14 @@ async fn registry() -> (SimulatedRegistry, String) {
     (registry, url)
 }
 
-/// A cluster that is better the more a metric shows.
+/// A cluster whose score rises with a metric.
 fn measured(name: &str, metric: &str) -> Value {
     let mut cluster = cluster(name);
     cluster["spec"]["metrics"] = json!([{"name": metric, "weight": 1.0, "namespaced": false}]);
     cluster
 }
 
-/// Every key, what it holds, and when that was written.
+/// Every key with its value and revision.
 async fn written(place: &Place) -> Vec<(Vec<u8>, Vec<u8>, i64)> {
     let everything = place.keys.everything().await;
     everything.iter().map(|kv| (kv.key().to_vec(), kv.value().to_vec(), kv.mod_revision())).collect()
@@ -104,7 +104,7 @@ async fn a_rehearsal_reads_everything_once_and_writes_nothing() {
     }
     client.create("application").await.done();
     place.until_bound("application").await;
-    // One that nobody has placed yet, and a service that left everything in order.
+    // One application is not placed yet; the service ended cleanly.
     assert!(service.terminate().await.success());
     let fresh = format!("/kubernetes/applications/{NAMESPACE}/fresh");
     let mut unplaced: Value =
@@ -127,18 +127,18 @@ async fn a_rehearsal_reads_everything_once_and_writes_nothing() {
     let after = place.etcd.requests().await;
     assert_eq!(answer.code, 0, "{answer:?}");
 
-    // The store: reads alone, nothing that is there has changed, and no lease came to be.
+    // The store got only reads, no present key has changed, and there is no new lease.
     let grown = after.iter().filter(|(method, count)| requests.get(*method).copied().unwrap_or(0) < **count);
     let grown: Vec<&str> = grown.map(|(method, _)| method.as_str()).collect();
     assert_eq!(grown, ["etcdserverpb.KV/Range"], "whatever else it asks for is no reading");
     assert_eq!(place.keys.revision().await, revision);
     assert_eq!(written(&place).await, kept);
     assert!(place.keys.client().await.leases().await.unwrap().leases().is_empty(), "nobody holds a lease");
-    // The registry: what is there is as it was.
+    // The registry is unchanged.
     assert_eq!((registry.take_journal(), registry.machines().len()), (Vec::new(), machines));
 
     let report = answer.json();
-    // The scenario's fault and the one beside it, and of its world the instances.
+    // The scenario's fault, the additional one, and the number of instances of its world.
     let faults = [
         "10m: faults[1], cut provider=one, begins",
         "12m: faults[0], kill rack=1, begins",
@@ -169,7 +169,7 @@ async fn a_rehearsal_reads_everything_once_and_writes_nothing() {
     assert_eq!(refused.code, 2, "{refused:?}");
     assert!(refused.err.contains("provider=nobody") && refused.err.contains("one, two"), "{}", refused.err);
 
-    // A scenario that ships, by its name; and one that is wrong, with its lines.
+    // A scenario that ships, by its name; and an invalid one, with its lines.
     let shipped = run(&["rehearse", "--for", "15m", "--scenario", "rack-power-loss", "-o", "json"]).await;
     assert_eq!(
         (shipped.code, shipped.json()["scenario"].as_str()),

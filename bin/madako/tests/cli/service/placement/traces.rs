@@ -1,4 +1,4 @@
-//! What a collector of traces is sent: a round of metrics, the pass that looked at it, and its commit.
+//! Spans at a trace collector: a metrics round, the pass that used it, and its commit.
 
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::super::traces::{Collector, names, text, upwards};
 use super::api::{all, cluster, one};
 use super::{Place, api, until_decides};
 
-/// A provider that gives what its definition says, whatever time it is.
+/// A provider with the values of its definition, at any time.
 fn provider(table: Value) -> Value {
     json!({"metadata": {"name": "table"}, "spec": {"type": "static", "static": {"metrics": table}}})
 }
@@ -48,7 +48,7 @@ async fn a_commit_is_traced_back_to_the_round_of_metrics_that_led_to_it() {
     };
     until("FAILING_METRICS").await;
 
-    // The provider has it now: the round that finds it leads to a pass, and that to a commit.
+    // The provider has the metric now: the round that finds it leads to a pass, and that to a commit.
     let mut stored = client.ask("GET", &format!("{providers}/table"), &Value::Null).await.done();
     stored["spec"] = provider(json!({"heat": 0.5}))["spec"].clone();
     client.ask("PUT", &format!("{providers}/table"), &stored).await.done();
@@ -68,6 +68,6 @@ async fn a_commit_is_traced_back_to_the_round_of_metrics_that_led_to_it() {
         of_rounds.iter().all(|scope| names(scope) == ["commit", "placement", "metrics"]),
         "{of_rounds:?}"
     );
-    // What failed may have been known before anybody said that the cluster is there; not what it was well by.
+    // The failure may have been known before the cluster's creation, but not the recovery.
     assert!(of_rounds.iter().any(|scope| round(scope[2]) > 1), "{of_rounds:?}");
 }

@@ -9,7 +9,7 @@ use super::{Place, api, key};
 /// Changes that each writer makes.
 const CHANGES: usize = 20;
 
-/// Two instances that decide nothing, so that nobody else writes; `retries`: of transactions.
+/// Two instances that do not schedule, so that there is no other writer; `retries`: of transactions.
 async fn instances(place: &Place, retries: u32) -> [Serve; 2] {
     let settings = place.etcd.settings();
     let text = format!(
@@ -47,7 +47,7 @@ async fn of_two_who_change_the_same_version_one_is_told_and_nothing_is_lost() {
     let won = if one.status == 200 { 2 } else { 3 };
     assert_eq!(left.get("shared").await.body["spec"]["backoff"], won);
 
-    // Each adds its labels to what it read, and reads again when it is told that it is too late.
+    // Each client adds its labels to the version that it read, and reads again after a conflict.
     let adds = async |api: Api, who: &str| {
         for number in 0..CHANGES {
             loop {
@@ -82,7 +82,7 @@ async fn who_names_no_version_gets_a_conflict_only_when_its_retries_are_used_up(
     left.create("shared").await.done();
     let version = async || place.keys.at_root(&key("shared")).await.unwrap().version();
 
-    // Each change differs from every other, so that each success is a write. The test is over when they have met.
+    // Each change is unique, so that each success is a write. The test ends when both writers have conflicted.
     let mut delay = 1;
     let mut change = |application: &Value| {
         delay += 1;
@@ -103,7 +103,7 @@ async fn who_names_no_version_gets_a_conflict_only_when_its_retries_are_used_up(
     assert_eq!((refused.status, &refused.body["title"]), (409, &json!("TRANSACTION_ERROR")), "{refused:?}");
     assert_eq!(version().await, written, "each success is one write, each refusal none");
 
-    // Who may try often enough is not refused.
+    // With enough retries no request is refused.
     let patient = instances(&place, 100).await;
     let [left, right] = [api(&patient[0]), api(&patient[1])];
     for _ in 0..CHANGES {
