@@ -3,6 +3,8 @@
 //!
 //! Plain data and pure functions. Does no I/O, reads no clock, draws no random number.
 
+#![warn(missing_docs)]
+
 pub mod canary;
 pub mod cluster;
 pub mod constraints;

@@ -25,6 +25,8 @@
 //! The brain has no clock, no task and no store. It does not make changes: its user makes one from the newest state,
 //! and evaluates the reasons against an effect.
 
+#![warn(missing_docs)]
+
 mod action;
 mod changes;
 mod limits;

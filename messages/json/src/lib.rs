@@ -2,6 +2,8 @@
 //!
 //! Depends on no other crate of the workspace. Does no I/O, reads no clock, draws no random number.
 
+#![warn(missing_docs)]
+
 pub mod duration;
 pub mod go;
 pub mod input;

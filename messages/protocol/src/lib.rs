@@ -2,6 +2,8 @@
 //!
 //! Does no I/O, reads no clock, draws no random number.
 
+#![warn(missing_docs)]
+
 pub mod actors;
 pub mod effect;
 pub mod event;
