@@ -1,4 +1,4 @@
-//! A client of placement's API: one request a connection, over memory, as `krakectl` would over TCP.
+//! A client of placement's API: one request per connection, in memory, as `krakectl` does over TCP.
 
 use std::io;
 use std::time::Duration;
@@ -8,36 +8,32 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::serving::Door;
 
-/// How long a person waits: longer than the store's own deadline, so that refusals are heard.
+/// Deadline of a request: longer than the store's own deadline, so that the client receives refusals.
 const PATIENCE: Duration = Duration::from_secs(45);
 
-/// The longest answer that is read, in bytes: some thousand applications.
+/// Maximum bytes of an answer: a few thousand applications.
 const MOST_BYTES: u64 = 16 * 1024 * 1024;
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Debug)]
 pub struct Answer {
-    /// HTTP status.
     pub status: u16,
-    /// The revision that the answer names as its version.
+    /// The revision in the answer's `ETag`.
     pub tag: Option<i64>,
-    /// The JSON of its body; null when there is none.
+    /// The JSON of the body; null without a body.
     pub body: Value,
 }
 
-/// A request.
 pub struct Request<'a> {
-    /// HTTP method.
     pub method: &'a str,
     /// Path with its query.
     pub path: &'a str,
-    /// The version that is changed; `None`: any.
+    /// The revision for `If-Match`; `None` accepts any.
     pub version: Option<i64>,
-    /// What is sent.
     pub body: Option<&'a Value>,
 }
 
-/// Asks; an error leaves open what became of the request.
+/// Sends a request. After an error it is unknown whether the request took effect.
 pub async fn ask(door: &Door, request: &Request<'_>) -> io::Result<Answer> {
     tokio::time::timeout(PATIENCE, exchange(door, request))
         .await
@@ -60,7 +56,7 @@ async fn exchange(door: &Door, request: &Request<'_>) -> io::Result<Answer> {
     read(&answer).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
-/// Reads an answer; `None`: it is not whole.
+/// Reads an answer; `None` if it is incomplete.
 fn read(answer: &[u8]) -> Option<Answer> {
     let answer = std::str::from_utf8(answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;

@@ -1,4 +1,4 @@
-//! Simulated wall clocks: they follow tokio's paused time and can stand still.
+//! Simulated wall clocks that follow tokio's paused time and can be stopped.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-/// A wall clock that began at a given time.
+/// A wall clock that started at a given time.
 pub struct SimulatedClock {
     began: OffsetDateTime,
     since: Instant,
@@ -15,12 +15,12 @@ pub struct SimulatedClock {
 }
 
 impl SimulatedClock {
-    /// Begins to run now.
+    /// Starts now at the time `began`.
     pub fn new(began: OffsetDateTime) -> Self {
         Self { began, since: Instant::now(), stopped: Mutex::new(None) }
     }
 
-    /// From now on it stands still.
+    /// Stops the clock at the present time.
     pub fn stop(&self) {
         *self.stopped.lock().unwrap() = Some(self.since.elapsed());
     }

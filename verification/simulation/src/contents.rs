@@ -1,21 +1,21 @@
-//! What the store holds by its own history, to be compared with what a store that was started again holds: nothing that anybody
-//! was shown may be gone (I9).
+//! The contents of the store according to its watch history. A comparison with a restarted store finds every lost write
+//! that a client has observed (I9).
 
 use std::collections::BTreeMap;
 
 use etcd_client::{Client, GetOptions};
 
-/// What is known of a key: the revision that wrote it last, and a hash of what it wrote.
+/// The revision of a key's last write, and a hash of the value.
 type Written = (i64, u64);
 
-/// All keys, as the history of revisions left them.
+/// All keys after the last observed revision.
 #[derive(Debug, Clone, Default)]
 pub struct Contents {
     revision: i64,
     keys: BTreeMap<String, Written>,
 }
 
-/// FNV-1a, a word at a time: values are compared with their own kind alone.
+/// FNV-1a over words instead of bytes; a hash is compared only with hashes of this function.
 fn hash(value: &[u8]) -> u64 {
     value.chunks(8).fold(0xcbf2_9ce4_8422_2325, |hash: u64, chunk| {
         let mut word = [0; 8];
@@ -25,7 +25,7 @@ fn hash(value: &[u8]) -> u64 {
 }
 
 impl Contents {
-    /// A revision wrote a key, or deleted it.
+    /// Records a write of a key; `None` is a deletion.
     pub fn wrote(&mut self, revision: i64, key: &str, value: Option<&[u8]>) {
         self.revision = self.revision.max(revision);
         match value {
@@ -34,7 +34,8 @@ impl Contents {
         };
     }
 
-    /// What a store lacks of all this, and how many keys were compared; `None`: it does not answer.
+    /// The differences of a store from these contents, and the number of compared keys; `None` if the store does not
+    /// answer.
     pub async fn lost_in(&self, client: &mut Client) -> Option<(usize, Vec<String>)> {
         let answer = client.get("", Some(GetOptions::new().with_all_keys())).await.ok()?;
         let revision = answer.header()?.revision();
@@ -54,7 +55,7 @@ impl Contents {
             match there.get(key.as_str()) {
                 Some((again, _)) if *again > self.revision => {}
                 Some(same) if *same == (*written, *value) => {}
-                // It may have been deleted after the last revision that was seen.
+                // A later revision may have deleted the key.
                 None if revision > self.revision => {}
                 found => lost.push(format!("{key} of revision {written} is {found:?} after a start")),
             }

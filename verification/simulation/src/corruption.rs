@@ -1,4 +1,4 @@
-//! Wrong answers of the registry, each in another way that is drawn from the seed.
+//! Wrong answers of the registry; the seed decides the fault of each answer.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 
-/// The ways: cut short, of the wrong types, empty, with parts missing, or an error.
+/// The faults: truncated, malformed, of wrong types, empty, incomplete, or an error.
 const WAYS: [Fault; 10] = [
     Fault::TruncateBody,
     Fault::MalformedJson,
@@ -29,7 +29,7 @@ struct Inside {
     present: Option<Fault>,
 }
 
-/// Whether answers are wrong. Clones are the same.
+/// Switch for wrong answers. Clones share their state.
 #[derive(Clone)]
 pub struct Corruption {
     inside: Arc<Mutex<Inside>>,
@@ -37,14 +37,14 @@ pub struct Corruption {
 }
 
 impl Corruption {
-    /// Answers are right; `faults` are those of the registry.
+    /// Answers are correct at first. `faults` is the registry's own switch.
     #[must_use]
     pub fn new(faults: FaultSwitch, seed: u64) -> Self {
         let chance = ChaCha8Rng::seed_from_u64(seed ^ 0x636f_7272_7570_7421);
         Self { inside: Arc::new(Mutex::new(Inside { chance, on: false, present: None })), faults }
     }
 
-    /// From now on each answer is wrong, or right again.
+    /// Makes each answer wrong in its own way, or correct again.
     pub fn set(&self, on: bool) {
         let mut inside = self.inside.lock().unwrap();
         inside.on = on;
@@ -53,7 +53,7 @@ impl Corruption {
         }
     }
 
-    /// A way to the registry whose every request gets an answer of its own kind.
+    /// A transport to the registry that draws a new fault before each request.
     pub fn spoiling<T>(&self, inner: Arc<T>) -> Spoiling<T> {
         Spoiling { inner, corruption: self.clone() }
     }

@@ -1,10 +1,9 @@
-//! A disk in memory that forgets what was not synced, and can be full.
+//! A disk in memory that loses unsynced writes in a crash, and can be full.
 //!
-//! Guarantees: what a sync has answered survives every crash. Of what was written after it, a crash keeps a part that is
-//! drawn from the seed, sector by sector and in any order, so that writes are dropped, torn and reordered. Once it crashed,
-//! whoever had it open reaches it no more.
+//! Guarantees: data of a completed sync survives every crash. Of later writes a crash keeps random sectors, so that
+//! writes are dropped, torn and reordered. A process that opened the disk before a crash can no longer use it.
 //!
-//! Does not: damage what it keeps, or lie about a sync.
+//! Does not: damage the data that it keeps, or answer a sync falsely.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -13,10 +12,10 @@ use madako_embedded_etcd::StorageBackend;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 
-/// What a disk writes whole or not at all: the smallest sector there is.
+/// Unit of an atomic write: the smallest sector of real disks.
 const SECTOR: usize = 512;
 
-/// A write, or a change of the length, that no sync has covered yet.
+/// A write or a change of the length after the last sync.
 #[derive(Debug)]
 enum Unsynced {
     Written { at: usize, data: Vec<u8> },
@@ -25,13 +24,13 @@ enum Unsynced {
 
 #[derive(Debug)]
 struct Inside {
-    /// What would be read now.
+    /// Data that a read returns.
     present: Vec<u8>,
-    /// What is there after a crash, whatever else is.
+    /// Data that every crash keeps.
     synced: Vec<u8>,
     unsynced: Vec<Unsynced>,
     full: bool,
-    /// Who has it open; grows with each crash.
+    /// Number of crashes; an [`Opened`] of an older generation fails.
     generation: u64,
     chance: ChaCha8Rng,
     syncs: u64,
@@ -41,17 +40,17 @@ struct Inside {
 #[derive(Debug, Clone)]
 pub struct ForgetfulDisk(Arc<Mutex<Inside>>);
 
-/// What a crash did to what was not synced.
+/// Result of a crash for unsynced writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Forgotten {
-    /// Sectors that were written and not synced.
+    /// Unsynced sectors.
     pub unsynced: u64,
-    /// Of these, those that are lost.
+    /// Unsynced sectors that the crash lost.
     pub lost: u64,
 }
 
 impl ForgetfulDisk {
-    /// An empty disk; what a crash keeps is drawn from `chance`.
+    /// An empty disk; `chance` decides which sectors a crash keeps.
     #[must_use]
     pub fn new(chance: ChaCha8Rng) -> Self {
         Self(Arc::new(Mutex::new(Inside {
@@ -65,25 +64,25 @@ impl ForgetfulDisk {
         })))
     }
 
-    /// Opens it, until the next crash.
+    /// Opens the disk until the next crash.
     #[must_use]
     pub fn open(&self) -> Arc<dyn StorageBackend> {
         let generation = self.0.lock().unwrap().generation;
         Arc::new(Opened { disk: self.clone(), generation })
     }
 
-    /// From now on it takes nothing more, or something again.
+    /// Makes the disk refuse writes, or accept them again.
     pub fn set_full(&self, full: bool) {
         self.0.lock().unwrap().full = full;
     }
 
-    /// How often something was synced.
+    /// Number of syncs.
     #[must_use]
     pub fn syncs(&self) -> u64 {
         self.0.lock().unwrap().syncs
     }
 
-    /// The power goes: what was not synced is lost, in part.
+    /// Loses a random part of the unsynced writes.
     pub fn crash(&self) -> Forgotten {
         let mut inside = self.0.lock().unwrap();
         inside.generation += 1;

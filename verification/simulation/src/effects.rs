@@ -1,6 +1,7 @@
-//! Kubernetes as an instance reaches it: whoever writes to it must lead at that moment, by the leader's key in the store.
+//! The Kubernetes API of an instance, with a check of each write: the leader's key in the store must name the writing
+//! instance.
 //!
-//! Does not judge what is written: [`drains`](crate::drains) does.
+//! Does not judge the content of a write: [`drains`](crate::drains) does.
 
 use std::collections::BTreeSet;
 
@@ -16,15 +17,13 @@ use crate::facts::Facts;
 use crate::repair::RepairJudge;
 use crate::store_process::StoreProcess;
 
-/// A Kubernetes of an instance whose every write is judged.
+/// The Kubernetes API of an instance; a judge checks every write.
 pub struct JudgedKubernetes {
-    /// The Kubernetes itself.
     pub kubernetes: SimulatedKubernetes,
-    /// Who judges.
     pub judge: RepairJudge,
-    /// How the judge reads the store.
+    /// The store from which the judge reads the leader's key.
     pub store: StoreProcess,
-    /// The instance, and where what it does is told.
+    /// Name of the instance, and the receiver of its facts.
     pub told: (String, Facts),
 }
 
@@ -34,7 +33,7 @@ impl JudgedKubernetes {
         self.told.1.tell(&Fact::PodEnds { protected, deleted, refused, pod: pod.to_string() });
     }
 
-    /// A write begins, unless its permit is over.
+    /// Reports the start of a write, unless its permit has expired.
     async fn begins(&self, permit: &Permit, what: &str, of: &str) {
         if permit.check(tokio::time::Instant::now()).is_ok() {
             self.told.1.permitted(&self.told.0, permit, &self.store);

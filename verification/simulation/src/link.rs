@@ -1,8 +1,7 @@
-//! A way between two that talk: open, stalled (bytes wait) or cut (connections break, none is made); as fast as nothing, or
-//! slow and lossy.
+//! A link between two processes: open, stalled (bytes wait) or cut (connections break, and none can be made); without
+//! delay, or slow and lossy.
 //!
-//! Loss is what TCP makes of it: a segment that is lost is sent again after a time-out that doubles, and everything behind it
-//! waits.
+//! Loss acts as in TCP: a lost segment is sent again after a time-out that doubles, and all later bytes wait for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -21,26 +20,24 @@ use tokio::time::{Instant, Sleep};
 
 use crate::store_process::StoreProcess;
 
-/// Least time after which what was lost is sent again (Linux' least time-out of TCP).
+/// Minimum time until a lost segment is sent again (Linux' minimum time-out of TCP).
 const RETRANSMIT: Duration = Duration::from_millis(200);
 
-/// Times that one segment is lost at most; then a connection would be given up.
+/// Maximum number of losses of one segment. After more of them TCP gives up the connection.
 const MOST_LOSSES: u32 = 8;
 
-/// Bytes that are under way on a slow connection in one direction: what a socket holds.
+/// Bytes in flight on a slow connection in one direction: the buffer of a socket.
 const UNDER_WAY: usize = 64 * 1024;
 
-/// What is read or written at once: two segments of a local network.
+/// Bytes of one read or write: two segments of a local network.
 const CHUNK: usize = 16 * 1024;
 
-/// What a link does with bytes.
+/// Treatment of bytes by a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Bytes pass.
     Open,
-    /// Bytes wait.
     Stalled,
-    /// Connections break, and none is made.
+    /// Connections break, and none can be made.
     Cut,
 }
 
@@ -51,25 +48,25 @@ struct Inner {
     chance: ChaCha8Rng,
     /// Grows with each cut: a connection of an older generation stays broken.
     generation: u64,
-    /// Who waits for a change, by connection and by what it does.
+    /// Wakers by connection and direction, woken at each change.
     waiting: BTreeMap<(u64, u8), Waker>,
-    /// Who waits and is no connection gets numbers from the other end.
+    /// Next id of a waiter that is not a connection, counted down from the maximum.
     passers: u64,
     used: Used,
 }
 
-/// What went over a link.
+/// Traffic of a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Used {
-    /// Connections that were made.
+    /// Number of connections.
     pub connections: u64,
-    /// Bytes there.
+    /// Bytes from the client.
     pub sent: u64,
-    /// Bytes back.
+    /// Bytes to the client.
     pub received: u64,
 }
 
-/// Clones are the same link.
+/// A link. Clones are the same one.
 #[derive(Clone)]
 pub struct Link(Arc<Mutex<Inner>>);
 
@@ -80,13 +77,13 @@ impl Default for Link {
 }
 
 impl Link {
-    /// Open.
+    /// An open link.
     #[must_use]
     pub fn new() -> Self {
         Self::seeded(0)
     }
 
-    /// Open; what it loses when it is lossy is drawn from the seed.
+    /// An open link; `seed` decides which segments get lost.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(Inner {
@@ -110,7 +107,6 @@ impl Link {
         waiting.into_values().for_each(Waker::wake);
     }
 
-    /// From now on it does this.
     pub fn set(&self, mode: Mode) {
         self.change(|inner| {
             if mode == Mode::Cut {
@@ -120,29 +116,27 @@ impl Link {
         });
     }
 
-    /// What it does.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.0.lock().unwrap().mode
     }
 
-    /// From now on bytes take so much longer, each way, and so many of a hundred segments are lost.
+    /// Delays bytes by `delay` in each direction, and loses `loss_percent` of 100 segments.
     pub fn slow_down(&self, delay: Duration, loss_percent: u32) {
         self.change(|inner| (inner.delay, inner.loss_percent) = (delay, loss_percent));
     }
 
-    /// Each connection breaks; new ones can be made.
+    /// Breaks the present connections. New ones can be made.
     pub fn reset(&self) {
         self.change(|inner| inner.generation += 1);
     }
 
-    /// What went over it.
     #[must_use]
     pub fn used(&self) -> Used {
         self.0.lock().unwrap().used
     }
 
-    /// How long a segment takes now.
+    /// Draws the delay of the next segment, retransmissions included.
     #[must_use]
     pub fn latency(&self) -> Duration {
         let mut inner = self.0.lock().unwrap();
@@ -163,7 +157,7 @@ impl Link {
         !inner.delay.is_zero() || inner.loss_percent > 0
     }
 
-    /// Makes connections to the store over this link.
+    /// Returns a function that makes connections to the store over this link.
     pub fn connector(
         &self,
         store: StoreProcess,
@@ -179,10 +173,10 @@ impl Link {
         }
     }
 
-    /// Makes a connection over this link: three segments, as TCP does.
+    /// Makes a connection over this link: three segments, as in TCP.
     ///
     /// # Errors
-    /// It is cut, or nobody listens.
+    /// The link is cut, or the other end refuses connections.
     pub async fn connect<S>(&self, connecting: impl Future<Output = io::Result<S>>) -> io::Result<Gate<S>> {
         let generation = self.passed().await?;
         for _ in 0..2 {
@@ -202,16 +196,16 @@ impl Link {
         Ok(Gate { stream, link: self.clone(), id, generation, inward, outward, ended: false })
     }
 
-    /// Waits until something passes. Gives the generation of connections.
+    /// Waits until the link is not stalled. Returns the generation of connections.
     ///
     /// # Errors
-    /// It is cut.
+    /// The link is cut.
     pub async fn passed(&self) -> io::Result<u64> {
         let passer = self.passer();
         std::future::poll_fn(|context| self.passes((passer.id, READS), None, context)).await
     }
 
-    /// Waits until something passes on a connection of that generation.
+    /// Waits until the link is not stalled, for a connection of `generation`.
     ///
     /// # Errors
     /// The connection broke meanwhile.
@@ -221,7 +215,7 @@ impl Link {
         Ok(())
     }
 
-    /// Returns when connections of that generation are broken.
+    /// Returns when connections of `generation` are broken.
     pub async fn broken(&self, generation: u64) {
         let passer = self.passer();
         std::future::poll_fn(|context| {
@@ -235,7 +229,8 @@ impl Link {
         .await;
     }
 
-    /// Ready when bytes may pass; waits while stalled; fails when cut or cut since `generation`.
+    /// Ready when bytes may pass. Pending while the link is stalled. Fails if the link is cut, or was cut or reset
+    /// since `generation`.
     fn passes(
         &self,
         who: (u64, u8),
@@ -271,7 +266,7 @@ impl Link {
     }
 }
 
-/// Somebody who waits for a link, until it is dropped.
+/// A waiter without a connection. Dropping it removes its waker.
 struct Passer<'a> {
     link: &'a Link,
     id: u64,
@@ -283,11 +278,11 @@ impl Drop for Passer<'_> {
     }
 }
 
-/// What a connection waits with.
+/// The directions of a connection.
 const READS: u8 = 0;
 const WRITES: u8 = 1;
 
-/// Bytes that are under way, and when they arrive.
+/// Bytes in flight with their times of arrival.
 #[derive(Default)]
 struct Late {
     queue: VecDeque<(Instant, Bytes)>,
@@ -298,13 +293,13 @@ struct Late {
 impl Late {
     fn push(&mut self, data: Bytes, latency: Duration) {
         let due = Instant::now() + latency;
-        // Nothing overtakes what was sent before.
+        // Bytes arrive in the order in which they were sent.
         let due = self.queue.back().map_or(due, |(before, _)| due.max(*before));
         self.bytes += data.len();
         self.queue.push_back((due, data));
     }
 
-    /// Ready when the first bytes have arrived; pending for ever when there are none.
+    /// Ready when the first bytes have arrived; pending for ever without bytes.
     fn poll_due(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some((due, _)) = self.queue.front() else { return Poll::Pending };
         if *due <= Instant::now() {
@@ -328,7 +323,6 @@ impl Late {
     }
 }
 
-/// A connection over a link.
 pub struct Gate<S> {
     stream: S,
     link: Link,
@@ -336,7 +330,7 @@ pub struct Gate<S> {
     generation: u64,
     inward: Late,
     outward: Late,
-    /// Nothing more comes in.
+    /// The other end has closed its direction.
     ended: bool,
 }
 
@@ -355,7 +349,7 @@ impl<S> Drop for Gate<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Gate<S> {
-    /// Hands over what has arrived at the other end.
+    /// Writes the arrived bytes to the other end.
     fn deliver(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         while self.outward.poll_due(context).is_ready() {
             let Some((_, data)) = self.outward.queue.front() else { break };
@@ -370,7 +364,7 @@ impl<S: AsyncWrite + Unpin> Gate<S> {
 }
 
 impl<S: AsyncRead + Unpin> Gate<S> {
-    /// Takes in what the other end sent.
+    /// Reads the bytes that the other end sent.
     fn take_in(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         let mut chunk = [0; CHUNK];
         while !self.ended && self.inward.bytes < UNDER_WAY {
@@ -416,7 +410,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Gate<S> {
             Pin::new(&mut self.stream).poll_read(context, buffer)
         };
         if polled.is_pending() {
-            // A cut must also end what waits for bytes.
+            // A cut also ends this wait for bytes.
             self.link.wait((self.id, READS), context);
         }
         self.link.0.lock().unwrap().used.received += (buffer.filled().len() - before) as u64;
@@ -439,7 +433,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Gate<S> {
                 let count = bytes.len().min(CHUNK);
                 let latency = self.link.latency();
                 self.outward.push(Bytes::copy_from_slice(&bytes[..count]), latency);
-                // So that it is woken when they arrive.
+                // Registers the waker for the arrival of these bytes.
                 self.deliver(context)?;
                 Poll::Ready(Ok(count))
             }
@@ -458,7 +452,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Gate<S> {
         std::task::ready!(self.passes(WRITES, context))?;
         self.deliver(context)?;
         if !self.outward.queue.is_empty() {
-            // They are under way; whoever reads delivers them.
+            // The bytes are in flight; the next read delivers them.
             return Poll::Ready(Ok(()));
         }
         let polled = Pin::new(&mut self.stream).poll_flush(context);

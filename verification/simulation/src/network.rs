@@ -1,7 +1,8 @@
-//! Who talks to whom, and what is wrong with each of them: from the state of two ends follows what their links do.
+//! The links between all places, and the faults of each place: the conditions of a link's two ends determine what the
+//! link does.
 //!
-//! Faults hold side by side: what is both slow and silent is silent, and is slow when the silence is over. Each is counted, so
-//! that it is well only when the last one has ended.
+//! Faults of a place combine: a link that is both slow and silent is silent, and is slow after the silence. Each
+//! condition counts its faults and ends with the last one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -10,37 +11,31 @@ use madako_faults::{DELAY, LOSS_PERCENT};
 
 use crate::link::{Link, Mode, Used};
 
-/// An end of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// An instance, by its number.
     Instance(u32),
-    /// The store.
     Store,
-    /// The registry of machines.
     Registry,
-    /// The provider of metrics.
     Provider,
-    /// One of several providers of metrics, by its number.
+    /// One of several providers of metrics, by number.
     ProviderOf(u32),
-    /// Clients of all kinds, whose own ways are always well.
+    /// Clients of all kinds. Their own links have no faults.
     People,
 }
 
-/// What is wrong with an end, each as often as there are faults that say so.
+/// Conditions of an end, each with the number of faults that cause it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Condition {
-    /// It does not run: connections break, none is made.
+    /// The place does not run: connections break, and none can be made.
     pub down: u32,
-    /// Nothing gets to it or from it, and nobody is told.
+    /// Bytes to and from the place wait without an error.
     pub silent: u32,
-    /// What gets to it or from it is late.
+    /// Bytes to and from the place are late.
     pub slow: u32,
-    /// Some of it is lost.
+    /// The network loses a part of the segments to and from the place.
     pub lossy: u32,
 }
 
-/// A link between two ends.
 struct Way {
     ends: (Place, Place),
     link: Link,
@@ -52,7 +47,7 @@ struct Inside {
     made: u64,
     conditions: BTreeMap<Place, Condition>,
     ways: Vec<Way>,
-    /// What went over links that are gone.
+    /// Traffic of removed links.
     gone: BTreeMap<(Place, Place), Used>,
 }
 
@@ -61,13 +56,12 @@ struct Inside {
 pub struct Network(Arc<Mutex<Inside>>);
 
 impl Network {
-    /// Without links; what they lose is drawn from the seed.
+    /// A network without links; `seed` decides which segments get lost.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(Inside { seed, ..Inside::default() })))
     }
 
-    /// A new link between two ends.
     #[must_use]
     pub fn link(&self, from: Place, to: Place) -> Link {
         let mut inside = self.0.lock().unwrap();
@@ -79,7 +73,7 @@ impl Network {
         link
     }
 
-    /// Breaks all links of an end for good: whoever comes back gets new ones.
+    /// Breaks all links of an end for good. A restarted process gets new links.
     pub fn forget(&self, place: Place) {
         let mut inside = self.0.lock().unwrap();
         let (gone, kept): (Vec<Way>, Vec<Way>) = std::mem::take(&mut inside.ways)
@@ -93,7 +87,7 @@ impl Network {
         }
     }
 
-    /// Changes the condition of an end, and with it what its links do.
+    /// Changes the condition of an end, and the mode of its links accordingly.
     pub fn change(&self, place: Place, change: impl FnOnce(&mut Condition)) {
         let mut inside = self.0.lock().unwrap();
         change(inside.conditions.entry(place).or_default());
@@ -102,19 +96,18 @@ impl Network {
         }
     }
 
-    /// Breaks each connection of an end, once.
+    /// Breaks the present connections of an end. New ones can be made.
     pub fn reset(&self, place: Place) {
         let inside = self.0.lock().unwrap();
         inside.of(place).for_each(|way| way.link.reset());
     }
 
-    /// What is wrong with an end.
     #[must_use]
     pub fn condition(&self, place: Place) -> Condition {
         self.0.lock().unwrap().conditions.get(&place).copied().unwrap_or_default()
     }
 
-    /// What went over the links between two kinds of ends.
+    /// Traffic of all links whose ends satisfy `is`.
     #[must_use]
     pub fn used(&self, is: impl Fn(Place, Place) -> bool) -> Used {
         let inside = self.0.lock().unwrap();

@@ -1,4 +1,5 @@
-//! Simulated Prometheus servers: values that wander, vanish and lie, on servers that fail, hang and stammer.
+//! Simulated Prometheus servers with changing values, missing or wrong series, and servers that refuse, hang or send
+//! wrong answers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::placement::PlacementChecker;
 
-/// Which server has which series. No name is part of another one.
+/// Server and name of each series. No name is part of another one.
 pub const SERIES: [(&str, &str); 6] = [
     ("prometheus-one.invalid", "load_a"),
     ("prometheus-one.invalid", "load_b"),
@@ -23,51 +24,47 @@ pub const SERIES: [(&str, &str); 6] = [
     ("prometheus-two.invalid", "heat_b"),
 ];
 
-/// The least and the greatest value of every metric.
+/// Minimum and maximum of every metric.
 pub const RANGE: (f64, f64) = (0.0, 100.0);
 
-/// What an answer takes when nothing is wrong.
+/// Duration of an answer without faults.
 const LATENCY: Duration = Duration::from_millis(20);
 
-/// What may be wrong with a server.
+/// A fault of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// No connection is made.
+    /// The server refuses connections.
     Refuses,
-    /// No answer comes.
+    /// The server does not answer.
     Hangs,
-    /// Close to the deadline of a fetch.
+    /// The answer takes 90 % of the deadline.
     Slow,
-    /// Each answer is 503.
     Status,
-    /// The connection ends in the middle of each answer.
     CutOff,
-    /// Each answer is a web page.
+    /// Each answer is an HTML page.
     NotJson,
-    /// Each answer is a number where a list should be.
+    /// Each answer is a number instead of a list.
     WrongTypes,
-    /// Nothing is found.
+    /// Each result is an empty list.
     Empty,
 }
 
-/// What a wrong answer is: cut short, no JSON, of the wrong types, empty, or an error.
+/// Faults of wrong answers.
 const WRONG: [Trouble; 5] =
     [Trouble::CutOff, Trouble::NotJson, Trouble::WrongTypes, Trouble::Empty, Trouble::Status];
 
-/// What may be wrong with a series.
+/// A fault of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lie {
-    /// It is not there.
+    /// The answer lacks the series.
     Missing,
-    /// NaN.
     NotANumber,
-    /// Infinite.
     Infinite,
-    /// Far outside its range.
+    /// Far outside the series' range.
     OutOfRange,
-    /// A word.
+    /// The value is a word.
     Text,
-    /// There are two that differ.
+    /// The answer has two different values.
     Twice,
 }
 
@@ -78,13 +75,13 @@ struct Inside {
     troubles: BTreeMap<&'static str, Trouble>,
     asked: u64,
     failed: u64,
-    /// Whether the last answer about a series had a value that can be used.
+    /// True if the last answer had a usable value for the series.
     given: BTreeMap<&'static str, bool>,
-    /// Each answer is wrong in another way, drawn from here.
+    /// Chooses the fault of each answer; `None` if answers are correct.
     corrupt: Option<ChaCha8Rng>,
 }
 
-/// All servers. Clones are the same.
+/// All servers. Clones share their state.
 #[derive(Clone)]
 pub struct Prometheus {
     inside: Arc<Mutex<Inside>>,
@@ -92,28 +89,28 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// All is well.
+    /// Servers without faults.
     pub fn new(checker: PlacementChecker) -> Self {
         let values = SERIES.iter().zip(1_u8..).map(|((_, name), nth)| (*name, f64::from(nth) * 14.0));
         let inside = Inside { values: values.collect(), ..Inside::default() };
         Self { inside: Arc::new(Mutex::new(inside)), checker }
     }
 
-    /// A step of every value.
+    /// Changes every value by a random step.
     pub fn wander(&self, chance: &mut ChaCha8Rng) {
         for value in self.inside.lock().unwrap().values.values_mut() {
             *value = (*value + chance.random_range(-12.0..12.0_f64)).round().clamp(RANGE.0, RANGE.1);
         }
     }
 
-    /// Now and then a step of every value: one in twelve times.
+    /// Changes every value by a random step in one of twelve calls.
     pub fn wander_a_little(&self, chance: &mut ChaCha8Rng) {
         if chance.random_range(0..12_u32) == 0 {
             self.wander(chance);
         }
     }
 
-    /// Something begins or ends to be wrong. Says what.
+    /// Starts or ends a random fault, and returns a description of it.
     pub fn disturb(&self, chance: &mut ChaCha8Rng) -> String {
         use Trouble::{CutOff, Empty, Hangs, NotJson, Refuses, Slow, Status, WrongTypes};
         let mut inside = self.inside.lock().unwrap();
@@ -136,19 +133,18 @@ impl Prometheus {
         format!("{name}: {lie:?}")
     }
 
-    /// From now on each answer is wrong, in a way that is drawn; or right again.
+    /// Makes each answer wrong in a way that `chance` chooses; `None` makes answers correct again.
     pub fn corrupt(&self, chance: Option<ChaCha8Rng>) {
         self.inside.lock().unwrap().corrupt = chance;
     }
 
-    /// A value is another one from now on.
     pub fn set(&self, series: &str, value: f64) {
         if let Some(there) = self.inside.lock().unwrap().values.get_mut(series) {
             *there = value;
         }
     }
 
-    /// A series is not there, or is again.
+    /// Removes a series from all answers, or restores it.
     pub fn hide(&self, series: &'static str, hidden: bool) {
         let mut inside = self.inside.lock().unwrap();
         inside.lies.remove(series);
@@ -157,26 +153,26 @@ impl Prometheus {
         }
     }
 
-    /// Something is wrong with every server.
+    /// Gives every server the same fault.
     pub fn break_all(&self, trouble: Trouble) {
         let servers = SERIES.iter().map(|(server, _)| (*server, trouble));
         self.inside.lock().unwrap().troubles.extend(servers);
     }
 
-    /// Everything is right.
+    /// Ends all faults.
     pub fn heal(&self) {
         let mut inside = self.inside.lock().unwrap();
         inside.lies.clear();
         inside.troubles.clear();
     }
 
-    /// How many requests came, and how many of them got no good answer.
+    /// Number of requests, and number of requests without a correct answer.
     pub fn asked(&self) -> (u64, u64) {
         let inside = self.inside.lock().unwrap();
         (inside.asked, inside.failed)
     }
 
-    /// What is wrong with the server of an address, and what it would say. Which values it gives is told to the checker.
+    /// The fault of the server that `url` names, and the server's body without a fault. Updates `given`.
     fn answer(&self, url: &str) -> (Option<Trouble>, String) {
         let mut inside = self.inside.lock().unwrap();
         inside.asked += 1;
@@ -218,7 +214,7 @@ impl Prometheus {
         (trouble, format!(r#"{{"status":"success","data":{{"resultType":"vector","result":[{all}]}}}}"#))
     }
 
-    /// The series that a request is about, and whether the last answer had a value that can be used.
+    /// The series that a request names, each with true if the last answer had a usable value.
     #[must_use]
     pub fn given(&self, url: &str) -> Vec<(&'static str, bool)> {
         let inside = self.inside.lock().unwrap();
@@ -226,7 +222,7 @@ impl Prometheus {
         about.map(|(_, name)| (*name, inside.given.get(name).copied().unwrap_or(false))).collect()
     }
 
-    /// Tells the checker which values an answer has.
+    /// Reports the values of an answer to the checker.
     fn told(&self, url: &str) {
         let inside = self.inside.lock().unwrap();
         for (server, name) in SERIES {
@@ -251,7 +247,7 @@ impl HttpTransport for Prometheus {
         };
         let good = matches!(trouble, None | Some(Trouble::Slow));
         if good {
-            // What was read before it was sent counts, however long it takes.
+            // The servers read the values now, however long the answer takes.
             self.told(&asked);
         }
         tokio::time::sleep(takes.min(deadline)).await;

@@ -1,4 +1,4 @@
-//! HTTP requests over a link: refused, unanswered, late or reset as the link is, whatever answers at its other end.
+//! HTTP requests over a link: the state of the link decides whether a request is refused, unanswered, late or reset.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::link::Link;
 
-/// A transport whose every request goes over one link, on a connection of its own.
+/// A transport that makes a new connection over one link for each request.
 pub struct Routed<T> {
     inner: T,
     link: Link,
@@ -18,7 +18,7 @@ pub struct Routed<T> {
 }
 
 impl<T> Routed<T> {
-    /// Counts requests that the other end answered, well or badly, in `requests`: not those that were given up before.
+    /// `requests` counts the answers of the other end, errors included. It does not count abandoned requests.
     pub fn new(inner: T, link: Link, requests: Arc<AtomicU64>) -> Self {
         Self { inner, link, requests }
     }
@@ -38,7 +38,7 @@ impl<T: HttpTransport> Routed<T> {
         let url = request.url.clone();
         let lost = |error: io::Error| broken(&url, &error);
         let generation = self.link.passed().await.map_err(lost)?;
-        // A connection is made, and the request is sent on it.
+        // Two segments for the connection, one for the request.
         for _ in 0..3 {
             let latency = self.link.latency();
             if !latency.is_zero() {

@@ -1,7 +1,7 @@
-//! The child of an instance that serves HTTP in memory: the real router behind the real server, on a listener that a dialer
-//! reaches.
+//! The child of an instance that serves HTTP in memory: the real router behind the real server, on a listener that a
+//! dialer reaches.
 //!
-//! An actor that is started anew listens anew; who is connected to its predecessor is cut off.
+//! A restarted actor opens a new listener. The connections of its predecessor are cut.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,10 +16,10 @@ use tokio::io::DuplexStream;
 
 use crate::link::{Gate, Link};
 
-/// The ways to what instances serve, by their names.
+/// Doors to the served pages or APIs, by instance name.
 pub type Doors = Arc<Mutex<BTreeMap<&'static str, Door>>>;
 
-/// A way to what an instance serves.
+/// A dialer behind a link.
 #[derive(Clone)]
 pub struct Door {
     dialer: Dialer,
@@ -27,31 +27,28 @@ pub struct Door {
 }
 
 impl Door {
-    /// Connects.
+    /// Makes a connection.
     ///
     /// # Errors
-    /// The link is cut, or nobody listens.
+    /// The link is cut, or the server does not run.
     pub async fn connect(&self) -> io::Result<Gate<DuplexStream>> {
         self.link.connect(self.dialer.connect()).await
     }
 }
 
-/// What is served, and where.
+/// A router and the place where its door is registered.
 #[derive(Clone)]
 pub struct Served {
-    /// The name that it is found by.
+    /// Name of the instance.
     pub name: &'static str,
-    /// What.
     pub router: Router,
-    /// What clients may use up.
     pub limits: Limits,
-    /// Where its door is put.
+    /// Registry of the door.
     pub doors: Doors,
-    /// How people reach it.
+    /// Link between clients and the instance.
     pub link: Link,
 }
 
-/// A child that serves.
 #[must_use]
 pub fn child(instance: &str, id: &'static str, served: Served) -> ChildSpec {
     ChildSpec::actor(instance, id, move || (Serving, served.clone()))
@@ -59,7 +56,7 @@ pub fn child(instance: &str, id: &'static str, served: Served) -> ChildSpec {
 
 struct Serving;
 
-/// What it can be told: to fail in the middle of this message.
+/// A message whose handling panics.
 #[derive(Debug)]
 pub struct Fail;
 

@@ -1,8 +1,9 @@
-//! The embedded store as a process of its own: it can be killed and started again, on a disk that forgets.
+//! The embedded store as a process of its own: a test can kill it and start it again on a disk that loses unsynced
+//! writes.
 //!
-//! Guarantees: a killed store writes nothing more and answers nobody; a started one has what was synced.
+//! Guarantees: a killed store writes and answers nothing; a restarted one has all synced data.
 //!
-//! Does not: break the connections of those who were connected; their links do ([`crate::network`]).
+//! Does not: break the connections of clients; [`crate::network`] does.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -14,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::disk::{ForgetfulDisk, Forgotten};
 
-/// Most bytes of a write to a store that holds what another one held: as the service's own store takes them.
+/// Maximum bytes of a write to a store with copied contents: the limit of the service's own store.
 const COPIED_REQUEST_BYTES: usize = 10 * 1024 * 1024;
 
 struct Inside {
@@ -22,8 +23,8 @@ struct Inside {
     contents: Option<Contents>,
     seed: u64,
     running: Mutex<Option<Arc<EmbeddedEtcd>>>,
-    /// Rings when it was started. Whoever waits is woken in the order of waiting: a `watch` channel would wake them in an order
-    /// that no seed decides.
+    /// Notified at each start. `Notify` wakes waiters in FIFO order; the order of a `watch` channel does not depend on
+    /// the seed.
     starts: Notify,
 }
 
@@ -32,10 +33,10 @@ struct Inside {
 pub struct StoreProcess(Arc<Inside>);
 
 impl StoreProcess {
-    /// A store in memory, which runs and is never killed.
+    /// A store in memory that always runs.
     ///
     /// # Panics
-    /// Memory refuses to be opened.
+    /// The store in memory cannot be opened.
     #[must_use]
     pub fn in_memory(seed: u64) -> Self {
         let etcd = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, seed));
@@ -43,23 +44,23 @@ impl StoreProcess {
         Self(Arc::new(Inside { disk: None, contents: None, seed, running, starts: Notify::new() }))
     }
 
-    /// A store on a disk. It does not run yet.
+    /// A stopped store on a disk.
     #[must_use]
     pub fn on(disk: ForgetfulDisk, seed: u64) -> Self {
         Self::beginning_with(None, disk, seed)
     }
 
-    /// The same; a new store begins with what another one held.
+    /// A stopped store on a disk; a new store starts with `contents`.
     #[must_use]
     pub fn beginning_with(contents: Option<Contents>, disk: ForgetfulDisk, seed: u64) -> Self {
         let starts = Notify::new();
         Self(Arc::new(Inside { disk: Some(disk), contents, seed, running: Mutex::new(None), starts }))
     }
 
-    /// Starts it, if it does not run.
+    /// Starts the store if it does not run.
     ///
     /// # Errors
-    /// What the disk holds cannot be opened.
+    /// The data on the disk cannot be opened.
     pub fn start(&self) -> Result<(), OpenError> {
         let mut running = self.0.running.lock().unwrap();
         if running.is_some() {
@@ -77,46 +78,46 @@ impl StoreProcess {
         Ok(())
     }
 
-    /// Ends it at once. Says what its disk forgot.
+    /// Kills the store, and returns what its disk lost.
     pub fn kill(&self) -> Forgotten {
         let forgotten = self.0.disk.as_ref().map(ForgetfulDisk::crash).unwrap_or_default();
-        // Its tasks end by themselves: each finds the disk gone and nobody listening.
+        // The store's tasks end by themselves: their disk fails, and no client listens.
         drop(self.0.running.lock().unwrap().take());
         forgotten
     }
 
-    /// The store itself; `None`: it does not run.
+    /// The running store.
     #[must_use]
     pub fn etcd(&self) -> Option<Arc<EmbeddedEtcd>> {
         self.0.running.lock().unwrap().clone()
     }
 
-    /// Why it writes nothing any more, if its disk failed it.
+    /// The reason why the store no longer writes, after a failure of its disk.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         self.etcd().and_then(|etcd| etcd.failure())
     }
 
-    /// A connection, as a listener would take it.
+    /// A connection as a listener accepts it.
     ///
     /// # Errors
-    /// Nobody listens.
+    /// The store does not run.
     pub fn connect(&self) -> io::Result<DuplexStream> {
         self.etcd()
             .map(|etcd| etcd.connect_in_memory())
             .ok_or_else(|| io::ErrorKind::ConnectionRefused.into())
     }
 
-    /// A client that needs no connection, for judges and for people whose ways do not matter; `None`: it does not run.
+    /// A client without a simulated link, for judges and operators; `None` if the store does not run.
     pub async fn client(&self) -> Option<Client> {
         let etcd = self.etcd()?;
         Some(etcd.client().await.unwrap())
     }
 
-    /// A client for people, who are told that nobody listens.
+    /// A client for operators, with an error that says that the store refuses connections.
     ///
     /// # Errors
-    /// It does not run.
+    /// The store does not run.
     pub async fn people(&self) -> Result<Box<Client>, etcd_client::Error> {
         self.client()
             .await
@@ -124,11 +125,11 @@ impl StoreProcess {
             .ok_or_else(|| etcd_client::Error::IoError(io::ErrorKind::ConnectionRefused.into()))
     }
 
-    /// A client of the store that runs, or of the next one that does.
+    /// Waits until the store runs, and returns a client.
     pub async fn next_client(&self) -> Client {
         loop {
             let mut started = std::pin::pin!(self.0.starts.notified());
-            // Before the look, so that no start is missed.
+            // Registers before the check, so that no start is missed.
             started.as_mut().enable();
             if let Some(client) = self.client().await {
                 return client;

@@ -1,10 +1,10 @@
-//! Metrics that begin where other ones are, and walk: what providers of a copied system give.
+//! Metrics of a copied system: each value starts at its copied value and takes random steps.
 //!
-//! Each provider is asked over a link of its own, so that it can fail by itself. A value makes a step of at most so much, up or
-//! down by chance, once a minute, and stays between the bounds of its definition; what stands in a table, or may only have certain
-//! values, stays as it is.
+//! The network has a link for each provider, so that providers fail independently. Once a minute a value moves up or
+//! down by at most a given share of its range and stays within the bounds of its definition. Values of static providers
+//! and values with a list of allowed values stay constant.
 //!
-//! Guarantees: a value depends on the seed and on the time alone: not on who asks, nor on how often.
+//! Guarantees: a value depends only on the seed and the time, not on the requesting instance or the number of requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
@@ -27,40 +27,38 @@ use crate::routed::Routed;
 /// Time between two steps of a value.
 pub const STEP: Duration = Duration::from_secs(60);
 
-/// What an answer takes when nothing is wrong.
+/// Duration of an answer without faults.
 const LATENCY: Duration = Duration::from_millis(20);
 
-/// The first stream of the seed that values draw from: below are those of a run.
+/// First random stream of the values; the run itself draws from lower streams.
 const FIRST_STREAM: u64 = 1 << 32;
 
-/// A provider, and the metrics that are asked of it.
+/// A provider and the metrics that it has.
 #[derive(Debug, Clone)]
 pub struct CopiedProvider {
-    /// Its name, as a fault has it.
+    /// Name in faults.
     pub name: String,
-    /// What it is.
     pub kind: Arc<MetricsProviderKind>,
-    /// Its metrics, by their names there.
+    /// Metrics by their names at the provider.
     pub metrics: BTreeMap<String, CopiedMetric>,
 }
 
-/// A metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopiedMetric {
-    /// The metrics that it is the value of, by their names in the store.
+    /// Names in the store of all metrics with this value.
     pub names: BTreeSet<String>,
-    /// The least value that counts.
+    /// Minimum of the definition.
     pub least: f64,
-    /// The greatest.
+    /// Maximum of the definition.
     pub greatest: f64,
-    /// Whether it keeps the value that it has.
+    /// True if the value stays constant.
     pub fixed: bool,
-    /// The value that it begins with; `None`: it is not known.
+    /// Copied value; `None` if it is unknown.
     pub value: Option<f64>,
 }
 
 impl CopiedMetric {
-    /// The value that it begins with: the known one, or the middle between its bounds.
+    /// First value: the copied one, or the middle of the range.
     #[must_use]
     pub fn begins(&self) -> f64 {
         self.value.unwrap_or(self.least / 2.0 + self.greatest / 2.0)
@@ -68,7 +66,7 @@ impl CopiedMetric {
 }
 
 impl CopiedProvider {
-    /// Whether it is asked over the network, so that it can fail.
+    /// True if the network lies between the instances and the provider, so that the provider can fail.
     #[must_use]
     pub fn is_elsewhere(&self) -> bool {
         !matches!(*self.kind, MetricsProviderKind::Static(_))
@@ -97,20 +95,20 @@ impl Walking {
 struct Inside {
     began: Instant,
     providers: Vec<CopiedProvider>,
-    /// Names of those that can fail, in order: their numbers are their places.
+    /// Sorted names of the providers that can fail; the index is the provider's number.
     names: Vec<String>,
     values: Mutex<BTreeMap<(usize, String), Walking>>,
     corrupt: Mutex<BTreeSet<u32>>,
-    /// When the values stopped.
+    /// Time at which the values stopped changing.
     stopped: Mutex<Option<Duration>>,
 }
 
-/// All providers of a copy. Clones are the same.
+/// All providers of a copy. Clones share their state.
 #[derive(Clone)]
 pub struct Walk(Arc<Inside>);
 
 impl Walk {
-    /// Begins now. A step is at most so much of a metric's range.
+    /// Starts now. A step is at most `percent` of a metric's range.
     #[must_use]
     pub fn new(seed: u64, providers: Vec<CopiedProvider>, percent: f64) -> Self {
         let mut values = BTreeMap::new();
@@ -142,14 +140,14 @@ impl Walk {
         }))
     }
 
-    /// Where the provider of a name is, if there is one that can fail.
+    /// The place of the named provider; `None` if the provider cannot fail.
     #[must_use]
     pub fn place(&self, name: &str) -> Option<Place> {
         let at = self.0.names.iter().position(|own| own == name)?;
         Some(Place::ProviderOf(u32::try_from(at).ok()?))
     }
 
-    /// From now on each answer of a provider is wrong, or right again.
+    /// Makes each answer of a provider wrong, or correct again.
     pub fn corrupt(&self, provider: u32, corrupt: bool) {
         let mut corrupted = self.0.corrupt.lock().unwrap();
         if corrupt {
@@ -159,12 +157,12 @@ impl Walk {
         }
     }
 
-    /// From now on each value stays as it is.
+    /// Freezes all values.
     pub fn stop(&self) {
         self.0.stopped.lock().unwrap().get_or_insert(self.0.began.elapsed());
     }
 
-    /// As one instance reaches them.
+    /// The providers behind the links of one instance.
     #[must_use]
     pub fn over(&self, network: &Network, from: Place, requests: &Arc<AtomicU64>) -> Fetching {
         let numbers = 0..u32::try_from(self.0.names.len()).unwrap_or(u32::MAX);
@@ -182,7 +180,7 @@ impl Walk {
     }
 }
 
-/// Answers every request in the time that an answer takes: what it would say is known here.
+/// Answers every request after [`LATENCY`] with an empty body; [`Fetching`] supplies the values.
 struct Answering;
 
 #[async_trait]
@@ -193,7 +191,7 @@ impl HttpTransport for Answering {
     }
 }
 
-/// The providers, as one instance reaches them.
+/// The providers behind the links of one instance.
 pub struct Fetching {
     walk: Walk,
     ways: Vec<Routed<Answering>>,
