@@ -185,7 +185,7 @@ mod planted {
         let told: Vec<_> =
             table().into_iter().map(|canary| (canary.name, canary.part, canary.what)).collect();
         assert_eq!(listed, told);
-        // So the names tell a program with planted bugs from one without.
+        // So the names distinguish a program with planted bugs from one without.
         let contents = contents(Path::new(PROGRAM));
         assert!(listed.iter().all(|(name, _, _)| contents.contains(name)));
     }

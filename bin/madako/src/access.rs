@@ -94,7 +94,7 @@ async fn write_if(store: &dyn Store, write: Write, conditions: Vec<Condition>) -
     Ok(matches!(outcome, Outcome::Committed { .. }))
 }
 
-/// Replaces the value of a key, whatever it is, unless it changes at the same moment. Returns the former value.
+/// Replaces the present value of a key, unless it changes at the same moment. Returns the former value.
 ///
 /// # Errors
 /// See [`put_if`]; or another client changed the key first.

@@ -37,7 +37,6 @@ pub struct Verdict {
 pub struct Verdicts(pub BTreeMap<String, Verdict>);
 
 impl Verdicts {
-    /// Counts judgements.
     pub fn judged(&mut self, invariant: Id, times: u64) {
         self.of(invariant.name()).judged += times;
     }

@@ -23,7 +23,6 @@ pub type Micros = u64;
 #[serde(rename_all = "snake_case", tag = "end")]
 pub enum End {
     Answered {
-        /// HTTP status.
         status: u16,
         /// Meaning of the answer.
         said: Ret,
@@ -133,7 +132,7 @@ pub enum Event {
     /// A watcher ends, after enough time for everything up to the last revision of its keys.
     WatchEnds {
         member: u32,
-        /// That revision.
+        /// The last revision of its keys.
         until: i64,
     },
     /// Revisions that a watcher had not received were compacted away.

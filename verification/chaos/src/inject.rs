@@ -53,7 +53,6 @@ pub(crate) struct Injector {
     looked: Looked,
 }
 
-/// Observations of processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Looked {
     /// Number of checks of processes that should run.
@@ -108,7 +107,7 @@ impl Injector {
         begins: bool,
     ) -> Result<Done, Undone> {
         let machines = matches!(injection.target, Target::Rack(_) | Target::Address(_));
-        // The registry reports what happens to machines.
+        // A fault of machines is a change of the registry.
         let node = if machines { Node::Registry } else { self.node(number, injection)? };
         // The end of a process must be recorded before a kill and restart hide it.
         self.look(world, &node);

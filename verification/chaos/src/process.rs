@@ -39,7 +39,6 @@ pub enum ProcessError {
     #[error("{name} ended by itself: {status}; its last words: {words}")]
     Ended {
         name: String,
-        /// Exit status.
         status: String,
         /// The end of its log.
         words: String,

@@ -89,12 +89,10 @@ pub struct Report {
     pub network: Carrier,
     pub outcome: Outcome,
     pub verdicts: Verdicts,
-    /// Uses of exemptions.
     pub exemptions: BTreeMap<&'static str, Use>,
     /// Linearizability of clients' calls.
     pub linearizability: Judged,
     pub counts: Counts,
-    /// Changes of Kubernetes.
     pub kubernetes: Counted,
     /// Time from the last fault until the run was calm.
     pub calm_after: Option<Span>,

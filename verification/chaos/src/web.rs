@@ -46,7 +46,6 @@ impl Answer {
     }
 }
 
-/// A request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ask<'a> {
     pub(crate) method: &'a Method,

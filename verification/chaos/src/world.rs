@@ -136,7 +136,6 @@ pub(crate) struct Plan<'a> {
     pub(crate) scenario: &'a Scenario,
     pub(crate) seed: u64,
     pub(crate) network: Choice,
-    /// Directory of data.
     pub(crate) data: &'a Path,
     /// Directory of logs and journals.
     pub(crate) logs: &'a Path,

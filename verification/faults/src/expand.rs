@@ -4,8 +4,8 @@
 //! appended to the list does not change the draws of the others. Every fault begins before the run ends and has ended
 //! when the run ends. The number of events is bounded.
 //!
-//! Does not: know which instance leads or what runs. A schedule may contain a fault that cannot be injected at its
-//! time.
+//! Does not: know which instance leads or which processes run. A schedule may contain a fault that cannot be injected
+//! at its time.
 
 use std::collections::BTreeMap;
 use std::fmt;

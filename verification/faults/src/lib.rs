@@ -8,8 +8,8 @@
 //!
 //! Assumes: the text is in memory; a text longer than [`MAX_BYTES`] is refused.
 //!
-//! Does not: inject a fault, read a clock or a file, or know what runs. The injector knows which instance leads and
-//! which addresses the machines have.
+//! Does not: inject a fault, read a clock or a file, or know which processes run. The injector knows which instance
+//! leads and which addresses the machines have.
 
 mod expand;
 mod fault;

@@ -118,7 +118,6 @@ pub enum Fact {
         key: String,
         /// Version that the client named.
         version: i64,
-        /// HTTP status.
         status: u16,
         /// Version after the request, from the answer.
         after: Option<i64>,

@@ -36,7 +36,6 @@ impl Ruling<'_> {
         self.verdict.judged += 1;
     }
 
-    /// Records a violation.
     pub(crate) fn broken(&mut self, what: impl std::fmt::Display) {
         let what = format!("{:.1} s: {what}", self.at.as_secs_f64());
         self.verdict.found.push((self.revision, what));
@@ -51,7 +50,6 @@ impl Ruling<'_> {
     }
 }
 
-/// Judges one promise.
 pub(crate) trait Predicate: Send {
     fn see(&mut self, seen: &Seen<'_>, ruling: &mut Ruling<'_>);
 }
@@ -62,7 +60,6 @@ struct Kept {
     found: Vec<(Option<i64>, String)>,
 }
 
-/// Judges every promise.
 pub struct Oracle {
     terms: Terms,
     picture: Picture,

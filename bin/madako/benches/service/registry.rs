@@ -15,8 +15,8 @@ use tokio::time::Instant;
 /// Machines in a rack.
 const RACK: u32 = 40;
 
-/// Times of the poller's requests. Their variables tell them from requests for reports: those always choose states, and
-/// the scene's variables do not.
+/// Times of the poller's requests. Their variables distinguish them from requests for reports: those always choose
+/// states, and the scene's variables do not.
 #[derive(Clone, Default)]
 struct Asked(Arc<Mutex<Vec<Instant>>>);
 

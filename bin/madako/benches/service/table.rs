@@ -78,7 +78,7 @@ impl Times {
         self.0[self.0.len() / 2]
     }
 
-    /// The slow samples.
+    /// The 99th percentile and the maximum.
     pub(crate) fn tail(&self) -> String {
         let slow = self.0[(self.0.len() - 1) * 99 / 100];
         format!("p99 {}, worst {}", shown(slow), shown(self.worst()))

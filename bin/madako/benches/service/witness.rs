@@ -101,7 +101,6 @@ impl Witness {
         Ok(())
     }
 
-    /// All keys.
     pub(crate) async fn list(&self) -> anyhow::Result<Snapshot> {
         Ok(self.store.list("").await?)
     }

@@ -3,8 +3,8 @@
 //! For users and scripts of krakectl. The commands are one table (a [`Resource`] a kind); the verbs are the same for
 //! all kinds, and each kind has code only for its own fields.
 //!
-//! Guarantees: a request equals krakectl's, as far as krakectl's has what was typed. An update changes only the
-//! requested fields of exactly the resource that was read, if the service supports `ETag`s. Every request has a
+//! Guarantees: a request equals krakectl's for the same words, unless krakectl drops one of them. An update changes only
+//! the requested fields of exactly the resource that was read, if the service supports `ETag`s. Every request has a
 //! deadline, and every answer a size limit. No message and no `Debug` output contains a password.
 //! Does not: validate a resource. The service does, and each of its complaints is shown.
 

@@ -40,7 +40,6 @@ pub(crate) struct DemoOptions {
     pub(crate) length: Option<Duration>,
     /// Seed of the data center and of all random choices.
     pub(crate) seed: u64,
-    /// Address of HTTP.
     pub(crate) http: std::net::SocketAddr,
     /// Address of etcd's API; another port of loopback if it is taken.
     pub(crate) etcd: std::net::SocketAddr,

@@ -67,7 +67,6 @@ pub(crate) struct Picture {
     pub(crate) tally: Tally,
 }
 
-/// Counts of events.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tally {
     pub(crate) machines: usize,

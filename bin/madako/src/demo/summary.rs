@@ -16,13 +16,10 @@ pub(crate) struct Summary {
     pub(crate) machines: usize,
     /// Committed clusters.
     pub(crate) commits: u64,
-    /// Plans by action.
     pub(crate) plans: BTreeMap<&'static str, u64>,
     /// Changes of the leader.
     pub(crate) leader_changes: u64,
-    /// Restarts of actors.
     pub(crate) actor_restarts: u64,
-    /// Violations of invariants.
     pub(crate) invariant_violations: u64,
     /// The last committed cluster.
     pub(crate) cluster: Size,

@@ -23,7 +23,6 @@ const NODES: usize = 3;
 /// Violations and faults named in the last message.
 const NAMED: usize = 5;
 
-/// See the module.
 pub(super) struct Shown<'a> {
     pub(super) args: &'a RehearseArgs,
     pub(super) scenario: &'a Scenario,

@@ -42,7 +42,6 @@ const TOLD_LATER: Micros = 3_000_000;
 pub struct Effect {
     /// Time of the change or refusal.
     pub at: Micros,
-    /// The requesting instance.
     pub instance: u32,
     pub asked: Asked,
     /// The node, or the node of the pod.

@@ -105,7 +105,8 @@ fn led(instance: u32, at: Micros, leading: &[(Micros, Option<i64>)], epochs: &BT
     led_within(instance, [at, at], leading, epochs)
 }
 
-/// Whether the instance led at some time of the span. An epoch too short to be asked for its instance may be of any.
+/// Whether the instance led at some time of the span. An epoch that ended before its instance was observed may belong
+/// to any instance.
 pub(super) fn led_within(
     instance: u32,
     [first, last]: [Micros; 2],

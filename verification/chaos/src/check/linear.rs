@@ -31,7 +31,7 @@ pub enum Op {
     },
     Write {
         value: u64,
-        /// Only if the version is the one that was read, which had this value.
+        /// Only over the version that was read, which had this value.
         over: Option<u64>,
     },
     Delete,
@@ -233,8 +233,8 @@ fn linearizable(calls: &[&Call]) -> Option<bool> {
     }
 }
 
-/// The calls without those that can be ignored: changes with an unknown end whose value no call ever met. If the other
-/// calls fit into an order with such a change, they fit into one without it.
+/// Omits the changes with an unknown end whose value no call ever met: if the other calls fit into an order with such a
+/// change, they fit into one without it.
 fn telling<'a>(calls: &[&'a Call]) -> Vec<&'a Call> {
     let met: BTreeSet<u64> = calls
         .iter()

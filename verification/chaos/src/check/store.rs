@@ -135,7 +135,7 @@ impl Judge<'_> {
         for invariant in [Id::I1, Id::I3, Id::I4, Id::I8, Id::I12] {
             verdicts.judged(invariant, 1);
         }
-        // The service's own note of the template's revision may be what is wrong, so it is not used.
+        // The service's own note of the template's revision may be wrong, so it is not used.
         let made_from = std::mem::replace(&mut self.made_from, self.template);
         let Some(after) = self.json::<Cluster>(&self.stored, keys::CLUSTER) else {
             return verdicts.violated(&violation(Id::I6, number, "the cluster is gone, or is none"));

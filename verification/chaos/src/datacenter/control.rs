@@ -95,7 +95,6 @@ struct Held {
     serials: BTreeSet<String>,
     /// Number of repair commands so far.
     acts: u64,
-    /// Running commands.
     acting: BTreeMap<u64, Caller>,
 }
 
@@ -371,7 +370,7 @@ mod tests {
         }
     }
 
-    /// Number of concurrent commands for one machine, under whatever leader.
+    /// Number of concurrent commands for one machine, regardless of the leader.
     fn beside(lines: &[Line]) -> u64 {
         let mut verdicts = Verdicts::default();
         let acts = effects::acts(lines, OffsetDateTime::UNIX_EPOCH);

@@ -41,7 +41,6 @@ pub enum What {
     /// A change of a machine's state.
     State {
         serial: String,
-        /// The new state.
         state: MachineState,
         /// Whether repairs have no effect on the machine for the duration of a fault.
         #[serde(default)]
@@ -95,7 +94,6 @@ pub enum What {
         address: String,
         /// Microseconds since the start of the asking process.
         waited: u64,
-        /// The answer.
         healthy: bool,
     },
     /// The registry answered the service.

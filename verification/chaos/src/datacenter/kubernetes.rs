@@ -56,7 +56,6 @@ impl Clock for Told {
     }
 }
 
-/// A requested change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) asked: Asked,

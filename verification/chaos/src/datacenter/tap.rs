@@ -55,7 +55,6 @@ const SAME_BEGINNING: Duration = Duration::from_secs(1);
 /// JSON pointers of the lists in the answers of the registry and of the provider.
 const LISTS: [&str; 2] = ["/data/searchMachines", "/data/result"];
 
-/// See the module.
 pub(super) struct Tap {
     pub(super) journal: Journal,
     inside: Mutex<Inside>,

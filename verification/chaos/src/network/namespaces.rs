@@ -81,7 +81,6 @@ struct Site {
     space: Space,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Namespaces {
     block: Block,
@@ -123,7 +122,6 @@ impl Namespaces {
         Ok(made)
     }
 
-    /// Connects the namespaces.
     async fn connect(&self) -> Result<(), ToolError> {
         let mut bridge =
             "link add name hub type bridge\nlink set dev hub up\nlink set dev root master hub up\n"
@@ -140,7 +138,7 @@ impl Namespaces {
             space.run("addresses", &words, &inside).await?;
         }
         let device = self.block.device();
-        // Tells users of the machine to which process the device belongs.
+        // Shows users of the machine the owner of the device.
         let whose = format!("link set dev {device} alias \"madako-chaos, process {}\"\n", std::process::id());
         tool::run("addresses", &words, &format!("{whose}{}", self.device(&device, OUTSIDE))).await?;
         let table = rules::table(self.sites.values().map(|site| site.host));

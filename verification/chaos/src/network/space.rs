@@ -14,7 +14,6 @@ use tokio::time::timeout;
 
 use super::tool::{self, ToolError, WITHIN};
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Space {
     name: String,

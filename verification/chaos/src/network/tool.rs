@@ -62,7 +62,7 @@ pub(super) async fn run(what: &str, words: &[&str], input: &str) -> Result<Strin
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let feed = async {
         if let Some(mut stdin) = stdin {
-            // A program that refuses its arguments does not read its input; its status tells.
+            // A program that refuses its arguments does not read its input; its exit status shows the failure.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
     };

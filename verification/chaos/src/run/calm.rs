@@ -69,7 +69,7 @@ impl Course<'_> {
         nodes.iter().filter(|node| !injector.look(world, node)).count() == 0
     }
 
-    /// Waits until the observer has received everything stored from each member. Returns what is missing.
+    /// Waits until the observer has received everything stored from each member. Returns the missing parts.
     pub(super) async fn catch_up(&self, world: &World, observer: &Observer) -> Vec<String> {
         let ends = Instant::now() + CAUGHT_UP_WITHIN;
         let (mut missed, mut stored) = (Vec::new(), BTreeMap::new());

@@ -20,7 +20,7 @@ const CLIENTS: usize = 20;
 const CREATES: usize = 14_000;
 /// Requests before the measurement: they open connections and allocate memory.
 const WARM_UP: usize = 2_000;
-/// Minimum a second.
+/// Minimum creates a second.
 const AIM: f64 = 3_500.0;
 
 struct Rate {

@@ -58,7 +58,6 @@ pub(super) fn cluster_name(number: usize) -> String {
     format!("cluster-{number}")
 }
 
-/// Number of metrics.
 pub(super) const METRICS: usize = 10;
 
 fn metric_name(number: usize) -> String {

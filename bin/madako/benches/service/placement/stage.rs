@@ -16,7 +16,6 @@ use crate::processes::{Etcd, Madako, PATIENCE, Place, free_port};
 pub(super) enum On {
     /// A real etcd.
     Etcd,
-    /// The embedded store.
     Embedded,
 }
 

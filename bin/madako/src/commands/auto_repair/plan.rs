@@ -91,7 +91,6 @@ fn hold(args: &Args, global: &Global) -> Result<Option<HoldSettings>, Failure> {
     Ok(Some(Config::load(global.config.as_deref())?.repair.settings))
 }
 
-/// The output.
 #[derive(Serialize)]
 struct Answer<'a> {
     add: Vec<Added<'a>>,

@@ -13,7 +13,7 @@ const END: u8 = 4;
 const BACKSPACE: u8 = 8;
 const DELETE: u8 = 127;
 
-/// The given password, else what the user types without echo, or the first line of standard input.
+/// The given password, else the user's input without echo, or the first line of standard input.
 ///
 /// # Errors
 /// There is no password.

@@ -308,7 +308,6 @@ pub(super) fn texts(name: &'static str, value: &'static str, help: &'static str)
     text(name, value, help).action(ArgAction::Append)
 }
 
-/// A flag.
 pub(super) fn switch(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
 }

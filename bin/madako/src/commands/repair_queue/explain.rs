@@ -37,7 +37,6 @@ pub(crate) struct Args {
     output: Format,
 }
 
-/// The output.
 #[derive(Serialize)]
 struct Explanation {
     /// `None`: the registry was not asked or did not answer.

@@ -24,7 +24,6 @@ pub(crate) struct Args {
     output: Format,
 }
 
-/// The output.
 #[derive(Serialize)]
 struct Released {
     rack: String,

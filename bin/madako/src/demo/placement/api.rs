@@ -24,7 +24,6 @@ pub(crate) enum ApiError {
     Refused {
         /// Path of the request.
         path: String,
-        /// HTTP status.
         status: u16,
         /// The beginning of the answer's text.
         said: String,
@@ -34,7 +33,6 @@ pub(crate) enum ApiError {
     Malformed {
         /// Path of the request.
         path: String,
-        /// The problem.
         why: String,
     },
 }

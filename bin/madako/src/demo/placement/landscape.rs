@@ -53,7 +53,6 @@ impl Landscape {
         Self { places, unbound }
     }
 
-    /// Number of applications.
     pub(crate) fn applications(&self) -> usize {
         self.places.iter().map(|place| place.applications.len()).sum::<usize>() + self.unbound.len()
     }

@@ -67,7 +67,6 @@ pub(super) fn metrics() -> Vec<Wandering> {
     own.chain(REGIONS.map(|region| wandering(format!("network_{region}"), REGION_PACE))).collect()
 }
 
-/// Creates all resources.
 pub(super) async fn install(api: &Api, prometheus_url: &str) -> Result<(), ApiError> {
     let provider = json!({
         "metadata": {"name": PROVIDER},

@@ -51,13 +51,11 @@ impl Keys {
         answer.kvs().first().cloned()
     }
 
-    /// All keys.
     pub(crate) async fn everything(&self) -> Vec<KeyValue> {
         let everything = GetOptions::new().with_from_key();
         self.client().await.get("\0", Some(everything)).await.expect("the store answers").kvs().to_vec()
     }
 
-    /// Deletes all keys.
     pub(crate) async fn wipe(&self) {
         let everything = DeleteOptions::new().with_from_key();
         self.client().await.delete("\0", Some(everything)).await.expect("the store answers");
@@ -69,7 +67,6 @@ impl Keys {
         answer.header().unwrap().revision()
     }
 
-    /// The stored cluster.
     pub(crate) async fn cluster(&self) -> Option<Cluster> {
         let stored = self.get("cluster").await?;
         let value: Value = serde_json::from_slice(stored.value()).unwrap();

@@ -154,7 +154,7 @@ async fn an_instance_that_does_not_lead_tells_what_was_decided_last_and_who_deci
         (&asked["decision"]["outcome"], &asked["last"]["outcome"]),
         (&json!("degraded"), &json!("degraded"))
     );
-    // Only the scheduling instance can say what would change a decision; a follower names it.
+    // Only the scheduling instance knows the changes that would alter a decision; a follower names that instance.
     let question = [&explain[..], &[follower.as_str(), "--without", "a"]].concat();
     let message = madako(&question).await.refused(1);
     assert!(message.contains(&format!("on {}", candidates[0].value_str().unwrap())), "{message}");

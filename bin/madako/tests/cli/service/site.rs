@@ -35,7 +35,6 @@ impl Clock for Still {
     }
 }
 
-/// See the module.
 pub(crate) struct Site {
     pub(crate) registry: SimulatedRegistry,
     pub(crate) keys: Keys,

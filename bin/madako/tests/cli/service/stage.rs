@@ -95,7 +95,6 @@ impl Serve {
         Self { child, http, log, _files: files }
     }
 
-    /// Its HTTP address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.http
     }
@@ -158,7 +157,6 @@ impl Serve {
         (epoch > 0.0).then_some(epoch as i64)
     }
 
-    /// Its whole log.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }

@@ -163,7 +163,7 @@ async fn ends_soon(service: Serve, how: &str) {
     let took = asked.elapsed();
     assert_eq!(status.code(), Some(0), "{how}");
     assert!(took < END, "{how}: it took {took:?}");
-    // Whatever the answer was, if any, the client did not wait longer.
+    // With or without an answer, the client did not wait longer.
     drop(waiting.await.unwrap());
 }
 
