@@ -1,4 +1,4 @@
-//! The world of a run: one store, one data center, its instances, and the ways between them.
+//! The world of a run: one store, one data center, the instances, and the links between them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -43,53 +43,51 @@ use crate::serving::{Doors, Served, child};
 use crate::store_process::StoreProcess;
 use crate::walk::Walk;
 
-/// What the keys of the service begin with.
+/// Prefix of the service's keys.
 pub const PREFIX: &str = "/cke/";
-/// Time between polls of the registry.
 pub const INTERVAL: Duration = Duration::from_secs(60);
-/// Time to live of a leader's lease.
+/// Time to live of the leader's lease.
 pub const SESSION_TTL: Duration = Duration::from_secs(60);
-/// How long a worker must have been retired before it is removed.
+/// Time that a worker stays retired before the planner removes it.
 pub const RETIRE_WAIT: Duration = Duration::from_secs(300);
-/// Time between rounds of metrics.
+/// Time between two passes of the metrics fetcher.
 pub const METRICS_INTERVAL: Duration = Duration::from_secs(15);
-/// How long a cluster may be offline before applications leave it.
+/// Time that a cluster stays offline before applications leave it.
 pub const RESCHEDULE_AFTER: Duration = Duration::from_secs(60);
-/// So few that what waits is seen.
+/// A low limit, so that moves wait in some passes.
 pub const MAX_MOVES: MaxMoves = MaxMoves { percent: 10, at_least: 2 };
 
-/// Names of instances, in the order of their numbers.
+/// Names of instances; the first one has the number 1.
 pub const NAMES: [&str; 9] = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota"];
-/// How long a look at the store may take before an instance is called unhealthy (the configuration's default).
+/// Time-out of the pages' request to the store, after which they report the instance as unhealthy (the configuration's
+/// default).
 const PAGES_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why an actor failed that somebody killed.
+/// Error of an actor that a test killed.
 const KILLED: &str = "killed";
 
-/// Actors' names are one namespace a process, and tests run beside each other.
+/// Part of the actors' names, because tests run in parallel and actor names are unique per process.
 static RUNS: AtomicU64 = AtomicU64::new(0);
 
-/// How the instances of a world work.
+/// Settings of the instances.
 #[derive(Clone)]
 pub struct Working {
-    /// Time between polls of the registry.
+    /// Time between two polls of the registry.
     pub interval: Duration,
-    /// Time to live of a leader's lease.
+    /// Time to live of the leader's lease.
     pub session_ttl: Duration,
-    /// How long a worker must have been retired before it is removed.
+    /// Time that a worker stays retired before the planner removes it.
     pub retire_wait: Duration,
-    /// When failures of a rack are one event.
+    /// Rule that combines the failures of a rack into one event.
     pub hold: Option<HoldSettings>,
-    /// How metrics are fetched.
     pub metrics: Metrics,
-    /// How the scheduler decides.
     pub scheduler: SchedulerConfig,
-    /// How secrets of placement's resources are kept.
+    /// Encryption of the secrets of placement's resources.
     pub sealing: Sealing,
 }
 
 impl Default for Working {
-    /// Those of the project's own worlds.
+    /// Settings of simulations.
     fn default() -> Self {
         Self {
             interval: INTERVAL,
@@ -107,64 +105,55 @@ impl Default for Working {
     }
 }
 
-/// What instances act on where nobody judges each act.
+/// Targets of the instances' effects in a world without judges of effects.
 #[derive(Clone)]
 pub struct Effects {
-    /// Runs their commands.
+    /// Runs commands on nodes.
     pub host: Arc<dyn Host>,
-    /// Its nodes are drained; `None`: they know no API server.
+    /// API server of the cluster; `None` if the instances have none.
     pub kubernetes: Option<Arc<dyn Kubernetes>>,
 }
 
-/// What a run is made of.
 pub struct World {
-    /// The store.
     pub store: StoreProcess,
-    /// The registry of machines.
     pub registry: SimulatedRegistry,
-    /// The wall clock.
+    /// Wall clock of all instances.
     pub clock: Arc<dyn Clock>,
-    /// What happened.
     pub history: History,
-    /// Who judges clusters and leaders.
+    /// Judge of clusters and leaders.
     pub checker: Checker,
-    /// Who judges placement.
+    /// Judge of placement.
     pub placement: PlacementChecker,
-    /// Where repair commands run, if machines are repaired.
+    /// Targets of repairs and drains; `None` without repairs.
     pub hosts: Option<Hosts>,
-    /// What is acted on instead, in a world that was copied.
+    /// Targets of effects in a copied world, instead of `hosts`.
     pub effects: Option<Effects>,
-    /// Who is told what happens, beside the judges.
+    /// Receiver of all events beside the judges.
     pub listener: Option<Arc<dyn EventSink>>,
-    /// Where the oracle is told what happens.
+    /// Receiver of the facts by which promises are judged.
     pub facts: Facts,
-    /// Others that write just before the service does, if there are any.
+    /// Clients that write just before a transaction of the service.
     pub rivals: Option<Rivals>,
-    /// What ended though nobody planted that.
+    /// Instances and actors that failed without a planted fault.
     pub unplanted: Arc<Mutex<Vec<String>>>,
-    /// How instances work.
     pub working: Working,
-    /// The providers of a world that was copied, instead of the project's own.
+    /// Metrics providers of a copied world, instead of `prometheus`.
     pub walk: Option<Walk>,
-    /// The providers of metrics.
     pub prometheus: Prometheus,
-    /// The ways to the APIs of the instances.
+    /// Doors to the APIs of the instances.
     pub doors: Doors,
-    /// The ways to their pages.
+    /// Doors to the pages of the instances.
     pub pages: Doors,
-    /// What instances that are started from now on show at `/metrics`. All of them count in one recorder.
+    /// Page `/metrics` of instances that start from now on. All instances share one recorder.
     pub metrics: MetricsText,
-    /// How often things happened.
     pub counts: Arc<Mutex<Counts>>,
-    /// Who talks to whom.
     pub network: Network,
-    /// Who handles messages.
+    /// Counts messages of actors, and plants panics.
     pub handling: Handling,
-    /// Whether the registry's answers are wrong.
+    /// Switch for wrong answers of the registry.
     pub corruption: Corruption,
-    /// Requests that the registry and the providers answered.
     pub requests: Requests,
-    /// Who led last.
+    /// Name of the last leader.
     last_leader: Arc<Mutex<Option<String>>>,
     places: bool,
     run: u64,
@@ -172,87 +161,79 @@ pub struct World {
     started: u64,
 }
 
-/// The hosts that instances run repair commands on, the API server of the nodes that they drain, and who judges this.
+/// The hosts for repair commands, the API server for drains, and the judge of both.
 #[derive(Clone)]
 pub struct Hosts {
-    /// Runs commands.
     pub host: SimulatedHost,
-    /// Its nodes are drained.
+    /// API server of the nodes that the instances drain.
     pub kubernetes: SimulatedKubernetes,
-    /// Who judges repairs.
     pub judge: RepairJudge,
 }
 
-/// How many requests were answered over HTTP, by what answered them.
+/// Number of answered HTTP requests, by the server.
 #[derive(Debug, Clone, Default)]
 pub struct Requests {
-    /// The registry's GraphQL.
+    /// Requests to the registry's GraphQL.
     pub registry: Arc<AtomicU64>,
-    /// The providers of metrics.
+    /// Requests to the metrics providers.
     pub providers: Arc<AtomicU64>,
 }
 
-/// How often things happened.
+/// Numbers of events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Actors that failed.
     pub actor_failures: u64,
-    /// Polls that failed anew.
+    /// Failed polls whose error differs from the one before.
     pub failed_polls: u64,
-    /// Reigns that failed too often.
+    /// Reigns that failed too often, so that the instance paused its candidacy.
     pub meltdowns: u64,
-    /// Commits that failed, whatever became of them.
+    /// Failed commits, including those with an unknown result.
     pub failed_commits: u64,
-    /// Observations that were held.
+    /// Observations that the removal guard held.
     pub held: u64,
-    /// Elections of an instance that did not lead before.
+    /// Elections of an instance other than the last leader.
     pub leader_changes: u64,
-    /// Writes of leaders that were acknowledged.
+    /// Acknowledged writes of leaders.
     pub commits: u64,
-    /// Commits that were refused because they break an invariant.
+    /// Commits that the leader refused because they break an invariant.
     pub violations: u64,
 }
 
-/// A running instance and its links.
 pub struct Running {
-    /// The instance.
     pub instance: Instance,
-    /// Its way to the store.
+    /// Link to the store.
     pub link: Link,
-    /// Its way to the registry.
+    /// Transport to the registry.
     pub http: Arc<InMemoryHttp>,
-    /// What makes its actors panic.
     pub bomb: Bomb,
-    /// Its clock.
     pub clock: InstanceClock,
 }
 
-/// Makes the actor that emits a certain event panic, once.
+/// Makes the actor that emits a certain event panic once.
 #[derive(Clone, Default)]
 pub struct Bomb(Arc<Mutex<Option<Trigger>>>);
 
-/// The actor that is to panic.
+/// The actor that panics, by the event that it emits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trigger {
-    /// The leader, when it was elected or has committed.
+    /// The leader, after an election or a commit.
     Leader,
-    /// The poller, when it observed or failed to.
+    /// The poller, after an observation, a failed poll or a held observation.
     Poller,
-    /// The planner, when it planned or did not.
+    /// The planner, after a plan, a failed plan, or a pass without changes.
     Planner,
-    /// The scheduler, when it was refused a commit.
+    /// The scheduler, after a refused commit.
     Scheduler,
-    /// The repair queue, when it did something or waits.
+    /// The repair queue, after an action or a wait.
     Repair,
 }
 
 impl Bomb {
-    /// The next such event is the end of the actor.
+    /// Makes the actor panic at the next such event.
     pub fn arm(&self, trigger: Trigger) {
         *self.0.lock().unwrap() = Some(trigger);
     }
 
-    /// Nothing will happen.
     pub fn disarm(&self) {
         *self.0.lock().unwrap() = None;
     }
@@ -341,7 +322,7 @@ impl EventSink for Sink {
 }
 
 impl World {
-    /// Nobody runs yet.
+    /// A world without running instances.
     pub fn new(
         (seed, places): (u64, bool),
         store: StoreProcess,
@@ -383,7 +364,7 @@ impl World {
         }
     }
 
-    /// Over a link of an instance's own.
+    /// The ports of placement, over links of the instance.
     fn placement(
         &self,
         store: &EtcdStore,
@@ -411,7 +392,7 @@ impl World {
         }
     }
 
-    /// A store of an instance, or one whose transactions meet rivals.
+    /// The store, with rivals before its transactions if the world has rivals.
     fn contended(&self, store: Arc<dyn Store>, base: &'static str) -> Arc<dyn Store> {
         match &self.rivals {
             Some(rivals) => rivals.before(store, base),
@@ -419,7 +400,7 @@ impl World {
         }
     }
 
-    /// Serves placement's API at a door of the instance's name.
+    /// Serves placement's API at the door `name`.
     fn api(&self, name: &'static str, objects: Arc<dyn Objects>, clock: &InstanceClock, seed: u64) -> Served {
         let objects = match &self.rivals {
             Some(rivals) => rivals.before_objects(objects),
@@ -464,7 +445,7 @@ impl World {
     /// Starts an instance under one of [`NAMES`].
     ///
     /// # Panics
-    /// The name is none of them.
+    /// The name is not in [`NAMES`].
     pub async fn start(&mut self, name: &'static str) -> Running {
         self.started += 1;
         let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(self.started);
@@ -519,7 +500,7 @@ impl World {
             host: self.host(name),
         };
         let options = InstanceOptions {
-            // A former instance of this name may still be ending.
+            // A former instance of this name may not have ended yet.
             id: format!("run{}-{name}-{}", self.run, self.started),
             host: name.to_owned(),
             interval: self.working.interval,
@@ -549,7 +530,7 @@ impl World {
 /// The number of an instance, counted from 1.
 ///
 /// # Panics
-/// The name is none of [`NAMES`].
+/// The name is not in [`NAMES`].
 #[must_use]
 pub fn number(name: &str) -> u32 {
     (1..).zip(NAMES).find(|(_, other)| *other == name).expect("an instance has one of these names").0

@@ -1,11 +1,11 @@
-//! Racks and machines that go and return, counted where several faults mean the same ones.
+//! Racks and machines that fail and return. Overlapping faults of one machine or rack are counted.
 
 use std::collections::BTreeMap;
 
 use madako_datacenter_sim::SimulatedRegistry;
 use madako_domain::machine::MachineState;
 
-/// Racks and machines that are gone, and how many faults say so.
+/// Failed racks and machines, with the number of faults of each.
 pub(super) struct Machines {
     registry: SimulatedRegistry,
     racks: BTreeMap<u32, Gone>,
@@ -15,7 +15,7 @@ pub(super) struct Machines {
 #[derive(Default)]
 struct Gone {
     faults: u32,
-    /// Machines that answered, and whether they were healthy.
+    /// States of the rack's machines before the first fault, by serial.
     before: BTreeMap<String, MachineState>,
 }
 
@@ -24,7 +24,7 @@ impl Machines {
         Self { registry, racks: BTreeMap::new(), machines: BTreeMap::new() }
     }
 
-    /// The serial of the machine that has an address.
+    /// The serial of the machine with this address.
     pub(super) fn at(&self, address: &str) -> Option<String> {
         let machines = self.registry.machines();
         machines
@@ -33,7 +33,7 @@ impl Machines {
             .map(|machine| machine.spec.serial)
     }
 
-    /// No machine of a rack answers any more.
+    /// Makes all machines of a rack unreachable.
     pub(super) fn rack_goes(&mut self, rack: u32) {
         let gone = self.racks.entry(rack).or_default();
         gone.faults += 1;
@@ -51,7 +51,8 @@ impl Machines {
         self.registry.kill_rack(rack).expect("the scenario was checked: the rack is in its world");
     }
 
-    /// The machines of a rack answer again: at once where they ran on, else as they start.
+    /// Ends a fault of a rack. After the last one its machines answer again: at once if they `ran_on`, otherwise after
+    /// they start.
     pub(super) fn rack_returns(&mut self, rack: u32, ran_on: bool) {
         let Some(gone) = self.racks.get_mut(&rack) else { return };
         gone.faults = gone.faults.saturating_sub(1);
@@ -67,8 +68,8 @@ impl Machines {
         }
     }
 
-    /// A machine does not answer any more. Whether that can be: one that is being set up or taken out of service keeps its state,
-    /// since sabakan knows no way from there.
+    /// Makes a machine unreachable. Returns false for a machine that is being set up or retired: it keeps its state,
+    /// because sabakan allows no such transition.
     #[must_use]
     pub(super) fn machine_goes(&mut self, serial: &str) -> bool {
         if let Some(faults) = self.machines.get_mut(serial) {
@@ -82,7 +83,8 @@ impl Machines {
         goes
     }
 
-    /// A machine answers again: at once where it ran on; one that was without power was started by whoever gave it back.
+    /// Ends a fault of a machine. After the last one it answers again at once: the end of a power cut has already
+    /// started the machine.
     pub(super) fn machine_returns(&mut self, serial: &str, _ran_on: bool) {
         let Some(faults) = self.machines.get_mut(serial) else { return };
         *faults -= 1;
@@ -127,7 +129,7 @@ mod tests {
         assert_eq!(state(), MachineState::Updating);
         registry.set_state(&serial, MachineState::Uninitialized).unwrap();
         registry.set_state(&serial, MachineState::Healthy).unwrap();
-        // Twice, for two faults, and back when both are over.
+        // Two faults; the machine returns after both.
         assert!(machines.machine_goes(&serial) && machines.machine_goes(&serial));
         machines.machine_returns(&serial, true);
         assert_eq!(state(), MachineState::Unreachable);

@@ -1,5 +1,5 @@
-//! Clients of the registry of machines: they look for machines, take some out of service and bring them back, and now and then
-//! somebody spoils entries by mistake.
+//! Clients of the registry: they search machines, take some out of service and bring them back. Sometimes they spoil
+//! entries by mistake.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -25,27 +25,27 @@ use crate::network::Place;
 use crate::routed::Routed;
 use crate::world::{INTERVAL, World};
 
-/// Machines that clients of the registry keep out of service at a time, of a hundred.
+/// Maximum share of machines that the clients keep out of service at a time.
 const BROKEN_PERCENT: usize = 8;
 
-/// Of the requests to the registry, one of so many changes a state.
+/// One in this many requests to the registry changes a state.
 const CHANGES: u32 = 6;
 
-/// How long a client of the registry waits.
+/// Deadline of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The registry, as its clients know it.
+/// Address of the registry for its clients.
 const URL: &str = "http://registry.invalid";
 
-/// Mean time between two mistakes, as long as clients of the registry work often enough for that.
+/// Mean time between two mistakes, if clients send requests often enough for it.
 const BETWEEN_MISTAKES: Duration = Duration::from_secs(25 * 60);
 
-/// How many polls a mistake lasts: longer than the removal guard waits for.
+/// Number of polls that a mistake lasts: more than the removal guard waits for.
 const MISTAKE_POLLS: Range<f64> = 5.0..10.0;
 
 type Transport = Routed<Spoiling<InMemoryHttp>>;
 
-/// A machine whose entry was left without its addresses.
+/// A machine without addresses in the registry, by mistake.
 struct Mistake {
     until: Instant,
     serial: String,
@@ -57,18 +57,17 @@ pub(super) struct OfRegistry {
     search: SabakanRegistry<Transport>,
     transport: Arc<Transport>,
     registry: SimulatedRegistry,
-    /// Shows which machines are in the cluster.
+    /// Tells which machines are in the cluster.
     checker: Checker,
     history: History,
     chance: ChaCha8Rng,
-    /// Serials of the machines that they took out of service.
+    /// Serials of machines that the clients took out of service.
     broken: Vec<String>,
     mistakes: Vec<Mistake>,
     pub(super) calls: Calls,
 }
 
 impl OfRegistry {
-    /// Has done nothing yet.
     pub(super) fn new(world: &World, seed: u64) -> Self {
         let link = world.network.link(Place::People, Place::Registry);
         let inner = world.corruption.spoiling(Arc::new(world.registry.in_memory()));
@@ -86,7 +85,7 @@ impl OfRegistry {
         }
     }
 
-    /// Works, so many requests a second, until it is told to stop.
+    /// Sends `rate` requests a second until `stop` is true.
     pub(super) async fn work(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
         let mistakes = often(rate, BETWEEN_MISTAKES);
         while next(rate, &mut self.chance, &mut stop).await {
@@ -109,8 +108,8 @@ impl OfRegistry {
         self
     }
 
-    /// Machines of the cluster lose their addresses for a while, so that nobody can tell that they are there: one worker, or half
-    /// of the control plane.
+    /// Removes the addresses of one worker or of half the control plane for a while, so that the service cannot
+    /// recognize these machines.
     fn make_a_mistake(&mut self) {
         let Some(cluster) = self.checker.cluster().filter(|_| self.mistakes.is_empty()) else { return };
         let control_plane: Vec<&str> = cluster.control_plane().map(|node| node.address.as_str()).collect();
@@ -134,20 +133,20 @@ impl OfRegistry {
         }
     }
 
-    /// Takes back mistakes that stood long enough.
+    /// Ends mistakes whose time is over.
     fn mend(&mut self, now: Instant) {
         let over = |mistake: &mut Mistake| mistake.until <= now;
         for Mistake { serial, addresses, .. } in self.mistakes.extract_if(.., over).collect::<Vec<_>>() {
             let mended = match self.registry.set_addresses(&serial, &addresses) {
                 Ok(()) => "has its addresses again",
-                // It was retired and taken away meanwhile.
+                // The machine was retired and removed meanwhile.
                 Err(_) => "is not there any more",
             };
             self.history.note("registry", format_args!("{serial} {mended}"));
         }
     }
 
-    /// The machine whose state is changed next.
+    /// Chooses the next machine and its new state.
     fn choose(&mut self) -> (String, MachineState) {
         let machines = self.registry.machines();
         let most = (machines.len() * BROKEN_PERCENT / 100).max(1);
@@ -182,7 +181,7 @@ impl OfRegistry {
             deadline: PATIENCE,
             max_response_bytes: 1024 * 1024,
         };
-        // What sabakan refuses is an answer; what is cut off or wrong is none.
+        // A refusal of sabakan is an answer; a truncated or malformed answer counts as a failure.
         match self.transport.send(request).await {
             Ok(answer) => {
                 answer.status == 200 && serde_json::from_slice::<serde_json::Value>(&answer.body).is_ok()
@@ -191,7 +190,7 @@ impl OfRegistry {
         }
     }
 
-    /// What they took out of service is brought back, and what they did by mistake is mended.
+    /// Brings back all machines that the clients took out of service, and ends all mistakes.
     pub(super) fn leave(&mut self) {
         for serial in std::mem::take(&mut self.broken) {
             let _refused = self.registry.set_state(&serial, MachineState::Healthy);

@@ -1,14 +1,15 @@
-//! A rehearsal: what the actors of the service would do with a copy of a running system, while faults happen to it.
+//! A rehearsal: the real actors of the service work with a copy of a running system while simulated faults happen.
 //!
-//! For: `madako rehearse`. Whoever calls this has read the running system before; nothing here reaches it: the store is one in
-//! memory that begins with the copied keys at their revisions, the machines are simulated ones that begin as the copied ones are,
-//! commands and drains act on these, and metrics walk away from the copied values.
+//! For: `madako rehearse`. The caller has read the running system before; nothing here reaches it. The store is in
+//! memory and begins with the copied keys at their revisions. Simulated machines begin in the copied states, and
+//! commands and drains act on them. Metrics begin at the copied values and take random steps.
 //!
 //! Guarantees: the same copy, scenario, seed and length give the same report.
 //!
-//! Assumes: inputs that the service could work with; a store whose template or constraints cannot be read rehearses nothing.
+//! Assumes: inputs with which the service can work. If the store's template or constraints cannot be read, nothing
+//! happens in a rehearsal.
 //!
-//! Does not: let anybody else work with the copy, deploy applications, or break anything that no fault says.
+//! Does not: simulate other clients, deploy applications, or break anything without a fault of the scenario.
 
 mod calm;
 mod commands;
@@ -71,95 +72,91 @@ pub use self::resources::providers;
 pub use self::seen::{Held, PlacementSeen, PlanSeen, RepairSeen, StepSeen, WaitSeen};
 pub use self::targets::{check, world};
 
-/// Keys below the prefix that the service decides by, as far as a rehearsal needs them: prefixes of keys. Certificates, keys
-/// and secrets that others keep there are none of them.
+/// Prefixes, below the service's prefix, of the keys on which the service decides and a rehearsal depends.
+/// Certificates, keys and secrets of other programs are not among them.
 pub const OWN_KEYS: [&str; 8] =
     ["auto-repair/", "cluster", "constraints", "madako/", "reboots/", "records", "repairs/", "sabakan/"];
 
-/// Mean times that a machine takes to start when it has power again or was set up anew, and that it takes to be updated.
+/// Mean time until a machine has started, after power returns or after a new setup.
 pub const START_TAKES: Duration = Duration::from_secs(5 * 60);
-/// See [`START_TAKES`].
+/// Mean time of a machine's update.
 pub const UPDATE_TAKES: Duration = Duration::from_secs(20 * 60);
 
-/// Pods that a drain must end: two a node, and at most so many altogether.
+/// Pods that a drain must end: pods per node, and maximum in total.
 const PODS: (usize, usize) = (2, 200);
-/// How long a pod takes to end at most.
+/// Maximum time until a pod ends.
 pub const POD_ENDS: Duration = Duration::from_secs(30);
 
-/// What was read of a running system.
+/// Data read from a running system.
 #[derive(Clone)]
 pub struct Copied {
-    /// When.
+    /// Time of the copy.
     pub at: OffsetDateTime,
-    /// The store's revision.
+    /// Revision of the store.
     pub revision: i64,
     /// Keys below the prefix, relative to it.
     pub own: BTreeMap<String, Entry>,
     /// Placement's keys at the root.
     pub root: BTreeMap<String, Entry>,
-    /// Every machine of the registry.
+    /// All machines of the registry.
     pub machines: Vec<Machine>,
-    /// The providers of metrics, with the values that they gave.
+    /// Metrics providers with their values at the time of the copy.
     pub providers: Vec<CopiedProvider>,
 }
 
-/// How the instances of the running system work.
+/// Settings of the running system's instances.
 #[derive(Clone)]
 pub struct Service {
-    /// Their settings.
     pub working: Working,
-    /// Whether they decide about placement.
+    /// True if placement is enabled.
     pub places: bool,
-    /// Whether they know an API server of the cluster.
+    /// True if the instances have an API server of the cluster.
     pub kubernetes: bool,
 }
 
-/// What is assumed of what cannot be copied.
+/// Assumptions about parts that cannot be copied.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Assumed {
-    /// Mean time that a command of a repair takes.
+    /// Mean time of a repair command.
     pub command_takes: Duration,
-    /// Of a hundred commands of repair steps, so many heal their machine.
+    /// Share of the commands of repair steps that heal their machine.
     pub heals_percent: u8,
-    /// A step of a metric is at most so much of its range, in percent.
+    /// Maximum step of a metric, as a share of its range.
     pub walk_percent: f64,
 }
 
-/// What a rehearsal came to.
+/// The report of a rehearsal.
 #[derive(Debug, Clone)]
 pub struct Rehearsal {
-    /// What was to happen when.
+    /// The faults and their times.
     pub schedule: Schedule,
     /// Faults that could not be injected.
     pub skipped: Vec<Skipped>,
-    /// Every plan that was committed, in order.
+    /// Every committed plan, in order.
     pub plans: Vec<PlanSeen>,
-    /// Every repair that something became of, by its number.
+    /// Unfinished repairs of the copy and all later ones, by number.
     pub repairs: Vec<RepairSeen>,
-    /// What was decided about placement, in order.
+    /// Decisions about placement, in order.
     pub placements: Vec<PlacementSeen>,
-    /// What was held back meanwhile, in order, and how many more there were than are kept.
+    /// Waits, in order, and the number of further waits that were not kept.
     pub waits: (Vec<WaitSeen>, usize),
-    /// What stood in the way of something at the end.
+    /// Obstacles that remained at the end.
     pub held: Vec<Held>,
-    /// Each invariant.
+    /// Verdict on each invariant.
     pub invariants: BTreeMap<Id, Verdict>,
-    /// Whether it became calm.
     pub calm: Calm,
-    /// When something was written last, retries of what fits nowhere aside; `None`: nothing was.
+    /// Time of the last write, except retries of applications without a suitable cluster; `None` without a write.
     pub last_change: Option<Span>,
-    /// What was counted.
     pub counts: Counts,
-    /// Pods that were assumed, if nodes are drained.
+    /// Number of assumed pods, if the instances drain nodes.
     pub pods: Option<usize>,
-    /// Hash over the whole history, and its number of lines.
+    /// Hash of the whole history, and its number of lines.
     pub history: (u64, usize),
-    /// Time that was simulated.
+    /// Simulated time.
     pub simulated: Duration,
 }
 
 impl Rehearsal {
-    /// How it ended.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let violated = self.invariants.values().any(|verdict| !verdict.violations.is_empty());
@@ -173,11 +170,11 @@ impl Rehearsal {
     }
 }
 
-/// Rehearses a scenario on a copy. Its world is the copy; of its own only the number of instances counts, and nobody but the
-/// service works with the copy.
+/// Rehearses a scenario on a copy. Of the scenario's world only the number of instances counts. Only the service works
+/// with the copy.
 ///
 /// # Errors
-/// It cannot be simulated, or the trace cannot be written.
+/// The scenario cannot be simulated, or the trace cannot be written.
 pub fn rehearse(
     copied: Copied,
     service: Service,
@@ -200,7 +197,7 @@ pub fn rehearse(
     })
 }
 
-/// Everything of a rehearsal but the copy.
+/// All parameters of a rehearsal except the copy.
 struct Stage<'a> {
     service: Service,
     assumed: Assumed,
@@ -245,7 +242,8 @@ impl Stage<'_> {
             store,
             registry.clone(),
             Arc::clone(&clock),
-            // Placement is judged by the leader's own gate: what its judge of simulations knows is another world's.
+            // The leader's own checks judge placement: the judge of simulations knows only the clusters of its own
+            // world.
             (history.clone(), checker.clone(), PlacementChecker::new(history.clone(), copied.at)),
             None,
         );
@@ -284,7 +282,7 @@ impl Stage<'_> {
             calm = waiting.until_calm(&mut injector, &observer) => calm,
         };
         let held = observer.held(injector.leader());
-        // What instances write when they stop is no part of it.
+        // Taken before the instances stop, because their last writes do not count.
         let seen = observer.seen();
         let counts = *injector.world.counts.lock().unwrap();
         let skipped = std::mem::take(&mut injector.skipped);
@@ -337,12 +335,13 @@ impl Stage<'_> {
     }
 }
 
-/// Nothing breaks by itself; what is begun comes to its end.
+/// No machine breaks without a fault; setups and updates in progress end.
 fn rates() -> Rates {
     Rates { initialize_takes: Some(START_TAKES), update_takes: Some(UPDATE_TAKES), ..Rates::still() }
 }
 
-/// What hangs on a lease belongs to a process that is not copied, and the registry is the copied one.
+/// Removes keys that are bound to a lease, because they belong to processes that are not copied, and sets the
+/// registry's address to the copy.
 fn without_leases(
     own: BTreeMap<String, Entry>,
     root: BTreeMap<String, Entry>,
@@ -350,7 +349,7 @@ fn without_leases(
     let mut kept = (own, root);
     kept.0.retain(|key, entry| entry.lease == 0 && !key.starts_with(keys::LEADER) && key != keys::STATUS);
     kept.1.retain(|key, entry| entry.lease == 0 && key != ownership::KEY);
-    // Wherever the registry is: its copy answers here.
+    // The copy of the registry answers here.
     if let Some(url) = kept.0.get_mut(keys::SABAKAN_URL) {
         url.value = format!("http://registry.invalid{GRAPHQL_PATH}").into();
     }
@@ -368,7 +367,7 @@ fn contents(revision: i64, own: &BTreeMap<String, Entry>, root: &BTreeMap<String
     Contents { revision, pairs: own.chain(root).collect() }
 }
 
-/// An API server with the nodes of the cluster, and pods that drains must end.
+/// An API server with the nodes of the cluster, and with pods for drains.
 fn kubernetes(seed: u64, clock: &Arc<dyn Clock>, cluster: Option<&Cluster>) -> Drains {
     let drains = Drains { kubernetes: SimulatedKubernetes::new(seed, Arc::clone(clock)) };
     let nodes = cluster.map_or(0, |cluster| cluster.nodes.len());
@@ -394,7 +393,7 @@ fn applications(root: &BTreeMap<String, Entry>) -> usize {
     root.keys().filter(|key| key.starts_with(prefix)).count()
 }
 
-/// Racks that machines are in.
+/// Racks of the machines.
 fn racks(machines: &[Machine]) -> BTreeSet<u32> {
     machines.iter().filter_map(|machine| u32::try_from(machine.spec.rack).ok()).collect()
 }

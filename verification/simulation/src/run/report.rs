@@ -1,4 +1,4 @@
-//! What a run came to.
+//! The report of a run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,81 +10,75 @@ use madako_judges::{Exemptions, Promise, Verdict};
 /// A fault of the schedule that was not injected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
-    /// Its number in the schedule.
+    /// Number of the fault in the schedule.
     pub injection: usize,
-    /// What it was.
+    /// Description of the fault.
     pub fault: String,
-    /// Why.
+    /// Reason why it was not injected.
     pub why: String,
 }
 
-/// Whether everything became calm.
+/// Result of the wait for a quiet period after the last fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calm {
-    /// How long after the last fault; `None`: it did not as long as anybody looked.
+    /// Time from the last fault to the quiet period; `None` if the wait ended without one.
     pub after: Option<Span>,
-    /// How long it had.
+    /// Time allowed for it.
     pub within: Span,
-    /// What was wrong at the end though everything had its time: each is no pass.
+    /// Faults found at the end of the wait; each of them fails the run.
     pub found: Vec<String>,
 }
 
-/// What a run came to.
+/// The report of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Name of the scenario.
     pub scenario: String,
-    /// The seed.
     pub seed: u64,
-    /// How long faults happened.
+    /// Time during which faults happened.
     pub length: Span,
-    /// What was to happen when, and what was drawn for that.
+    /// The faults and their times, with the random choices for them.
     pub schedule: Schedule,
-    /// Faults that were not injected.
     pub skipped: Vec<Skipped>,
-    /// Each invariant, with those that are required to have judged something.
+    /// Each invariant with its verdict.
     pub invariants: BTreeMap<Id, Verdict>,
-    /// Each promise to operators.
+    /// Each promise to operators with its verdict.
     pub promises: BTreeMap<Promise, Verdict>,
-    /// What judges excused.
+    /// Deviations that judges excused.
     pub exemptions: Exemptions,
-    /// Promises that were not put to the test though this run does that.
+    /// Promises that were not tested, although runs of this kind test them.
     pub untested: Vec<Promise>,
-    /// Invariants that had nothing to judge though this world gives them something.
+    /// Invariants that were not evaluated, although this world has their subject.
     pub not_exercised: Vec<Id>,
-    /// Whether it became calm.
     pub calm: Calm,
-    /// What keeps it from being a pass beside all that.
+    /// Other reasons why the run does not pass.
     pub shortfalls: Vec<Shortfall>,
-    /// What was counted.
     pub counts: Counts,
-    /// Requests of clients by kind, and those in vain.
+    /// Number of clients' requests by kind, and of the failed ones among them.
     pub calls: BTreeMap<&'static str, (u64, u64)>,
-    /// Transactions of instances that met rivals and were refused, by the key that had changed; empty without rivals.
+    /// Refused transactions of instances, by the key that a rival had changed; empty without rivals.
     pub refused: BTreeMap<&'static str, u64>,
-    /// Messages that actors handled, and what went over the network, by what it was.
+    /// Numbers of handled messages, connections, bytes, disk syncs and requests, by kind.
     pub traffic: BTreeMap<String, u64>,
-    /// Time that was simulated, the time to become calm included.
+    /// Simulated time, the wait for a quiet period included.
     pub simulated: Duration,
-    /// Hash over the whole history, and its number of lines.
+    /// Hash of the whole history, and its number of lines.
     pub history: (u64, usize),
-    /// The last lines of the history, for a run that failed.
+    /// Last lines of the history of a failed run.
     pub last: String,
 }
 
-/// How a run ended, as the exit code tells it.
+/// Result of a run; it determines the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// As the scenario expects it.
+    /// The run met the scenario's expectations.
     Passed,
-    /// An invariant was violated or never judged anything, it did not calm down, or too little happened.
+    /// An invariant was violated or never evaluated, no quiet period came, or too few events happened.
     Failed,
-    /// Faults could not be injected, and nothing else was wrong.
+    /// Faults could not be injected; everything else passed.
     Skipped,
 }
 
 impl Report {
-    /// How it ended.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let violated = self.invariants.values().any(|verdict| !verdict.violations.is_empty());
@@ -100,7 +94,7 @@ impl Report {
         }
     }
 
-    /// What is wrong with it, by short names: a run that is made shorter must keep one of them.
+    /// Short names of the failures. A shrunk run must keep one of them.
     #[must_use]
     pub fn wrong(&self) -> Vec<String> {
         let broken = self.invariants.iter().filter(|(_, verdict)| !verdict.violations.is_empty());
@@ -116,7 +110,7 @@ impl Report {
     }
 }
 
-/// Verdicts from what was judged and what was found.
+/// Combines the numbers of evaluations and the violations into verdicts.
 pub(super) fn verdicts(judged: &BTreeMap<Id, u64>, violations: Vec<Violation>) -> BTreeMap<Id, Verdict> {
     let mut verdicts: BTreeMap<Id, Verdict> = Id::ALL
         .into_iter()

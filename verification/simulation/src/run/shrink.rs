@@ -1,7 +1,7 @@
-//! From a run that is no pass to the smallest one that still is none for the same reason: fewer faults, and a shorter time.
+//! Shrinks a failed run to one with fewer faults and a shorter time that fails for the same reason.
 //!
-//! Delta debugging over the beginnings of faults: halves, then quarters and so on are left out as long as what was wrong stays wrong.
-//! It need not be the smallest there is; it is one from which nothing that was tried could be taken away.
+//! This is delta debugging over the faults of the schedule: it leaves out halves, then quarters and so on, as long as
+//! the failure stays. The result is not necessarily the smallest run, but no tried removal makes it smaller.
 
 use std::collections::BTreeSet;
 
@@ -9,23 +9,22 @@ use madako_faults::{Scenario, Span};
 
 use super::{Options, Report, SHORTEST, SimulateError, simulate};
 
-/// How long a run goes on after the last fault that is left: enough for what it broke to show before the demand for calm.
+/// Time that a run continues after its last fault: long enough for the effects of the fault to show before the quiet
+/// period is due.
 const AFTER_THE_LAST: Span = Span::seconds(5 * 60);
 
-/// A smaller run that is no pass for the same reason.
+/// A smaller run that fails for the same reason.
 #[derive(Debug)]
 pub struct Shrunk {
-    /// The beginnings of faults that are left, by their numbers in the schedule.
+    /// Numbers of the remaining faults in the schedule.
     pub only: BTreeSet<usize>,
-    /// How long it is.
     pub length: Span,
-    /// How many runs were tried.
+    /// Number of tried runs.
     pub runs: u32,
-    /// What it came to.
     pub report: Report,
 }
 
-/// Makes a failed run smaller, as long as `go_on` allows another run, which is asked with the number of runs so far.
+/// Shrinks a failed run. `go_on` receives the number of runs so far, and returns whether another one may start.
 ///
 /// # Errors
 /// See [`simulate`].
