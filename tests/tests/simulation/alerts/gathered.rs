@@ -1,4 +1,4 @@
-//! What a Prometheus gathers from an instance: its pages, one for every [`EVERY`] of simulated time, and whether it answered.
+//! Scrapes of an instance as Prometheus makes them: its page every [`EVERY`] of simulated time, and `up`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,12 +11,12 @@ use metrics_exporter_prometheus::PrometheusRecorder;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// Time between two scrapes: twice that of the guide, which saves half of the work.
+/// Time between two scrapes: twice the guide's, which halves the work.
 pub const EVERY: Duration = Duration::from_secs(30);
-/// Prometheus' own time-out of a scrape.
+/// Prometheus' default time-out of a scrape.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the process of an instance counts; one that is started anew begins anew. Clones are the same process.
+/// The metrics recorder of an instance's process; a restart begins with a new recorder. Clones are the same process.
 #[derive(Clone)]
 pub struct Process(Arc<Mutex<Arc<PrometheusRecorder>>>);
 
@@ -25,7 +25,7 @@ impl Process {
         Self(Arc::new(Mutex::new(Arc::new(madako_http::recorder().unwrap()))))
     }
 
-    /// It is started anew. Gives what renders its page.
+    /// Restarts the process, and returns the function that renders its page.
     pub fn starts(&self) -> MetricsText {
         let recorder = madako_http::recorder().unwrap();
         let page = recorder.handle();
@@ -68,35 +68,35 @@ impl Recorder for Process {
     }
 }
 
-/// The samples of a series, one for each scrape; `None` where it was not there.
+/// The samples of a series, one for each scrape; `None` if the page lacked the series.
 pub type Samples = Vec<Option<f64>>;
 
-/// The series that were gathered. Clones are the same ones.
+/// The gathered series. Clones share their state.
 #[derive(Clone)]
 pub struct Gathered {
     inside: Arc<Mutex<Inside>>,
-    /// The metrics that are wanted: those that rules name.
+    /// The metrics to keep: those that rules or dashboards name.
     wanted: Arc<BTreeSet<String>>,
-    /// The labels that Prometheus adds.
+    /// Labels that Prometheus adds.
     labels: String,
 }
 
 struct Inside {
     scrapes: usize,
     series: BTreeMap<String, Samples>,
-    /// Every metric that was on a page, wanted or not, and whether it was ever another number than 0.
+    /// Every metric on a page, wanted or not, with true if it was ever different from 0.
     names: BTreeMap<String, bool>,
 }
 
 impl Gathered {
-    /// Of an instance that begins so many scrapes after the first one of all.
+    /// Series of an instance whose first scrape comes `after` scrapes after the start of time.
     pub fn of(instance: &str, wanted: Arc<BTreeSet<String>>, after: usize) -> Self {
         let inside = Inside { scrapes: after, series: BTreeMap::new(), names: BTreeMap::new() };
         let labels = format!("job=\"madako\",instance=\"{instance}\"");
         Self { inside: Arc::new(Mutex::new(inside)), wanted, labels }
     }
 
-    /// Asks whoever has a name, until the future is dropped.
+    /// Scrapes the instance `name` until the future is dropped.
     pub async fn scrape(self, doors: Doors, name: &'static str, began: Instant) {
         for nth in 0.. {
             sleep_until(began + EVERY * nth).await;
@@ -140,7 +140,7 @@ impl Gathered {
         }
     }
 
-    /// Every series, all of the length of the longest.
+    /// Every series, padded to the number of scrapes.
     pub fn series(&self) -> BTreeMap<String, Samples> {
         let inside = self.inside();
         let whole = |(name, samples): (&String, &Samples)| {
@@ -151,7 +151,7 @@ impl Gathered {
         inside.series.iter().map(whole).collect()
     }
 
-    /// All metrics that were there at some time, and whether they were ever another number than 0.
+    /// All metrics that were on a page, each with true if it was ever different from 0.
     pub fn names(&self) -> BTreeMap<String, bool> {
         self.inside().names.clone()
     }
@@ -161,7 +161,7 @@ impl Gathered {
     }
 }
 
-/// An instance's page; `None`: it does not answer.
+/// The page of an instance; `None` if the instance does not answer.
 async fn page(door: &Door) -> Option<String> {
     let mut stream = door.connect().await.ok()?;
     let asked = b"GET /metrics HTTP/1.1\r\nHost: alpha.invalid\r\nConnection: close\r\n\r\n";

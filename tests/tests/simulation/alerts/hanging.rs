@@ -1,10 +1,10 @@
-//! An actor whose messages take as long as they say.
+//! An actor that spends the time given in each message on handling it.
 
 use madako_protocol::mailbox::{Addressed, Letter};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::{Instant, sleep_until};
 
-/// A message that takes until then.
+/// A message whose handling ends at the given time.
 pub struct Hangs(pub Instant);
 
 impl Addressed for Hangs {

@@ -1,10 +1,11 @@
-//! Each alert of `grafana/rules` in a simulated deployment in which it fires and then clears, and calm hours in which none does.
+//! Each alert of `grafana/rules` in a simulated deployment in which it fires and then clears, and hours without faults
+//! in which none fires.
 //!
-//! The pages of a whole simulated instance are gathered every 30 s of simulated time, over hours, and Prometheus' own engine (by
-//! promtool) judges them by the rules as they are: nothing is shortened. In each scenario nothing fires until something happens; then
-//! exactly the alerts that it names fire; in the end none does.
+//! The tests scrape a whole simulated instance every 30 s of simulated time, over hours. Prometheus' own engine
+//! (promtool) evaluates the rules on the samples, with all their windows and thresholds. In each scenario nothing fires
+//! before the first step; then exactly the named alerts fire; at the end none does.
 //!
-//! What only real processes show is in `bin/madako-chaos/tests/run.rs`.
+//! `bin/madako-chaos/tests/run.rs` tests the alerts that need real processes.
 
 mod gathered;
 mod hanging;
@@ -23,14 +24,14 @@ use std::time::Duration;
 use gathered::Gathered;
 use script::{Scenario, Step, scenarios, time};
 
-/// The files of scenarios.
 const FILES: [&str; 3] = ["service.txt", "cluster.txt", "placement.txt"];
 
-/// Alerts of what no simulation has: files of a process, commands on a real host, the connection to a real API server.
+/// Alerts on objects that simulations lack: files of a process, commands on a real host, the connection to a real API
+/// server.
 const ELSEWHERE: [&str; 4] =
     ["MadakoOpenFiles", "MadakoCommandLost", "MadakoCommandsFail", "MadakoKubernetesUnreachable"];
 
-/// Whether a program is there. CI must have it.
+/// True if the program is installed. CI must have it.
 fn is_installed(program: &str) -> bool {
     let places = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&places).any(|place| place.join(program).is_file());
@@ -44,7 +45,7 @@ fn is_installed(program: &str) -> bool {
     found
 }
 
-/// Plays a scenario, and judges what was gathered.
+/// Plays a scenario, and evaluates the rules on the gathered samples.
 fn judge(scenario: &Scenario, wanted: &Arc<BTreeSet<String>>) -> Result<(), String> {
     let gathered = Gathered::of("alpha", Arc::clone(wanted), 0);
     let mut script = scenario.clone();
@@ -54,7 +55,7 @@ fn judge(scenario: &Scenario, wanted: &Arc<BTreeSet<String>>) -> Result<(), Stri
     let mut series = gathered.series();
     let length = series.values().map(Vec::len).max().unwrap();
     if let Some(Step { at, words }) = stranger {
-        // Another deployment, which Prometheus takes for a part of this one.
+        // Another deployment, which Prometheus considers a part of this one.
         let end = Step { at: time(&words[1]) - at, words: vec!["end".to_owned()] };
         let script = Scenario { steps: vec![end], ..script };
         let gathered = Gathered::of("beta", Arc::clone(wanted), stage::scrapes_until(at));
@@ -66,7 +67,7 @@ fn judge(scenario: &Scenario, wanted: &Arc<BTreeSet<String>>) -> Result<(), Stri
     promtool::judge(&series, &scenario.fires, [begins, scenario.end()])
 }
 
-/// Every second scenario of a file: half of them is what one test has time for.
+/// Tests every second scenario of a file: half of a file is the amount for one test.
 fn each_is_as_it_says(file: &str, first: usize) {
     if !is_installed("promtool") {
         return;

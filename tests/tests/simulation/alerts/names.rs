@@ -1,5 +1,6 @@
-//! That every metric of docs/METRICS.md is on the page of an instance at some time: one that is described, documented and never
-//! counted is of no use. What running processes show is compared with that document in `bin/madako/tests/cli/service/page.rs`.
+//! Every metric of docs/METRICS.md is on the page of an instance at some time, because a documented metric that never
+//! counts is useless. `bin/madako/tests/cli/service/page.rs` compares the pages of running processes with that
+//! document.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use super::gathered::Gathered;
 use super::script::scenarios;
 use super::{panels, promtool, stage};
 
-/// Metrics that no simulated instance shows, by how their names begin, and why.
+/// Beginnings of the names of metrics that no simulated instance shows, and the reasons.
 const ELSEWHERE: [(&str, &str); 5] = [
     ("madako_authentication_request", "whoever asks it for something brings no token of another service"),
     ("madako_host_command", "a simulated host stands in the place of the adapter that counts commands"),
@@ -17,7 +18,7 @@ const ELSEWHERE: [(&str, &str); 5] = [
     ("process_", "it is no process of its own"),
 ];
 
-/// Metrics that are 0 all the time: nobody has to give a password here.
+/// Metrics that stay 0: no client of a simulation gives a password.
 const STILL: [&str; 1] = ["madako_store_authentications_total"];
 
 /// The names in the first column of the document's tables.

@@ -1,5 +1,6 @@
-//! What the dashboards show of the hours of `everything.txt`: a real Prometheus has what was gathered, and is asked every query of every
-//! panel. `grafana/runs/everything.md` says which of them must move, and why. Simulated time makes that the same each time.
+//! The dashboards on the hours of `everything.txt`: a real Prometheus holds the gathered series, and the test runs
+//! every query of every panel. `grafana/runs/everything.md` says which panels must move, and why. Simulated time makes
+//! the result the same in each run.
 
 #[path = "../../../../bin/madako-chaos/tests/prometheus/server.rs"]
 mod server;
@@ -15,10 +16,10 @@ use server::{Asked, Server};
 
 use super::gathered::{EVERY, Samples};
 
-/// When these hours begin, after 1970: where Prometheus begins a block of its own.
+/// Start of these hours, after 1970: the start of one of Prometheus' blocks.
 pub const BEGINS: Duration = Duration::from_secs(2 * 60 * 60 * 138_889);
 
-/// Whether each panel shows what the table says.
+/// Asserts that each panel shows what the table says.
 pub fn judge(series: &BTreeMap<String, Samples>) {
     if !(super::is_installed("prometheus")
         && super::is_installed("promtool")
@@ -36,7 +37,7 @@ pub fn judge(series: &BTreeMap<String, Samples>) {
         .unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     fs::remove_file(text).unwrap();
-    // What was there at one scrape and not at the next is gone by then, and nothing is too old.
+    // A series that a scrape lacks is gone at that scrape; no sample is too old for the retention.
     let flags = ["--query.lookback-delta=45s", "--storage.tsdb.retention.time=100y"];
     let prometheus = Server::start(files, "global: {}\n", &flags);
     let scrapes = series.values().map(Vec::len).max().unwrap();
@@ -45,13 +46,13 @@ pub fn judge(series: &BTreeMap<String, Samples>) {
     let rate = u32::try_from(4 * EVERY.as_secs()).unwrap();
     let asked = Asked { minutes, until: (BEGINS + length).as_secs_f64(), rate, busy: false };
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("everything");
-    // Drawn first: whoever looks for the cause of what follows has the pictures.
+    // Drawn before the check, so that the pictures of a failed run exist.
     prometheus.python("picture.py", asked, &[place.to_str().unwrap()]).unwrap();
     let shows = prometheus.shows("everything.md", asked);
     assert!(shows.is_ok(), "see {}: {}", place.display(), shows.unwrap_err());
 }
 
-/// As OpenMetrics has it, one scrape after the other.
+/// Writes the series in OpenMetrics format, ordered by scrape.
 fn write(series: &BTreeMap<String, Samples>, path: &Path) {
     let mut file = BufWriter::new(File::create(path).unwrap());
     let scrapes = series.values().map(Vec::len).max().unwrap();

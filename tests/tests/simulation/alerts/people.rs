@@ -1,4 +1,4 @@
-//! Who works beside a script: clients of placement's API, and somebody who writes to the store.
+//! Clients beside a script: clients of placement's API, and a writer to the store.
 
 use std::time::Duration;
 
@@ -10,31 +10,31 @@ use tokio::time::{Instant, sleep};
 
 use super::stage::{APPLICATIONS_AT, NAME};
 
-/// Clients of placement's API that read.
+/// Reads all applications after each pause.
 pub async fn reads(doors: Doors, pause: Duration, end: Instant) {
     while Instant::now() < end {
         let door = doors.lock().unwrap().get(NAME).cloned();
         if let Some(door) = door {
             let request = Request { method: "GET", path: APPLICATIONS_AT, version: None, body: None };
-            // What fails is what is looked for.
+            // A failed read is one of the effects under test.
             let _ = ask(&door, &request).await;
         }
         sleep(pause).await;
     }
 }
 
-/// A client that watches, and does not read what it is told for a while.
+/// Opens a watch, and reads nothing from it during the pause.
 pub async fn watches(door: Door, pause: Duration) {
     let asked = format!("GET {APPLICATIONS_AT}?watch HTTP/1.1\r\nHost: alpha.invalid\r\n\r\n");
     let mut stream = door.connect().await.unwrap();
     stream.write_all(asked.as_bytes()).await.unwrap();
     sleep(pause).await;
     let mut told = Vec::new();
-    // However it ends.
+    // The result does not matter.
     let _ = stream.read_to_end(&mut told).await;
 }
 
-/// Somebody who writes what stands under a key again and again.
+/// Writes the present value of a key again after each pause.
 pub async fn rewrites(store: StoreProcess, key: String, pause: Duration, end: Instant) {
     let mut client = store.client().await.unwrap();
     while Instant::now() < end {

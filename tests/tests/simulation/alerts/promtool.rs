@@ -1,5 +1,5 @@
-//! Gathered series as promtool reads them, and what the rules make of them: by Prometheus' own engine, with every `for`, window and
-//! threshold as it stands in `grafana/rules`.
+//! Evaluates the rules on gathered series with Prometheus' own engine (promtool), with every `for`, window and
+//! threshold of `grafana/rules`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,20 +12,18 @@ use serde_json::{Value, json};
 
 use super::gathered::{EVERY, Samples};
 
-/// How often rules are looked at.
+/// Time between two evaluations of the rules.
 const LOOKED_AT_EVERY: &str = "30s";
 
-/// The files of rules.
 pub fn rule_files() -> Vec<PathBuf> {
     files("rules", "yml")
 }
 
-/// The files of dashboards.
 pub fn dashboard_files() -> Vec<PathBuf> {
     files("dashboards", "json")
 }
 
-/// The files of a directory of `grafana/`, by the end of their names.
+/// The files with an extension in a directory of `grafana/`.
 fn files(directory: &str, end: &str) -> Vec<PathBuf> {
     let grafana = Path::new(env!("CARGO_MANIFEST_DIR")).join("../grafana").canonicalize().unwrap();
     let files = fs::read_dir(grafana.join(directory)).unwrap().map(|entry| entry.unwrap().path());
@@ -34,7 +32,6 @@ fn files(directory: &str, end: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The names of all alerts.
 pub fn alerts() -> BTreeSet<String> {
     let texts = rule_files().into_iter().map(|path| fs::read_to_string(path).unwrap());
     let names = |text: String| -> Vec<String> {
@@ -43,7 +40,7 @@ pub fn alerts() -> BTreeSet<String> {
     texts.flat_map(names).collect()
 }
 
-/// Every word of some files that can be a metric's name.
+/// All words of the files that can be names of metrics.
 pub fn words(files: Vec<PathBuf>) -> BTreeSet<String> {
     let texts = files.into_iter().map(|path| fs::read_to_string(path).unwrap());
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -53,10 +50,10 @@ pub fn words(files: Vec<PathBuf>) -> BTreeSet<String> {
     texts.flat_map(words).collect()
 }
 
-/// Whether, with these series, nothing fired until `begins`, exactly these alerts fired until `end`, and none does in the end.
+/// Checks that no alert fired until `begins`, that exactly `fires` fired until `end`, and that none fires at the end.
 ///
 /// # Errors
-/// What promtool says is otherwise.
+/// promtool's differences.
 pub fn judge(
     series: &BTreeMap<String, Samples>,
     fires: &BTreeSet<String>,
@@ -93,14 +90,14 @@ pub fn judge(
     Err(format!("{}{}", text(&output.stdout), text(&output.stderr)))
 }
 
-/// Samples in promtool's notation: what repeats is counted, and what ends is stale.
+/// Samples in promtool's notation: repeated samples are counted, and the first missing one is stale.
 fn values(samples: &Samples) -> String {
     let mut text = String::new();
     let mut at = 0;
     let mut before = None;
     while at < samples.len() {
         let sample = samples[at];
-        // Where it ended, Prometheus writes that down.
+        // Prometheus writes a stale marker where a series ends.
         if sample.is_none() && before.is_some() {
             text.push_str("stale ");
             (before, at) = (None, at + 1);

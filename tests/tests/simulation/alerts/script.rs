@@ -1,4 +1,4 @@
-//! Scenarios as they are written: a name, the alerts that fire, and what happens when.
+//! Written scenarios: a name, the alerts that fire, and the steps with their times.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use madako_faults::Span;
 
-/// What happens at a time.
 #[derive(Debug, Clone)]
 pub struct Step {
     pub at: Duration,
@@ -19,30 +18,29 @@ pub struct Step {
 pub struct Scenario {
     pub name: String,
     pub fires: BTreeSet<String>,
-    /// In the order of their times; the last one is `end`.
+    /// Ordered by time; the last one is `end`.
     pub steps: Vec<Step>,
 }
 
 impl Scenario {
-    /// When it ends.
     pub fn end(&self) -> Duration {
         let last = self.steps.last().unwrap();
         assert_eq!(last.words, ["end"], "{} has no end", self.name);
         last.at
     }
 
-    /// When the first thing happens.
+    /// Time of the first step.
     pub fn begins(&self) -> Duration {
         self.steps[0].at
     }
 }
 
-/// A length of time.
 pub fn time(word: &str) -> Duration {
     Span::parse(word).unwrap_or_else(|| panic!("no length of time: {word}")).duration()
 }
 
-/// The scenarios of a file. A line at the margin begins one, `NAME: ALERT ...`; each line below it is a step, `TIME WORDS`.
+/// The scenarios of a file. An unindented line starts one, `NAME: ALERT ...`; each indented line is a step, `TIME
+/// WORDS`.
 pub fn scenarios(file: &str) -> Vec<Scenario> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/simulation/alerts").join(file);
     let text = fs::read_to_string(path).unwrap();

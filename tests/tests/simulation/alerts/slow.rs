@@ -1,7 +1,7 @@
-//! Passes of placement that take as long as a script says.
+//! Placement passes whose duration a script sets.
 //!
-//! Simulated time does not pass within a handler. So it is moved on when the span of a pass is entered, as it goes on for a thread
-//! that just then gets no processor; who measures the pass sees that it took long.
+//! Simulated time stands still within a handler. Therefore this subscriber advances the clock when the span of a pass
+//! is entered, as if the thread got no processor then. Measurements of the pass show the long duration.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -12,10 +12,10 @@ use tokio::time::{Instant, advance};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// How long passes take, and until when.
+/// Duration of passes, and end of their slowness.
 pub type Slow = Arc<Mutex<Option<(Duration, Instant)>>>;
 
-/// What is told of the spans of passes, and of no other.
+/// Subscriber to the spans of placement passes only.
 pub struct SlowPasses(pub Slow);
 
 impl Subscriber for SlowPasses {
@@ -38,7 +38,7 @@ impl Subscriber for SlowPasses {
         if let Some((long, until)) = slow
             && Instant::now() < until
         {
-            // Its first step moves the clock on; the other one only lets others have their turn.
+            // The first poll of `advance` moves the clock; the second one only yields to other tasks.
             let moved = pin!(advance(long)).poll(&mut Context::from_waker(Waker::noop()));
             assert!(moved.is_pending());
         }

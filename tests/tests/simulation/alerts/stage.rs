@@ -1,6 +1,6 @@
-//! A simulated deployment of one instance, and what is done to it by the words of a script.
+//! A simulated deployment of one instance, and the actions of a script's words on it.
 //!
-//! One instance, as all that live in one process count in one recorder: what speaks of several is gathered from several worlds.
+//! All instances of a process count in one recorder. Therefore alerts on several instances use several worlds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,21 +47,19 @@ use super::people::{reads, rewrites, watches};
 use super::script::{Scenario, Step, time};
 use super::slow::{Slow, SlowPasses};
 
-/// The one instance.
 pub(super) const NAME: &str = "alpha";
 const PLACE: Place = Place::Instance(1);
-/// The size of the data center.
 const MACHINES: u32 = 20;
 const RACKS: u32 = 5;
-/// Applications that there are from the beginning.
+/// Number of applications at the start.
 const APPLICATIONS: u32 = 6;
-/// Where everything of placement is.
+/// Path of all applications in placement's API.
 pub(super) const APPLICATIONS_AT: &str = "/kubernetes/namespaces/alerts/applications";
 const CLUSTERS_AT: &str = "/kubernetes/namespaces/alerts/clusters";
-/// How long a request is sent again until it is answered well.
+/// Time during which a request is repeated until it succeeds.
 const SETTLES_WITHIN: Duration = Duration::from_secs(120);
 
-/// Plays a scenario from `after` on, and gives what was gathered.
+/// Plays a scenario from `after` on, and gathers its samples.
 pub fn play(scenario: &Scenario, gathered: &Gathered, after: Duration) {
     let process = Process::new();
     let runtime =
@@ -95,7 +93,7 @@ struct Stage {
     kubernetes: FaultSwitch,
     operator: Operator,
     slow: Slow,
-    /// Who works beside the script.
+    /// Clients beside the script.
     busy: Vec<Task>,
     _nodes: Task,
 }
@@ -108,7 +106,7 @@ fn chance(stream: u64) -> ChaCha8Rng {
 
 fn datacenter(start: OffsetDateTime) -> Datacenter {
     let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
-    // What is begun with a machine comes to its end; nothing breaks by itself.
+    // Setups and updates of machines end; no machine breaks without a fault.
     let rates = Rates { initialize_takes: minutes(1), update_takes: minutes(2), ..Rates::still() };
     let roles = [("compute", MACHINES - 6), ("storage", 4), ("gpu", 2)];
     let config = DatacenterConfig::new(1, start, RACKS, &roles);
@@ -127,7 +125,8 @@ impl Stage {
         let placement = PlacementChecker::new(history.clone(), start);
         let drains = Drains::new(1, Arc::clone(&clock));
         let repairs = RepairJudge::new(history.clone(), drains.clone());
-        // The one whose nodes are those of the cluster. Others judge what nobody writes past the API, as scripts do.
+        // This judge keeps the simulated nodes equal to the cluster's. No other judge watches, because scripts write
+        // past the API.
         let nodes = Task::start(repairs.clone().watch(store.clone()));
         let mut operator = Operator::new(store.clone(), chance(1));
         operator.repairs(repairs.clone());
@@ -154,7 +153,7 @@ impl Stage {
         }
     }
 
-    /// The instance runs, and something is placed.
+    /// Starts the instance, and creates metrics, clusters and applications.
     async fn begin(&mut self) {
         self.start().await;
         let provider =
@@ -179,7 +178,8 @@ impl Stage {
         self.settle("PUT", &format!("{CLUSTERS_AT}/{cluster}/status"), &made).await;
     }
 
-    /// As the scheduler leaves an application that it created a cluster for: it waits until that is online.
+    /// Creates a cluster and an application in the state that the scheduler leaves while it creates the cluster for the
+    /// application.
     async fn create_for(&self, cluster: &str, name: &str, waits: &Value) {
         self.settle("POST", CLUSTERS_AT, &cluster_of(cluster, "load_a")).await;
         let labels = json!([format!("zone is {cluster}")]);
@@ -206,7 +206,7 @@ impl Stage {
         self.running = Some(self.world.start(NAME).await);
     }
 
-    /// As kill -9 does.
+    /// Like `kill -9`.
     async fn kill(&mut self) {
         let running = self.running.take().unwrap();
         self.world.network.change(PLACE, |condition| condition.down += 1);
@@ -217,8 +217,8 @@ impl Stage {
         self.world.network.change(PLACE, |condition| condition.down -= 1);
     }
 
-    /// As a process with the embedded store on a disk that fails: it notes the reason, and ends. Tests of the real program show
-    /// that the process does both.
+    /// Like a process with the embedded store on a failing disk: it notes the reason and ends. Tests of the real
+    /// program show both.
     async fn fail_store(&mut self) {
         let failures = StoreFailures::of(self.data_dir.path());
         failures.note(self.world.clock.now(), "the disk gives an error at each sync").unwrap();
@@ -227,7 +227,7 @@ impl Stage {
         self.world.store.kill();
     }
 
-    /// Sends a request until it is answered well.
+    /// Repeats a request until it succeeds.
     async fn settle(&self, method: &str, path: &str, body: &Value) -> Answer {
         let began = Instant::now();
         let mut last = None;
@@ -253,14 +253,14 @@ impl Stage {
         self.client().await.put(absolute(key), value, None).await.unwrap();
     }
 
-    /// As `etcdctl compact` with the newest revision.
+    /// Like `etcdctl compact` with the newest revision.
     async fn compact(&self) {
         let mut client = self.client().await;
         let newest = client.get("/", None).await.unwrap().header().unwrap().revision();
         client.compact(newest, None).await.unwrap();
     }
 
-    /// Does what a step says. See `scenarios` for the words.
+    /// Carries out a step. The arms are the vocabulary of scripts.
     #[allow(clippy::too_many_lines, reason = "the whole vocabulary, one word after the other")]
     async fn act(&mut self, step: &Step, began: Instant) {
         let words: Vec<&str> = step.words.iter().map(String::as_str).collect();
@@ -284,13 +284,13 @@ impl Stage {
             }
             ["network", place, how] => self.network(place, how),
             ["latency", late] => self.running.as_ref().unwrap().link.slow_down(time(late), 0),
-            // As etcd does when its database has outgrown its quota.
+            // Like etcd when its database exceeds its quota.
             ["space", how] => {
                 let action = if how == "exceeded" { AlarmAction::Activate } else { AlarmAction::Deactivate };
                 self.client().await.alarm(action, AlarmType::Nospace, None).await.unwrap();
             }
             ["disk", how] => self.disk.set_full(how == "full"),
-            // To the present: who missed something cannot go on where it was.
+            // At the newest revision, so that a broken watch cannot resume.
             ["store", "compact"] => self.compact().await,
             ["store", "kill"] => drop(self.world.store.kill()),
             ["store", "start"] => self.world.store.start().unwrap(),
@@ -320,14 +320,14 @@ impl Stage {
             ["workers", least] => {
                 self.operator.constraints(3, least.parse().unwrap(), 0).await.unwrap();
             }
-            // Inputs are as they were in the beginning.
+            // Restores the inputs of the start.
             ["operator", "settles"] => self.operator.settle().await.unwrap(),
             ["constraint", name, value] => {
                 let mut constraints = self.read(keys::CONSTRAINTS).await;
                 constraints[name] = value.parse::<i64>().unwrap().into();
                 self.put(keys::CONSTRAINTS, constraints.to_string()).await;
             }
-            // Of a machine that the registry does not know: nobody can tell whether it is healthy.
+            // The registry does not know this machine, so that its health is unknown.
             ["queue", "add", "10.255.0.1", operation] => {
                 self.enter("10.255.0.1", "IPMI-2.0", operation).await
             }
@@ -341,7 +341,7 @@ impl Stage {
             ["application", name] => {
                 self.settle("POST", APPLICATIONS_AT, &application(name, &json!([]))).await;
             }
-            // One with so many KiB in its manifest.
+            // An application with `kib` KiB in its manifest.
             ["great-application", name, kib] => {
                 let mut application = application(name, &json!([]));
                 application["spec"]["manifest"][0]["data"] =
@@ -351,14 +351,14 @@ impl Stage {
             ["delete-application", name] => {
                 self.settle("DELETE", &format!("{APPLICATIONS_AT}/{name}"), &Value::Null).await;
             }
-            // A cluster that is being created for an application.
+            // An application that waits for its cluster's creation.
             ["creates", cluster, "for", application] => {
                 let waits = json!({"auto_cluster_create_started": cluster});
                 self.create_for(cluster, application, &waits).await;
             }
             ["online", cluster] => self.online(cluster).await,
             ["circle", how] => self.circle(how == "closed").await,
-            // Watches that are not read for a while, and then to their end.
+            // Watches without reads during the pause.
             ["watches", count, "stall", pause] => {
                 for _ in 0..count.parse::<u32>().unwrap() {
                     let door = self.world.doors.lock().unwrap()[NAME].clone();
@@ -415,7 +415,7 @@ impl Stage {
         serde_json::from_slice(stored.value()).unwrap()
     }
 
-    /// As `madako repair-queue add`.
+    /// Like `madako repair-queue add`.
     async fn add(&self, machine: usize, operation: &str) {
         let machine = &self.world.registry.machines()[machine];
         self.enter(machine.address().unwrap(), &machine.spec.bmc.bmc_type, operation).await;
@@ -429,7 +429,7 @@ impl Stage {
         self.put(&keys::repair(index), serde_json::to_vec(&entry).unwrap()).await;
     }
 
-    /// As `madako repair-queue delete` for every entry.
+    /// Like `madako repair-queue delete` for every entry.
     async fn clear(&self) {
         let options = GetOptions::new().with_prefix();
         let answer = self.client().await.get(absolute(keys::REPAIRS), Some(options)).await.unwrap();
@@ -440,7 +440,7 @@ impl Stage {
         }
     }
 
-    /// As `ckecli reboot-queue add` for one worker, which CKE takes up; or it is done with it.
+    /// Like `ckecli reboot-queue add` for one worker and CKE's start of the reboot, or like the end of that reboot.
     async fn reboot(&self, queued: bool) {
         let cluster: Cluster = serde_json::from_value(self.read(keys::CLUSTER).await).unwrap();
         let entry = format!("{}{:016x}", keys::REBOOTS, 0);
@@ -453,7 +453,8 @@ impl Stage {
         }
     }
 
-    /// Two clusters that own each other, and one is deleted; or it owns the other no more, so that both can go.
+    /// Closes a circle: two clusters own each other, and a client deletes one. Opened again, one no longer has an
+    /// owner, so that both can go.
     async fn circle(&self, closed: bool) {
         let reference =
             |name: &str| json!({"api": "kubernetes", "kind": "Cluster", "name": name, "namespace": "alerts"});
@@ -474,7 +475,7 @@ impl Stage {
         self.settle("PUT", &format!("{CLUSTERS_AT}/{cluster}"), &made).await;
     }
 
-    /// Ends an actor whenever it runs, but not more often than that.
+    /// Kills an actor whenever it runs, at most once per `pause`.
     async fn fail(&self, name: &str, pause: Duration, until: Instant) {
         let root = self.running.as_ref().unwrap().instance.root().clone();
         let mut last = Instant::now() - pause;
@@ -495,7 +496,7 @@ impl Stage {
         }
     }
 
-    /// Brings the leader a cluster of machines that nobody has observed: no part of the service does so.
+    /// Proposes to the leader a cluster of machines without an observation. No part of the service does so.
     async fn propose_nonsense(&self) {
         let running = self.running.as_ref().unwrap();
         let epoch = running.instance.view().reign.borrow().as_ref().unwrap().number;
@@ -525,7 +526,7 @@ impl Stage {
         assert!(answer.await.unwrap().is_err(), "the gate takes nonsense");
     }
 
-    /// One more actor, measured as all are, which is at one message until then while others wait for it.
+    /// Adds an actor, with the usual measurements, that handles one message until `until` while others wait.
     async fn hang(&self, until: Instant) {
         let clock = Arc::clone(&self.world.clock);
         let root = self.running.as_ref().unwrap().instance.root();
@@ -541,7 +542,7 @@ impl Stage {
     }
 }
 
-/// A fault by its word, or none.
+/// Sets the named fault; `well` clears all faults.
 fn set(switch: &FaultSwitch, how: &[&str]) {
     let fault = match how {
         ["well"] => return switch.clear_all(),
@@ -555,7 +556,7 @@ fn set(switch: &FaultSwitch, how: &[&str]) {
     switch.set(fault);
 }
 
-/// Keys below the prefix, but for those that begin with a slash.
+/// Adds the prefix to a key, unless the key begins with a slash.
 fn absolute(key: &str) -> String {
     if key.starts_with('/') { key.to_owned() } else { format!("{PREFIX}{key}") }
 }
@@ -593,7 +594,7 @@ fn application(name: &str, labels: &Value) -> Value {
     })
 }
 
-/// How many scrapes there are until a time.
+/// Number of scrapes before a time.
 pub fn scrapes_until(at: Duration) -> usize {
     usize::try_from(at.as_secs() / EVERY.as_secs()).unwrap()
 }
