@@ -446,7 +446,7 @@ proptest! {
         }
         world.settle();
         world.judge_the_end();
-        // What comes late is of no use any more, and the next effect has its way.
+        // Late answers have no effect, and the next effect can begin and end.
         let count = world.recorded.len();
         world.is_quiet = false;
         while world.recorded.len() == count {

@@ -239,8 +239,8 @@ fn what_is_not_met_is_told_in_its_canonical_form() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// Whatever is wanted and offered: the quick answer is that of the whole list, and a want that names what the
-    /// place lacks is never met.
+    /// For all constraints and offers, `met_by` agrees with the list of `unmet`, and a constraint on an absent label or
+    /// metric is never met.
     #[test]
     fn the_quick_answer_is_the_long_one(
         labels in prop::collection::btree_map("[a-c]", "[x-z]", 0..3),

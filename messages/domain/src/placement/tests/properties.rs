@@ -152,7 +152,7 @@ proptest! {
         let places: Vec<usize> = text.char_indices().map(|(place, _)| place).collect();
         let (start, end) = text.split_at(*place.get(&places));
         let text = format!("{start}{junk}{end}");
-        // Neither panics, and what is taken is written as JSON on one line.
+        // Neither reader panics, and each accepted object is written as JSON on one line.
         for object in [
             Object::from_stored(kind, &text).ok(),
             Object::from_request(kind, &text).ok().map(|requested| requested.value),
