@@ -49,10 +49,10 @@ const fn minutes(count: u64) -> Duration {
 
 exemptions! {
     UnderWay = "under-way", minutes(10), 60, "A write or command that was decided before a fault of the leader or of the store may arrive after it.";
-    LateCommit = "late-commit", minutes(12), 10, "A plan may be on its way to the store while its leader or the store is cut off: it is judged by the observation that it was made from.";
-    ByUser = "by-user", minutes(1), 120, "What the write of a user spoils by itself, such as a second repair of a machine, is held against nobody.";
-    Deposed = "deposed", minutes(1), 30, "An instance whose leader key a user deletes cannot know that until its lease would have ended.";
-    WrongClock = "wrong-clock", minutes(70), 60, "What the leader or the registry tells of times while its clock is wrong, or was so meanwhile.";
+    LateCommit = "late-commit", minutes(12), 10, "A plan may be on its way to the store while its leader or the store is cut off: the check uses the observation that the planner used.";
+    ByUser = "by-user", minutes(1), 120, "A violation that the write of a user causes by itself, such as a second repair of a machine, does not count.";
+    Deposed = "deposed", minutes(1), 30, "An instance whose leader key a user deletes may not notice this until its lease would have ended.";
+    WrongClock = "wrong-clock", minutes(70), 60, "Times from the leader or the registry are unreliable while its clock is wrong, and durations if its clock was wrong meanwhile.";
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]

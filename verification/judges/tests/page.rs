@@ -11,7 +11,7 @@ fn the_page_lists_what_is_promised_and_what_is_excused() {
     };
     let promises: Vec<String> =
         Promise::ALL.iter().map(|promise| format!("| `{}` | {} |", promise.name(), promise.what())).collect();
-    assert_eq!(table("| Promise | What |"), promises);
+    assert_eq!(table("| Promise | Text |"), promises);
     let exemption = |exemption: &Exemption| {
         let (minutes, most) = (exemption.longest().as_secs() / 60, exemption.most_an_hour());
         format!("| `{}` | {minutes}m | {most} | {} |", exemption.name(), exemption.why())
