@@ -12,15 +12,15 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::time::Instant;
 
 pub(crate) fn describe_metrics() {
-    describe_counter!("madako_actor_messages_total", "Messages that actors of this name began to handle.");
-    describe_histogram!("madako_actor_handling_seconds", "Time that handling a message took.");
+    describe_counter!("madako_actor_messages_total", "Messages that actors of this name started to handle.");
+    describe_histogram!("madako_actor_handling_seconds", "Duration of handling a message.");
     describe_gauge!(
         "madako_actor_handling_since_timestamp_seconds",
-        "Unix time at which the message that is being handled was begun; 0 while none is."
+        "Unix time at which the actor started on its current message; 0 between messages."
     );
     describe_gauge!(
         "madako_actor_failure_timestamp_seconds",
-        "Unix time of the last failure of an actor of this name; 0 before the first."
+        "Unix time of the last failure of an actor of this name; 0 before the first failure."
     );
 }
 

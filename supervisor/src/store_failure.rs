@@ -21,7 +21,7 @@ pub(crate) fn describe_metrics() {
     describe_gauge!(
         METRIC,
         Unit::Seconds,
-        "Unix time at which the embedded store of this data directory last failed for good; 0 without a failure"
+        "Unix time of the last permanent failure of the embedded store in this data directory; 0 without a failure."
     );
 }
 

@@ -106,22 +106,22 @@ pub fn describe_metrics() {
     taints::describe_metrics();
     describe_counter!(
         "madako_plans_total",
-        "Plans by action; nothing to do is \"none\", a failure \"failed\"."
+        "Plans by action: \"none\" if nothing is to do, \"failed\" if no plan is possible."
     );
-    describe_histogram!("madako_plan_seconds", "Time to make a plan.");
-    describe_gauge!("madako_planner_blocked", "1 for the reason why nothing is planned at the moment.");
+    describe_histogram!("madako_plan_seconds", "Duration of making a plan.");
+    describe_gauge!("madako_planner_blocked", "1 for the reason that blocks planning now.");
     describe_gauge!(
         "madako_planner_blocked_since_timestamp_seconds",
-        "Unix time since which nothing is planned for the reason; 0 for every other one."
+        "Unix time since which the reason blocks planning; 0 for other reasons."
     );
-    describe_gauge!("madako_plan_timestamp_seconds", "Unix time of the last plan that was made.");
+    describe_gauge!("madako_plan_timestamp_seconds", "Unix time of the last plan.");
     describe_gauge!("cke_sabakan_integration_successful", "1 if the last plan satisfies the constraints.");
     describe_gauge!(
         "cke_sabakan_integration_timestamp_seconds",
-        "Unix time at which sabakan_integration_successful was last set."
+        "Unix time of the last update of sabakan_integration_successful."
     );
     describe_gauge!("cke_sabakan_workers", "Workers of each role.");
-    describe_gauge!("cke_sabakan_unused_machines", "Healthy machines that are not part of the cluster.");
+    describe_gauge!("cke_sabakan_unused_machines", "Healthy machines outside the cluster.");
 }
 
 impl Actor for Planner {

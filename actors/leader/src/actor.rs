@@ -97,18 +97,18 @@ struct InFlight {
 pub fn describe_metrics() {
     describe_gauge!("madako_leader", "1 while this instance leads.");
     describe_gauge!("madako_leader_epoch", "Number of the epoch while this instance leads, else 0.");
-    describe_gauge!("madako_store_revision", "Revision of the store that this instance has seen.");
-    describe_gauge!("madako_state_faults", "Stored values that cannot be used.");
-    describe_counter!("madako_commits_total", "Decisions brought to the gate, by subject and outcome.");
-    describe_histogram!("madako_commit_seconds", "Time of a commit's transaction.");
+    describe_gauge!("madako_store_revision", "Latest revision of the store that this instance has seen.");
+    describe_gauge!("madako_state_faults", "Unusable stored values.");
+    describe_counter!("madako_commits_total", "Decisions sent to the leader, by subject and outcome.");
+    describe_histogram!("madako_commit_seconds", "Duration of a commit's transaction.");
     describe_counter!(
         "madako_invariant_violations_total",
-        "Mutations refused because they break an invariant."
+        "Mutations that the leader refused because they break an invariant."
     );
-    describe_gauge!("madako_placement_owner", "1 while this instance decides about placement.");
+    describe_gauge!("madako_placement_owner", "1 while this instance leads and owns placement.");
     describe_gauge!("cke_leader", "1 while this instance leads.");
-    describe_gauge!("cke_operation_phase", "1 for the phase that the leader is in.");
-    describe_gauge!("cke_operation_phase_timestamp_seconds", "Unix time at which the phase was last set.");
+    describe_gauge!("cke_operation_phase", "1 for the leader's current phase.");
+    describe_gauge!("cke_operation_phase_timestamp_seconds", "Unix time of the last update of the phase.");
 }
 
 impl Actor for Leader {

@@ -59,26 +59,26 @@ pub struct FetcherState {
 pub fn describe_metrics() {
     describe_counter!(
         "madako_metrics_fetched_total",
-        "Answers for single metrics by kind of provider and outcome: ok, or the name of the error."
+        "Fetches of single metrics, by kind of provider and outcome: ok, or the name of the error."
     );
     describe_histogram!(
         "madako_metrics_fetch_seconds",
         Unit::Seconds,
-        "Time to fetch all metrics of one provider, by its kind."
+        "Duration of fetching all metrics of one provider, by kind of provider."
     );
     describe_gauge!(
         "madako_metrics",
-        "Metrics that something refers to, by kind of provider (none: undefined) and condition: awaited, good, kept \
-         (the last fetch failed, an earlier value counts), failed, undefined."
+        "Metrics that resources refer to, by kind of provider (none: undefined) and condition: awaited, good, kept \
+         (the last fetch failed, placement uses an earlier value), failed, undefined."
     );
     describe_gauge!(
         "madako_metrics_oldest_seconds",
         Unit::Seconds,
-        "Age of the oldest value that counts, by kind of provider."
+        "Age of the oldest value in use, by kind of provider."
     );
     describe_gauge!(
         "madako_metrics_providers_down",
-        "Providers that failed several times in a row, by kind; they are asked in fewer rounds."
+        "Providers that failed several times in a row, by kind; they are queried less often."
     );
 }
 

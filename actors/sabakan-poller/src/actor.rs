@@ -62,7 +62,7 @@ pub struct PollerState {
 }
 
 pub fn describe_metrics() {
-    describe_counter!("madako_polls_total", "Polls of the registry by outcome.");
+    describe_counter!("madako_polls_total", "Polls of the registry for machines, by outcome.");
     describe_gauge!("madako_observation_machines", "Machines with an address in the last good observation.");
     describe_gauge!(
         "madako_observation_left_out",
@@ -72,10 +72,10 @@ pub fn describe_metrics() {
         "madako_observation_timestamp_seconds",
         "Unix time of the last good observation of the registry."
     );
-    describe_gauge!("madako_duplicate_addresses", "Addresses that several machines of the registry claim.");
+    describe_gauge!("madako_duplicate_addresses", "Addresses that several machines share in the registry.");
     describe_gauge!(
         "madako_removal_guard_vanished",
-        "Nodes whose removal the guard holds back; 0 when it holds nothing."
+        "Nodes whose removal the guard holds back; 0 if it holds none."
     );
     reports::describe_metrics();
 }

@@ -15,8 +15,8 @@ pub fn describe_metrics() {
         Unit::Count,
         "Commands on the host by outcome: ok, exit-code, signal, deadline, permit, not-started, lost, or dropped."
     );
-    describe_histogram!(SECONDS, Unit::Seconds, "Time that commands on the host took.");
-    describe_gauge!(RUNNING, Unit::Count, "Commands that run on the host now.");
+    describe_histogram!(SECONDS, Unit::Seconds, "Duration of commands on the host.");
+    describe_gauge!(RUNNING, Unit::Count, "Commands that are running on the host.");
 }
 
 /// A running command. If it is dropped before its end, leadership was lost or its actor failed.

@@ -21,11 +21,11 @@ pub(crate) const SECONDS: &str = "madako_http_request_seconds";
 const CONNECTIONS: &str = "madako_http_connections";
 
 pub fn describe_metrics() {
-    metrics::describe_counter!(REQUESTS, "HTTP requests answered.");
+    metrics::describe_counter!(REQUESTS, "Answered HTTP requests.");
     metrics::describe_histogram!(
         SECONDS,
         metrics::Unit::Seconds,
-        "Time from a request's head to the beginning of its answer."
+        "Time from a request's head to the start of its answer."
     );
     metrics::describe_gauge!(CONNECTIONS, "Open HTTP connections.");
     crate::placement::describe_metrics();

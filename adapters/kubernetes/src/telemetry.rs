@@ -15,12 +15,12 @@ pub fn describe_metrics() {
         REQUESTS,
         Unit::Count,
         "Requests to the API server of Kubernetes by call (nodes, namespaces, pods, pod, cordon, uncordon, dry-run, evict, \
-         delete) and outcome: ok, not-found, budget, unavailable, refused, malformed, or cancelled by whoever asked."
+         delete) and outcome: ok, not-found, budget, unavailable, refused, malformed, or cancelled by the caller."
     );
     describe_histogram!(
         SECONDS,
         Unit::Seconds,
-        "Time that requests to the API server of Kubernetes took, by call."
+        "Duration of requests to the API server of Kubernetes, by call."
     );
 }
 

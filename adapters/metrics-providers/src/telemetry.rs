@@ -15,10 +15,10 @@ pub fn describe_metrics() {
     describe_counter!(
         REQUESTS,
         Unit::Count,
-        "Requests to providers of metrics by kind and outcome: ok, definition, unreachable, deadline, too-large, \
+        "Requests to metrics providers by kind and outcome: ok, definition, unreachable, deadline, too-large, \
          cut-off or status."
     );
-    describe_histogram!(SECONDS, Unit::Seconds, "Time that requests to providers of metrics took.");
+    describe_histogram!(SECONDS, Unit::Seconds, "Duration of requests to metrics providers.");
 }
 
 /// Krake's name of the provider's kind.

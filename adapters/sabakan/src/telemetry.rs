@@ -16,7 +16,7 @@ pub fn describe_metrics() {
         "Requests to the machine registry by outcome: ok, connect, deadline, too-large, truncated, \
          invalid-request, status, graphql or malformed."
     );
-    describe_histogram!(SECONDS, Unit::Seconds, "Time that requests to the machine registry took.");
+    describe_histogram!(SECONDS, Unit::Seconds, "Duration of requests to the machine registry.");
 }
 
 pub(crate) fn record(result: &Result<Fetched, RegistryError>, took: Duration) {

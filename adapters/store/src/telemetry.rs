@@ -79,10 +79,10 @@ pub fn describe_metrics() {
         "Requests to the store by operation and outcome: ok, unavailable, deadline, denied, invalid, full or \
          other."
     );
-    describe_histogram!(SECONDS, Unit::Seconds, "Time that requests to the store took, by operation.");
-    describe_gauge!(ANSWERED, Unit::Seconds, "Unix time at which the store last answered a request well.");
+    describe_histogram!(SECONDS, Unit::Seconds, "Duration of requests to the store, by operation.");
+    describe_gauge!(ANSWERED, Unit::Seconds, "Unix time of the store's last good answer.");
     describe_counter!(INTERRUPTIONS, Unit::Count, "Watches that lost their stream, by watched prefix.");
-    describe_counter!(RESUMPTIONS, Unit::Count, "Watches that went on where they were, by watched prefix.");
+    describe_counter!(RESUMPTIONS, Unit::Count, "Watches that resumed at their revision, by watched prefix.");
     describe_counter!(
         LISTS,
         Unit::Count,
@@ -91,12 +91,12 @@ pub fn describe_metrics() {
     describe_counter!(
         CONNECTIONS,
         Unit::Count,
-        "Connections given up, because a request on them was not answered in time or another endpoint may work."
+        "Abandoned connections: a request got no answer in time, or another endpoint may work."
     );
     describe_counter!(TOKENS, Unit::Count, "Authentications by password, by outcome.");
     // Create the series at zero.
     counter!(TOKENS, "outcome" => "ok").increment(0);
-    describe_counter!(SKIPPED, Unit::Count, "Keys left out because they are not UTF-8.");
+    describe_counter!(SKIPPED, Unit::Count, "Keys skipped because they are not UTF-8.");
     crate::objects::describe();
 }
 

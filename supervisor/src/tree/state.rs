@@ -26,8 +26,11 @@ const MELTDOWNS: &str = "madako_actor_meltdowns_total";
 /// Describes the metrics of all supervisors to the recorder.
 pub fn describe_metrics() {
     metrics::describe_counter!(RESTARTS, "Restarts of an actor after a failure.");
-    metrics::describe_gauge!(UP, "Number of running actors with this label.");
-    metrics::describe_counter!(MELTDOWNS, "Supervisors that ended because failures exceeded their budget.");
+    metrics::describe_gauge!(UP, "Running actors of this name.");
+    metrics::describe_counter!(
+        MELTDOWNS,
+        "Supervisors that ended because failures of their children exceeded the budget."
+    );
 }
 
 pub struct State {

@@ -16,24 +16,21 @@ pub fn describe_metrics() {
     describe_histogram!(
         "madako_placement_pass_seconds",
         Unit::Seconds,
-        "Time of a pass over all applications, without its commits."
+        "Duration of a pass over all applications, without its commits."
     );
-    describe_gauge!("madako_placement_applications", "Applications by what was decided on them last.");
+    describe_gauge!("madako_placement_applications", "Applications by their last decision.");
     describe_histogram!(
         "madako_placement_score",
-        "Score of the chosen cluster, each time that an application was bound."
+        "Score of the chosen cluster at each binding of an application."
     );
     describe_gauge!(
         "madako_placement_circular",
-        "Resources that depend on each other in a circle, which garbage collection leaves alone."
+        "Resources that depend on each other in a circle; garbage collection skips them."
     );
-    describe_counter!(
-        "madako_placement_bindings_total",
-        "Applications that were bound, by kind: first or move."
-    );
+    describe_counter!("madako_placement_bindings_total", "Bindings of applications, by kind: first or move.");
     describe_counter!(
         "madako_placement_writes_total",
-        "Writes of placement by what they are for and outcome; a refused one is decided again."
+        "Writes of placement, by purpose and outcome; placement decides again after a conflict."
     );
 }
 

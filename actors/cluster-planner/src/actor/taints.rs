@@ -29,7 +29,7 @@ use crate::limits::FIRST_LOOK;
 pub(crate) fn describe_metrics() {
     describe_gauge!(
         "madako_node_taints_known",
-        "1 while the taints of Kubernetes' nodes are known well enough to plan with."
+        "1 while the known taints of the Kubernetes nodes are recent enough to plan with."
     );
     describe_gauge!(
         "madako_node_taints_timestamp_seconds",

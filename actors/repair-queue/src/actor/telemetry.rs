@@ -23,26 +23,23 @@ pub fn describe_metrics() {
     describe_gauge!("cke_repair_queue_enabled", "1 if the repair queue is enabled.");
     describe_gauge!("cke_repair_queue_items", "Entries of the repair queue, by status.");
     describe_gauge!("cke_machine_repair_status", "1 if a machine has an entry of this status.");
-    describe_gauge!(
-        "madako_repair_waiting",
-        "Entries of the repair queue that wait, by what stands in their way."
-    );
+    describe_gauge!("madako_repair_waiting", "Waiting entries of the repair queue, by reason.");
     describe_gauge!(
         "madako_repair_waiting_since_timestamp_seconds",
-        "Unix time since which the entry that waits longest for the reason waits; 0 if none does."
+        "Unix time since which the oldest waiting entry waits for the reason; 0 if no entry waits for it."
     );
-    describe_gauge!(
-        "madako_reports_refused",
-        "Reports that lead to no repair, by the limiter that refuses them."
-    );
+    describe_gauge!("madako_reports_refused", "Refused reports, by the limiter that refuses them.");
     describe_gauge!(
         "madako_repair_racks_held",
-        "Racks in which repairs are held back, as their machines failed together."
+        "Held racks: their machines failed together, and their repairs wait."
     );
     describe_counter!("madako_repair_operations_total", "Transitions of entries of the repair queue.");
     describe_counter!("madako_repair_health_checks_total", "Health checks of machines, by outcome.");
-    describe_histogram!("madako_repair_command_seconds", "Time of a repair's commands with their retries.");
-    describe_histogram!("madako_repair_look_seconds", "Time to decide about the whole repair queue.");
+    describe_histogram!(
+        "madako_repair_command_seconds",
+        "Duration of a repair's commands with their retries."
+    );
+    describe_histogram!("madako_repair_look_seconds", "Duration of a decision about the whole repair queue.");
     reboots::describe_metrics();
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct ReportPolls {
 pub(crate) fn describe_metrics() {
     describe_counter!(
         "madako_report_polls_total",
-        "Polls of the registry for machines that should be repaired, by outcome."
+        "Polls of the registry for machines to repair, by outcome."
     );
     describe_gauge!(
         "madako_reports",
@@ -49,7 +49,7 @@ pub(crate) fn describe_metrics() {
     );
     describe_gauge!(
         "madako_reports_timestamp_seconds",
-        "Unix time of the registry's last good answer about machines that should be repaired."
+        "Unix time of the registry's last good answer about machines to repair."
     );
 }
 

@@ -25,9 +25,9 @@ pub(crate) fn describe_metrics() {
     describe_counter!(
         TOKEN_REQUESTS,
         Unit::Count,
-        "Questions whose a token is, by service and outcome: ok, refused (the token), failed or unreachable."
+        "Token checks, by service and outcome: ok, refused (the token), failed or unreachable."
     );
-    describe_histogram!(TOKEN_SECONDS, Unit::Seconds, "Time that these questions took, by service.");
+    describe_histogram!(TOKEN_SECONDS, Unit::Seconds, "Duration of token checks, by service.");
 }
 
 pub struct Keystone {

@@ -35,7 +35,7 @@ const LINES: &str = "application/x-ndjson";
 const WATCHES: &str = "madako_placement_watches";
 
 pub(crate) fn describe_metrics() {
-    describe_gauge!(WATCHES, "Watches of clients that are open, by the kind of resource.");
+    describe_gauge!(WATCHES, "Open watches of clients, by kind of resource.");
     super::tokens::describe_metrics();
 }
 

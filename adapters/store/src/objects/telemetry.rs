@@ -21,22 +21,26 @@ const OTHERS: &str = "madako_objects_other_keys";
 
 pub(crate) fn describe() {
     describe_gauge!(OBJECTS, "Resources of placement, by kind.");
-    describe_gauge!(REVISION, "Revision of the store that the view of placement's resources shows.");
-    describe_gauge!(FAULTS, "Stored resources of placement that cannot be read; the log names them.");
-    describe_gauge!(KEPT, "Changes of placement's resources that are kept for followers.");
+    describe_gauge!(REVISION, "Store revision of the view of placement's resources.");
+    describe_gauge!(FAULTS, "Unreadable stored resources of placement; the log names them.");
+    describe_gauge!(KEPT, "Changes of placement's resources kept for followers.");
     describe_gauge!(FOLLOWERS, "Followers of placement's resources.");
-    describe_gauge!(OTHERS, "Keys of the store that were none of placement's when it was listed.");
-    describe_counter!(GAPS, Unit::Count, "Followers that ended because they missed something, by reason.");
+    describe_gauge!(OTHERS, "Keys outside placement in the last list of the store.");
+    describe_counter!(GAPS, Unit::Count, "Followers that ended because they missed changes, by reason.");
     for reason in ["lagged", "relisted"] {
         // Create the series at zero.
         counter!(GAPS, "reason" => reason).increment(0);
     }
-    describe_counter!(QUESTIONS, Unit::Count, "Reads of the store's revision, which all who wait share.");
+    describe_counter!(
+        QUESTIONS,
+        Unit::Count,
+        "Requests for the store's revision; concurrent reads share a request."
+    );
     describe_counter!(READS, Unit::Count, "Fresh reads, by outcome: ok or failed.");
     describe_histogram!(
         SECONDS,
         Unit::Seconds,
-        "Time until the view showed what was stored at a read's begin."
+        "Time until the view reached the store's revision at the start of a read."
     );
 }
 

@@ -12,7 +12,7 @@ use metrics::{describe_gauge, gauge};
 
 pub(super) fn describe_metrics() {
     describe_gauge!("cke_reboot_queue_enabled", "1 if the reboot queue is enabled.");
-    describe_gauge!("cke_reboot_queue_running", "1 if CKE says that it works at the reboot queue.");
+    describe_gauge!("cke_reboot_queue_running", "1 if CKE reports that it processes the reboot queue.");
     describe_gauge!("cke_reboot_queue_entries", "Entries of the reboot queue.");
     describe_gauge!("cke_reboot_queue_items", "Entries of the reboot queue, by status.");
     describe_gauge!("cke_node_reboot_status", "1 if a node has an entry of this status in the reboot queue.");
