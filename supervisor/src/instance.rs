@@ -356,7 +356,7 @@ impl Director {
             let yielded = ActorRef::<Letter<LeaderMessage>>::from(leader)
                 .cast(LeaderMessage::Yield { pause: PAUSE_AFTER_MELTDOWN }.into());
             if let Err(error) = yielded {
-                tracing::error!(%error, "the leader could not be told to give up leadership");
+                tracing::error!(%error, "the leader actor did not receive the request to give up leadership");
             }
         }
     }
@@ -464,7 +464,7 @@ impl Director {
         ChildSpec::supervisor(spec).own_budget(
             REIGN_BUDGET,
             Exceeded::Report(Arc::new(move |exceeded| {
-                tracing::error!(%exceeded, "the reign is given up");
+                tracing::error!(%exceeded, "the reign exceeded its restart budget");
                 // Full: a notification is pending already.
                 let _ = given_up.try_send(());
             })),

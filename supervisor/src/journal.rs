@@ -67,16 +67,16 @@ fn log(instance: &str, event: &Event) {
             warn!(instance, id, "cancelled the operation that another leader left unfinished");
         }
         Event::PlacementHeld { owner } => {
-            warn!(instance, owner, "another prefix owns placement: nothing is decided about it here");
+            warn!(instance, owner, "another prefix owns placement: no placement decisions here");
         }
-        Event::PlacementOwned => info!(instance, "decides about placement"),
+        Event::PlacementOwned => info!(instance, "makes placement decisions"),
         // The scheduler logs it with its fields.
         Event::Decided { .. } => {}
         Event::Observed { machines, left_out } => {
             debug!(instance, machines, left_out, "the registry answered");
         }
         Event::SharedAddresses(shared) if shared.is_empty() => {
-            info!(instance, "no address is claimed by several machines any more");
+            info!(instance, "each address belongs to one machine again");
         }
         Event::SharedAddresses(shared) => {
             let named = shared.iter().take(MOST_NAMED).map(|(address, serials)| {
@@ -88,10 +88,10 @@ fn log(instance: &str, event: &Event) {
         }
         Event::PollFailed { why } => warn!(instance, why, "a poll of the registry failed"),
         Event::Reported { machines } => {
-            debug!(instance, machines, "the registry answered which machines should be repaired");
+            debug!(instance, machines, "the registry reported the machines to repair");
         }
         Event::ReportsFailed { why } => {
-            warn!(instance, why, "a poll of the registry for machines that should be repaired failed");
+            warn!(instance, why, "a poll of the registry for machines to repair failed");
         }
         Event::Reports(news) => report_news(instance, news),
         Event::Held(guard) => warn!(
@@ -101,12 +101,14 @@ fn log(instance: &str, event: &Event) {
             "the removal guard holds an observation back"
         ),
         Event::Released { why } => info!(instance, why, "the removal guard lets observations through"),
-        Event::TaintsKnown { nodes } => info!(instance, nodes, "the taints of Kubernetes' nodes are known"),
+        Event::TaintsKnown { nodes } => {
+            info!(instance, nodes, "the taints of the Kubernetes nodes are known");
+        }
         Event::TaintsUnknown { why, age } => warn!(
             instance,
             why,
             seconds = age.map(|age| age.as_secs()),
-            "the taints of Kubernetes' nodes are not known: plans do without them"
+            "the taints of the Kubernetes nodes are unknown: plans ignore them"
         ),
         // Every epoch begins in this state; an unavailable store or registry has its own events.
         Event::Blocked(why @ (Blocked::NoState | Blocked::NoObservation)) => {
@@ -132,29 +134,29 @@ fn log(instance: &str, event: &Event) {
             action = action.map_or("none", |action| action.name()),
             "committed"
         ),
-        Event::CommitFailed { what, why } => warn!(instance, what, why, "not committed"),
+        Event::CommitFailed { what, why } => warn!(instance, what, why, "a commit failed"),
         Event::Violated(violations) => {
             for violation in violations {
-                error!(instance, %violation, "refused: it breaks an invariant");
+                error!(instance, %violation, "refused a change that breaks an invariant");
             }
         }
         Event::Repaired { index, address, operation, what, failed: true } => {
             warn!(instance, entry = index, address, operation, what, "a step of a repair failed");
         }
         Event::Repaired { index, address, operation, what, failed: false } => {
-            info!(instance, entry = index, address, operation, what, "a repair went on");
+            info!(instance, entry = index, address, operation, what, "a repair advanced");
         }
         Event::RepairWaits { index, address, reason: "", why } => {
-            info!(instance, entry = index, address, why, "a repair waits no longer");
+            info!(instance, entry = index, address, why, "a repair no longer waits");
         }
         Event::RepairWaits { index, address, reason, why } => {
             warn!(instance, entry = index, address, reason, why, "a repair waits");
         }
         Event::RepairTrouble { why } if why.is_empty() => {
-            info!(instance, "Kubernetes does as the repair queue asks again");
+            info!(instance, "Kubernetes requests of the repair queue succeed again");
         }
         Event::RepairTrouble { why } => {
-            warn!(instance, why, "Kubernetes does not do as the repair queue asks")
+            warn!(instance, why, "a Kubernetes request of the repair queue failed")
         }
         Event::ActorFailed { actor, why, restart_in } => error!(
             instance,
@@ -169,7 +171,7 @@ fn log(instance: &str, event: &Event) {
         Event::Meltdown { pause } => error!(
             instance,
             pause_seconds = pause.as_secs_f64(),
-            "the reign failed too often; leadership is given up for a while"
+            "the reign failed too often; the instance gives up leadership for a while"
         ),
     }
 }
@@ -186,11 +188,11 @@ fn report_news(instance: &str, news: &ReportNews) {
         let machines = machines.len();
         warn!(
             instance,
-            rack, machines, serials, "repairs in a rack are held back: its machines failed together"
+            rack, machines, serials, "the leader holds back repairs in a rack: its machines failed together"
         );
     }
     for rack in &news.let_go {
-        info!(instance, rack, "repairs in a rack are no longer held back");
+        info!(instance, rack, "the leader no longer holds back repairs in a rack");
     }
     for name in Reason::NAMES {
         let of_name: Vec<&Refusal> =
@@ -198,11 +200,11 @@ fn report_news(instance: &str, news: &ReportNews) {
         let Some(first) = of_name.first() else { continue };
         let serials = named(&mut of_name.iter().map(|refusal| refusal.serial.as_str()));
         let (machines, why) = (of_name.len(), &first.reason);
-        warn!(instance, reason = name, machines, serials, %why, "machines that are reported are not repaired");
+        warn!(instance, reason = name, machines, serials, %why, "reported machines are not repaired");
     }
     if !news.cleared.is_empty() {
         let serials = named(&mut news.cleared.iter().map(String::as_str));
         let machines = news.cleared.len();
-        info!(instance, machines, serials, "nothing holds these machines back any more");
+        info!(instance, machines, serials, "nothing prevents repairs of these machines any more");
     }
 }

@@ -91,7 +91,7 @@ pub(crate) fn say_what_is_denied(objects: Arc<dyn Objects>) -> Task {
                 Err(error) if error.kind == StoreErrorKind::Denied => {
                     tracing::error!(
                         %error,
-                        "placement needs the whole key space of the store, and its user may not read it"
+                        "the store user may not read the whole key space, as placement requires"
                     );
                     return;
                 }
@@ -183,7 +183,7 @@ impl AskScheduler {
 
 fn last(key: &str, value: &[u8]) -> Option<Box<Decision>> {
     let read = serde_json::from_slice(value);
-    read.map_err(|error| tracing::warn!(key, %error, "what was kept of placement cannot be read")).ok()
+    read.map_err(|error| tracing::warn!(key, %error, "the stored placement decision cannot be read")).ok()
 }
 
 #[async_trait]

@@ -62,16 +62,16 @@ pub enum ServiceError {
     #[error("the embedded store cannot be served")]
     Serve(#[source] ServeError),
     /// The embedded store gave no client.
-    #[error("the embedded store gave no client")]
+    #[error("cannot open a client of the embedded store")]
     Client(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The notes of commands beside the embedded store's file cannot be read.
     #[error("the notes of commands in {directory} cannot be read")]
     Notes { directory: String, source: io::Error },
     /// The settings for access to the store.
-    #[error("the store cannot be reached so")]
+    #[error("invalid store configuration")]
     Store(#[source] ConfigError),
     /// The transport to the registry.
-    #[error("the registry cannot be asked")]
+    #[error("cannot create the client of the registry")]
     Transport(#[source] TransportError),
     /// The client of the cluster's API server.
     #[error(transparent)]
@@ -154,7 +154,7 @@ impl ServedStore {
         if let (Some(failures), Some(reason)) = (failures, failure)
             && let Err(error) = failures.note(SystemClock.now(), &reason)
         {
-            tracing::error!(%error, "the failure of the embedded store could not be noted for the next process");
+            tracing::error!(%error, "cannot record the failure of the embedded store for the next process");
         }
     }
 }
@@ -311,7 +311,8 @@ impl Service {
         tokio::select! {
             biased;
             reason = store => Some(format!(
-                "the embedded store failed for good: {reason}. Start the service again: it checks the whole file first"
+                "the embedded store failed for good: {reason}; restart the service, which first checks the \
+                 whole file"
             )),
             why = self.instance.ended() => why,
         }

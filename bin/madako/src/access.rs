@@ -43,7 +43,7 @@ pub(crate) async fn get(store: &dyn Store, key: &str) -> Result<Option<Entry>, F
 /// The value has another form.
 pub(crate) fn decode<T: DeserializeOwned>(key: &str, entry: &Entry) -> Result<T, Failure> {
     serde_json::from_slice(&entry.value)
-        .map_err(|error| Failure::failed(format_args!("what is stored as {key} cannot be read: {error}")))
+        .map_err(|error| Failure::failed(format_args!("the stored value of {key} cannot be read: {error}")))
 }
 
 /// The condition that a key is unchanged since it was read.
@@ -63,7 +63,7 @@ pub(crate) async fn put_if(
 ) -> Result<bool, Failure> {
     if value.len() > MAX_VALUE {
         return Err(Failure::bad_input(format_args!(
-            "{key} would have {} bytes, and at most {MAX_VALUE} are stored",
+            "the new value of {key} has {} bytes; the limit is {MAX_VALUE}",
             value.len()
         )));
     }
@@ -86,7 +86,7 @@ async fn write_if(store: &dyn Store, write: Write, conditions: Vec<Condition>) -
         let unsure = matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Deadline);
         match Failure::from(error) {
             Failure::Failed(error) if unsure => Failure::Failed(anyhow::anyhow!(
-                "{error}; {key} may have been written or not: look before trying again"
+                "{error}; it is unknown whether {key} was written: read it before you try again"
             )),
             other => other,
         }
@@ -127,5 +127,5 @@ pub(crate) async fn modify<T>(
 
 /// Another client changed the key first.
 pub(crate) fn changed_meanwhile(key: &str) -> Failure {
-    Failure::failed(format_args!("somebody else changed {key} in this moment; nothing was written"))
+    Failure::failed(format_args!("another client changed {key} at the same time; nothing was written"))
 }

@@ -166,7 +166,7 @@ pub(crate) async fn run_what_if(args: WhatIfArgs, global: &Global, clock: &dyn C
         End::AtRest => Ok(()),
         End::NoPlan(_) => Err(Failure::NoPlan),
         End::NeverAtRest { plans } => Err(Failure::failed(format_args!(
-            "the planner does not come to rest after {plans} plans; this is a fault, report it"
+            "the planner still changes the cluster after {plans} plans; this is a bug: report it"
         ))),
     }
 }

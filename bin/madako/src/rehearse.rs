@@ -123,7 +123,7 @@ pub(crate) fn run(
     match rehearsal.outcome() {
         Outcome::Passed => Ok(()),
         Outcome::Failed => {
-            Err(Failure::failed(format_args!("something is wrong: {}", seen.wrong().join("; "))))
+            Err(Failure::failed(format_args!("the rehearsal failed: {}", seen.wrong().join("; "))))
         }
         Outcome::Skipped => Err(Failure::NotRehearsed(anyhow::anyhow!(
             "not every fault could be injected: {}",
@@ -151,7 +151,7 @@ fn scenario_text(name: &str) -> Result<(String, String), Failure> {
         None => {
             let named = |error: anyhow::Error| {
                 let names: Vec<&str> = SHIPPED.iter().map(|shipped| shipped.name).collect();
-                anyhow::anyhow!("{error:#}; the scenarios that ship are {}", names.join(", "))
+                anyhow::anyhow!("{error:#}; the shipped scenarios are {}", names.join(", "))
             };
             let text = read_text(name, MAX_BYTES).map_err(|error| Failure::BadInput(named(error)))?;
             Ok((shown(name).to_owned(), text))

@@ -134,7 +134,8 @@ pub(super) fn private_key(
 ) -> Option<Pem> {
     let (pem, mode) = either(fields, names, problems)?;
     if mode.is_some_and(|mode| mode & super::OTHERS_READ != 0) {
-        warnings.push(format!("others can read the private key that `{}` names", fields.path(pem.field)));
+        warnings
+            .push(format!("`{}`: other users can read the private key (chmod o-r)", fields.path(pem.field)));
     }
     if !pem::is_key(&pem.text) {
         fields.report(pem.field, "something else", "a private key in PEM, not encrypted", problems);

@@ -61,7 +61,7 @@ fn place_and_reason(error: &serde_saphyr::Error) -> String {
     if let serde_saphyr::Error::DuplicateMappingKey { key, location } = error {
         let key = key.as_deref().map_or_else(|| "a key".to_owned(), |key| format!("`{}`", shorten(key)));
         return format!(
-            "{key} is given a second time in line {}, column {}; one of the two must go",
+            "{key} occurs a second time in line {}, column {}; remove one of the two",
             location.line(),
             location.column()
         );

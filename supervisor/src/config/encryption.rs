@@ -51,7 +51,7 @@ fn from_environment(section: &mut Fields, name: &str, problems: &mut Problems) -
             section.report(
                 "key_env",
                 format!("{name:?}"),
-                "the name of a variable of the environment that holds keys",
+                "the name of an environment variable with keys",
                 problems,
             );
             None

@@ -104,8 +104,8 @@ impl Authentication {
         let off: Vec<&str> = self.on().skip(1).map(Strategy::name).collect();
         (!off.is_empty()).then(|| {
             format!(
-                "`placement.api.authentication.strategy`: beside `{counts}` no effect has {}: \
-                 as in Krake, the first of static, keystone and keycloak counts",
+                "`placement.api.authentication.strategy`: Madako uses `{counts}` and ignores {}: as in \
+                 Krake, the first of static, keystone and keycloak counts",
                 off.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
             )
         })
@@ -158,8 +158,8 @@ impl Api {
     pub fn refused_on(&self, address: SocketAddr) -> Option<String> {
         let setting = self.open().filter(|_| !self.insecure && !address.ip().to_canonical().is_loopback())?;
         Some(format!(
-            "the placement API would be open to everybody who reaches {address} (`placement.api.{setting}`): serve it \
-             on loopback, ask for a login, or say `placement.api.insecure: true`"
+            "the placement API on {address} would accept anonymous requests (`placement.api.{setting}`): \
+             serve it on loopback, require a login, or set `placement.api.insecure: true`"
         ))
     }
 }
@@ -445,7 +445,10 @@ fn read_tosca(
         Ok(text) => text,
         Err(error) => {
             let field = fields.path("tosca_file");
-            warnings.push(format!("no cluster is created automatically: `{field}` names {path}: {error}"));
+            warnings.push(format!(
+                "Madako creates no clusters automatically: cannot read {path} of `{field}`: \
+                 {error}"
+            ));
             return None;
         }
     };

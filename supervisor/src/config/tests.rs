@@ -150,7 +150,7 @@ fn wrong_values_are_refused_one_by_one() {
         ("a: b: c", "is not valid YAML"),
         (
             "prefix: /a/\nprefix: /b/",
-            "is not valid YAML: `prefix` is given a second time in line 2, column 1; one of the two must go",
+            "is not valid YAML: `prefix` occurs a second time in line 2, column 1; remove one of the two",
         ),
         ("<<: {a: 1}", "<<: got an unknown key"),
     ] {
@@ -192,7 +192,10 @@ fn outside_loopback_the_embedded_store_needs_certificates_of_both_sides() {
         (&cert, key.as_str(), Some(&cert))
     );
     assert_eq!(config.client_endpoints(), ["https://127.0.0.1:2379"]);
-    assert_eq!(config.warnings, ["others can read the private key that `embedded.tls-key-file` names"]);
+    assert_eq!(
+        config.warnings,
+        ["`embedded.tls-key-file`: other users can read the private key (chmod o-r)"]
+    );
 }
 
 #[test]

@@ -90,7 +90,7 @@ impl StopOutcome {
 
 /// A child exceeded its own budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{child} needed more than {restarts} restarts within {window:?}; the last time it {reason}")]
+#[error("{child} needed more than {restarts} restarts within {window:?}; last exit: {reason}")]
 pub struct BudgetExceeded {
     pub child: ChildId,
     pub restarts: u32,

@@ -28,7 +28,7 @@ pub struct Ended;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddError {
     /// A child with that id runs, waits for a restart, or has not ended yet.
-    #[error("there is a child {0} already")]
+    #[error("child {0} exists already")]
     Duplicate(ChildId),
     /// The child was removed before its first start ended.
     #[error("child {0} was removed while it started")]

@@ -45,7 +45,7 @@ pub enum Exceeded {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Another actor of this process has its name.
-    #[error("the name {0} is taken")]
+    #[error("another actor has the name {0}")]
     NameTaken(String),
     /// Its `pre_start` or its start function failed or panicked.
     #[error("start failed")]

@@ -131,7 +131,7 @@ fn judged(
     let mut places: BTreeMap<ObjectKey, String> = BTreeMap::new();
     for (file, documents) in files {
         if documents.is_empty() {
-            warn(format_args!("{file} holds no document"));
+            warn(format_args!("{file} contains no document"));
         }
         for (number, document) in documents.iter().enumerate() {
             let place = format!("{file}, document {}", number + 1);
@@ -144,7 +144,7 @@ fn judged(
                 Ok(object) => {
                     let key = object.key();
                     if let Some(first) = places.get(&key) {
-                        let expected = format!("each resource once: {first} holds it, too");
+                        let expected = format!("each resource once: {first} contains it, too");
                         problems.push(Problem { field: place, got: key.to_string(), expected });
                     } else {
                         places.insert(key, place);
@@ -155,14 +155,13 @@ fn judged(
         }
     }
     if !problems.is_empty() {
-        return Err(InputError { subject: "what is to be loaded".to_owned(), problems }.into());
+        return Err(InputError { subject: "the resources to load".to_owned(), problems }.into());
     }
     match objects.len() {
         0 => Err(Failure::bad_input("there is nothing to load")),
         1..=MAX_RESOURCES => Ok(objects),
         many => Err(Failure::bad_input(format_args!(
-            "{many} resources were given, and at most {MAX_RESOURCES} can be stored in one transaction: load them in \
-             parts"
+            "{many} resources are too many: one transaction stores at most {MAX_RESOURCES}; load them in parts"
         ))),
     }
 }
@@ -237,11 +236,11 @@ impl Kept {
             problems.push(wrong("metadata.namespace", "", "a namespace"));
         }
         if !kind.namespaced() && !namespace.is_null() {
-            let expected = format!("none: a {kind} is in no namespace");
+            let expected = format!("no namespace: a {kind} is global");
             problems.push(wrong("metadata.namespace", got(namespace), expected));
         }
         if !metadata["deleted"].is_null() {
-            let expected = "none: what is being deleted is not loaded";
+            let expected = "no value: a resource in deletion cannot be loaded";
             problems.push(wrong("metadata.deleted", got(&metadata["deleted"]), expected));
         }
         let mut time = |name: &str| {
@@ -297,14 +296,14 @@ async fn load(objects: &[Object], force: bool, store: &EtcdStore) -> Result<Vec<
                 let failure = Failure::from(error);
                 return Err(match failure.message() {
                     Some(said) if unsure => Failure::failed(format_args!(
-                        "{said}; all of them may have been stored or none: look before trying again"
+                        "{said}; either all resources were stored or none: check before you try again"
                     )),
                     _ => failure,
                 });
             }
         }
     }
-    Err(Failure::failed("somebody else changes these resources all the time; nothing was stored"))
+    Err(Failure::failed("other clients keep changing these resources; nothing was stored"))
 }
 
 /// Checks that a stored value may be replaced. An encrypted value without its key may not: holders of the key would
@@ -314,7 +313,7 @@ fn readable(key: &ObjectKey, value: &[u8], store: &EtcdStore) -> Result<(), Fail
     match store.sealing().open(key, text) {
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::failed(format_args!(
-            "{key} is there and cannot be read ({error}); nothing was stored (see placement.encryption of the \
+            "{key} exists and cannot be read ({error}); nothing was stored (see placement.encryption of the \
              configuration file)"
         ))),
     }
@@ -329,7 +328,7 @@ fn there_already(failed: &[Condition]) -> Failure {
         })
         .collect();
     Failure::failed(format_args!(
-        "there already: {}; nothing was stored (--force replaces what is there)",
+        "these resources exist already: {}; nothing was stored (--force replaces them)",
         names.join(", ")
     ))
 }
@@ -399,7 +398,7 @@ mod tests {
             ],
             "{message}"
         );
-        assert!(message.contains("each resource once: roles.yaml, document 6 holds it, too"), "{message}");
+        assert!(message.contains("each resource once: roles.yaml, document 6 contains it, too"), "{message}");
     }
 
     #[test]
@@ -408,7 +407,10 @@ mod tests {
             |count: usize| (0..count).map(|n| role(json!({"name": format!("r{n}")}))).collect::<Vec<_>>();
         assert_eq!(judge(&roles(MAX_RESOURCES)).unwrap().len(), MAX_RESOURCES);
         let message = judge(&roles(MAX_RESOURCES + 1)).unwrap_err().message().unwrap();
-        assert!(message.starts_with("129 resources were given, and at most 128"), "{message}");
+        assert!(
+            message.starts_with("129 resources are too many: one transaction stores at most 128"),
+            "{message}"
+        );
         assert_eq!(judge(&[]).unwrap_err().code(), 2);
     }
 }

@@ -40,7 +40,7 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
         Command::Show(args) => {
             let entry = get(store, keys::CONSTRAINTS)
                 .await?
-                .ok_or_else(|| Failure::failed("no constraints are stored, so the defaults hold"))?;
+                .ok_or_else(|| Failure::failed("no constraints are stored, so the defaults apply"))?;
             let constraints: Constraints = decode(keys::CONSTRAINTS, &entry)?;
             show(args.output.unwrap_or(Format::Json), &constraints, table)
         }

@@ -158,7 +158,7 @@ pub(crate) async fn run(command: Command, config: Option<&Path>) -> Result<(), F
         (waited, answer.as_ref().and_then(|it| it["status"]["state"].as_str()))
         && !state.eq_ignore_ascii_case(waited)
     {
-        warn(format_args!("it is {} now, not {waited}", printable(state)));
+        warn(format_args!("the state is {} now, not {waited}", printable(state)));
     }
     match answer {
         Some(document) => show::one(resource, format, &document),
@@ -211,7 +211,7 @@ async fn update(
     match rewrite(&api, place, &[&name], given.query(), &change.apply).await? {
         Rewritten::Changed(document) => Ok(document),
         Rewritten::Same(_) => Err(Failure::bad_input(format_args!(
-            "nothing of {} would change: say what is to be changed (--help tells how)",
+            "nothing to change in {}: give an option with a new value (see --help)",
             place.called(&name)
         ))),
     }

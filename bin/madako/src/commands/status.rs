@@ -96,7 +96,7 @@ fn stuck(state: &ClusterState) -> Vec<Stuck> {
     if noted(REGISTRY_SILENT).is_some_and(|_| !state.disabled) {
         let url = state.url.as_ref().map_or("its URL", |url| url.value.as_str());
         let why = "sabakan has given no good answer for more than three poll intervals";
-        add("plans", REGISTRY_SILENT, why, &format!("look at sabakan ({url}) and at the leader's log"));
+        add("plans", REGISTRY_SILENT, why, &format!("check sabakan ({url}) and the leader's log"));
     }
     if let Some(Obstacle { why, .. }) = noted(NO_PLAN).filter(|_| !state.disabled) {
         add(
@@ -122,7 +122,7 @@ fn stuck(state: &ClusterState) -> Vec<Stuck> {
     for Fault { key, why } in &state.faults {
         let remedy = match key.strip_prefix(keys::REPAIR_HOLDS) {
             Some(rack) => format!("madako repair-queue release {rack}"),
-            None => format!("store a value of {key} that can be used, or delete the key"),
+            None => format!("store a valid value of {key}, or delete the key"),
         };
         add(key, UNUSABLE_VALUE, why, &remedy);
     }

@@ -28,7 +28,7 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
         },
         Event::RecordCancelled { id } => format!("cancelled the unfinished operation {id}"),
         Event::PlacementHeld { owner } => format!("decides nothing about placement: {owner} does"),
-        Event::PlacementOwned => "decides about placement".to_owned(),
+        Event::PlacementOwned => "makes placement decisions".to_owned(),
         Event::Decided { application, decision } => return placement::tell::tell(application, decision),
         Event::SharedAddresses(shared) => match shared.first_key_value() {
             Some((address, _)) => format!("{address} is claimed by several machines"),

@@ -71,7 +71,7 @@ fn warn_of_strangers(inputs: &Inputs) {
     let named = strangers.iter().take(MAX_FILES_NAMED).copied().collect::<Vec<_>>().join(", ");
     let more = if strangers.len() > MAX_FILES_NAMED { ", ..." } else { "" };
     warn(format_args!(
-        "taints are given for {named}{more}, which is the address of no machine and of no node of the cluster"
+        "taints are given for {named}{more}: no machine and no node of the cluster has such an address"
     ));
 }
 

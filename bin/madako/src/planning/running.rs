@@ -32,7 +32,7 @@ pub(super) async fn gather(args: &InputArgs, global: &Global) -> Result<Inputs, 
         keys::SABAKAN_URL,
     ] {
         if let Some(why) = state.fault(key) {
-            return Err(Failure::failed(format_args!("what is stored as {key} cannot be used: {why}")));
+            return Err(Failure::failed(format_args!("the stored value of {key} cannot be used: {why}")));
         }
     }
     let wait = setting(args.retire_wait, &state, |settings| settings.retire_wait).map_err(Failure::failed)?;
@@ -53,8 +53,8 @@ pub(super) async fn gather(args: &InputArgs, global: &Global) -> Result<Inputs, 
     }
     if let Some(guard) = state.guard.as_ref().filter(|guard| !guard.value.vanished.is_empty()) {
         note(format_args!(
-            "the removal guard holds back that {} nodes vanished: the service does not plan on that yet \
-             (see madako sabakan confirm-removal)",
+            "the removal guard holds back the removal of {} nodes: the service does not plan it yet (see \
+             madako sabakan confirm-removal)",
             guard.value.vanished.len()
         ));
     }

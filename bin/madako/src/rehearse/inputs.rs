@@ -111,7 +111,7 @@ pub(super) async fn gather(
     let at = clock.now();
     let state = ClusterState::decode(keyspace.revision, &keyspace.own, None);
     for fault in &state.faults {
-        let text = format!("what is stored as {} cannot be used: {}", fault.key, fault.why);
+        let text = format!("the stored value of {} cannot be used: {}", fault.key, fault.why);
         if NEEDED.contains(&fault.key.as_str()) {
             return Err(unready(text));
         }
@@ -145,13 +145,13 @@ pub(super) async fn gather(
     let places = match owner {
         Some(owner) if config.placement.is_none() => {
             notes.push(format!(
-                "the prefix {owner} decides about placement, and the configuration file has no section placement: \
+                "the prefix {owner} owns placement, and the configuration file has no section placement: \
                  nothing is placed here"
             ));
             false
         }
         Some(owner) if decides && owner != config.prefix => {
-            notes.push(format!("the prefix {owner} decides about placement, so that nothing is placed here"));
+            notes.push(format!("the prefix {owner} owns placement: nothing is placed here"));
             false
         }
         _ => decides,
@@ -161,10 +161,11 @@ pub(super) async fn gather(
     if places {
         let (resources, wrong) = keyspace.resources(&sealing);
         for (key, why) in wrong.into_iter().filter(|(key, _)| key != ownership::KEY) {
-            notes.push(format!("{key} cannot be read, and counts for nothing: {why}"));
+            notes.push(format!("{key} cannot be read and is ignored: {why}"));
         }
         let (found, undefined) = providers(&resources);
-        notes.extend(undefined.iter().map(|metric| format!("the metric {metric} comes from nowhere")));
+        let without_source = |metric: &String| format!("the metric {metric} has no definition or no provider");
+        notes.extend(undefined.iter().map(without_source));
         copied_providers = valued(found, &transport, &mut notes).await;
     }
     let working = working(&settings, config);

@@ -110,7 +110,7 @@ impl Shown<'_> {
             row(
                 "instances",
                 format!(
-                    "{}, new ones: a command that ran when the copy was made is marked cancelled",
+                    "{}, new ones: a command that ran at the time of the copy is marked cancelled",
                     self.scenario.world.instances
                 ),
             ),
@@ -132,8 +132,8 @@ impl Shown<'_> {
             ),
             row("held racks", kept_or_file(settings.repair.is_some())),
             row("store", "one member in memory".to_owned()),
-            row("people and clients", "nobody but the service works with the copy".to_owned()),
-            row("machines", "nothing breaks that no fault breaks; none is added or taken away".to_owned()),
+            row("people and clients", "only the service works with the copy".to_owned()),
+            row("machines", "only faults break machines; none is added or removed".to_owned()),
             row("start of a machine", format!("takes {}", around(START_TAKES))),
             row("update of a machine", format!("takes {}", around(UPDATE_TAKES))),
             row("command of a repair", format!("takes {}, and ends well", around(args.command_takes))),
@@ -163,7 +163,7 @@ impl Shown<'_> {
             ));
             rows.push(row(
                 "applications",
-                "are bound, and nobody deploys them; clusters keep the state that they had".to_owned(),
+                "are bound but not deployed; clusters keep their state".to_owned(),
             ));
         }
         rows

@@ -82,8 +82,10 @@ async fn what_is_there_already_is_replaced_only_by_force_and_all_or_nothing_is_s
 
     let message = etcd.run(&["bootstrap", &metrics, &roles]).await.refused(1);
     assert!(
-        message
-            .contains("there already: Role role:system, RoleBinding rolebinding:system; nothing was stored"),
+        message.contains(
+            "these resources exist already: Role role:system, RoleBinding rolebinding:system; \
+             nothing was stored"
+        ),
         "{message}"
     );
     assert_eq!(etcd.revision().await, before);
@@ -108,7 +110,7 @@ async fn the_default_roles_are_stored_and_what_is_printed_are_the_same() {
     let stored = etcd.get_at_root("/core/rolebindings/rolebinding:system").await.unwrap();
     assert!(stored.contains("\"users\": [\"system:admin\"]"), "{stored}");
     let message = etcd.run(&["bootstrap", "--default-roles"]).await.refused(1);
-    assert!(message.contains("there already: Role role:system, "), "{message}");
+    assert!(message.contains("these resources exist already: Role role:system, "), "{message}");
     let again =
         etcd.run(&["bootstrap", "-f", &etcd.file("printed.yaml", printed), "-o", "json"]).await.json();
     assert_eq!(names(&again), names(&loaded));

@@ -241,7 +241,7 @@ async fn an_update_is_of_what_was_read_or_begins_anew() {
 
     // An update without a change is not sent.
     let message = server.run(&["kube", "app", "update", "echo", "-l", "b=2"]).await.refused(2);
-    assert!(message.contains("nothing of Application system:admin/echo would change"), "{message}");
+    assert!(message.contains("nothing to change in Application system:admin/echo"), "{message}");
     assert_eq!(server.asked().len(), 5);
 }
 

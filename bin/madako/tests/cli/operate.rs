@@ -244,7 +244,7 @@ async fn a_cluster_must_be_valid_and_satisfy_the_constraints() {
     // An unreadable value is not replaced by a default.
     etcd.put("constraints", "{").await;
     let message = etcd.run(&["cluster", "set", &file]).await.refused(1);
-    assert!(message.contains("what is stored as constraints cannot be read"), "{message}");
+    assert!(message.contains("the stored value of constraints cannot be read"), "{message}");
 }
 
 #[tokio::test]

@@ -289,8 +289,8 @@ async fn taints_of_addresses_that_nobody_has_are_warned_of() {
     assert_eq!(answer.code, 0);
     assert_eq!(
         answer.err,
-        "madako: warning: taints are given for 10.8.8.8, 10.9.9.9, which is the address of no machine and of no \
-         node of the cluster\n"
+        "madako: warning: taints are given for 10.8.8.8, 10.9.9.9: no machine and no node of the cluster has \
+         such an address\n"
     );
 }
 
@@ -305,7 +305,7 @@ async fn what_a_rehearsal_would_leave_out_is_refused_before_anything_is_dialled(
         assert!(!message.contains("rack=2"), "{message}");
     }
     let message = rehearse(&["--scenario", "nope"]).await;
-    for part in ["nope cannot be read", "the scenarios that ship are calm-day, ", "rack-power-loss"] {
+    for part in ["nope cannot be read", "the shipped scenarios are calm-day, ", "rack-power-loss"] {
         assert!(message.contains(part), "{part:?}: {message}");
     }
 }

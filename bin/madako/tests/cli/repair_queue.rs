@@ -117,7 +117,7 @@ async fn what_the_configuration_does_not_have_is_refused_and_nothing_is_stored()
     assert_eq!(etcd.run(&["repair-queue", "add", "reset", "iDRAC"]).await.code, 2);
     assert_eq!(etcd.revision().await, before);
     let odd = add(&etcd, "iDRAC", "node-2").await;
-    assert_eq!((odd.code, odd.err.as_str()), (0, "madako: warning: \"node-2\" is no IP address\n"));
+    assert_eq!((odd.code, odd.err.as_str()), (0, "madako: warning: \"node-2\" is not an IP address\n"));
 }
 
 #[tokio::test]
@@ -235,7 +235,7 @@ async fn a_rack_is_released_once_for_the_reports_that_hold_it() {
 async fn what_comes_next_is_explained_from_the_store_alone_while_the_registry_is_not_asked() {
     let Some(etcd) = with_cluster().await else { return };
     let nothing = etcd.run(&["repair-queue", "explain"]).await;
-    assert_eq!((nothing.code, nothing.out.as_str()), (0, "Nothing is to be repaired.\n"));
+    assert_eq!((nothing.code, nothing.out.as_str()), (0, "No machine needs a repair.\n"));
     assert!(nothing.err.contains("no URL of sabakan is stored"), "{}", nothing.err);
 
     etcd.put("madako/repair/holds/3", HELD).await;
@@ -262,7 +262,11 @@ async fn what_comes_next_is_explained_from_the_store_alone_while_the_registry_is
     // A machine that does not exist is an error, unlike a node without an entry.
     let unknown = etcd.run(&["repair-queue", "explain", "foo"]).await;
     assert_eq!((unknown.code, unknown.out.as_str()), (1, ""), "{unknown:?}");
-    assert!(unknown.err.contains("no such machine: foo is the address of no node"), "{}", unknown.err);
+    assert!(
+        unknown.err.contains("no such machine: no node and no entry of the repair queue has the address foo"),
+        "{}",
+        unknown.err
+    );
     assert!(unknown.err.contains("no URL of sabakan is stored"), "{}", unknown.err);
     let node = etcd.run(&["repair-queue", "explain", "10.0.0.2", "-o", "json"]).await;
     assert_eq!((node.code, &node.json()["entries"]), (0, &json!([])), "a node without an entry");

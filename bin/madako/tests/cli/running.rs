@@ -70,12 +70,12 @@ async fn the_running_systems_next_plan_is_shown_and_nothing_is_changed() {
     let answer = etcd.run(&["plan", "-o", "json"]).await;
     assert_eq!(answer.code, 0);
     assert!(answer.err.contains("the integration with sabakan is off"), "{}", answer.err);
-    assert!(answer.err.contains("the removal guard holds back that 2 nodes vanished"), "{}", answer.err);
+    assert!(answer.err.contains("the removal guard holds back the removal of 2 nodes"), "{}", answer.err);
 
     // An unusable stored value is not replaced by a default.
     etcd.put("sabakan/query-variables", "{").await;
     let message = etcd.run(&["plan"]).await.refused_after_notes(1);
-    assert!(message.contains("what is stored as sabakan/query-variables cannot be used"), "{message}");
+    assert!(message.contains("the stored value of sabakan/query-variables cannot be used"), "{message}");
     etcd.put("sabakan/query-variables", r#"{"having":{"racks":[0,1,2]}}"#).await;
     let answer = etcd.run(&["plan", "-o", "json"]).await;
     assert_eq!(answer.json()["action"], "remove-non-existent-nodes", "the variables count: {answer:?}");
@@ -141,5 +141,5 @@ async fn a_template_that_ckecli_accepts_and_the_planner_does_not_is_told() {
     )
     .await;
     let message = etcd.run(&["plan"]).await.refused(1);
-    assert!(message.contains("what is stored as sabakan/template cannot be used"), "{message}");
+    assert!(message.contains("the stored value of sabakan/template cannot be used"), "{message}");
 }

@@ -11,7 +11,7 @@ async fn what_is_not_there_is_told() {
     let Some(etcd) = Etcd::start().await else { return };
     for (args, code, message) in [
         (&["cluster", "get"][..], 1, "no cluster configuration is stored"),
-        (&["constraints", "show"], 1, "no constraints are stored, so the defaults hold"),
+        (&["constraints", "show"], 1, "no constraints are stored, so the defaults apply"),
         (&["sabakan", "get-url"], 1, "no URL is stored (madako sabakan set-url stores one)"),
         (&["sabakan", "get-template"], 1, "no template is stored (madako sabakan set-template stores one)"),
         (
@@ -41,7 +41,10 @@ async fn what_cannot_be_read_is_told_and_not_guessed() {
     ] {
         etcd.put(key, "{").await;
         let message = etcd.run(args).await.refused(1);
-        assert!(message.contains(&format!("what is stored as {key} cannot be read")), "{args:?}: {message}");
+        assert!(
+            message.contains(&format!("the stored value of {key} cannot be read")),
+            "{args:?}: {message}"
+        );
         assert_eq!(etcd.get(key).await.unwrap(), "{");
     }
 }
@@ -233,7 +236,7 @@ async fn a_table_of_the_status_tells_what_is_stuck_and_what_to_do() {
     .await;
     let table = shown().await;
     for (rule, parts) in [
-        ("registry-silent", &["2026-11-21T09:30:00Z", "no good answer", "look at sabakan"][..]),
+        ("registry-silent", &["2026-11-21T09:30:00Z", "no good answer", "check sabakan"][..]),
         ("no-plan", &["2026-11-21T09:40:00Z", "too few machines", "madako plan"]),
         ("repair-queue-disabled", &["2026-11-21T09:50:00Z"]),
     ] {

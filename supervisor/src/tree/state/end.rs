@@ -58,7 +58,7 @@ impl State {
         self.by_id.remove(&slot.spec.id);
         let child = slot.spec.id;
         if outcome == StopOutcome::Stuck {
-            tracing::error!(supervisor = %self.spec.id, %child, "an actor does not end though it was killed");
+            tracing::error!(supervisor = %self.spec.id, %child, "an actor did not end after a kill");
         }
         let supervisor = Arc::clone(&self.spec.id);
         self.emit(TreeEvent::ChildStopped { supervisor, child: Arc::clone(&child), outcome });
@@ -80,7 +80,7 @@ impl State {
                 self.emit(TreeEvent::ChildEnded { supervisor, child: slot.spec.id, reason });
             }
             Phase::Ending(End::GivenUp(exceeded)) => {
-                tracing::error!(%supervisor, %exceeded, "an actor is given up");
+                tracing::error!(%supervisor, %exceeded, "an actor exceeded its restart budget");
                 self.emit(TreeEvent::ChildGivenUp { supervisor, exceeded: exceeded.clone() });
                 if let Some((_, Exceeded::Report(report))) = &slot.spec.own {
                     report(exceeded);

@@ -42,5 +42,5 @@ pub(super) async fn start_child(
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string))
-        .unwrap_or_else(|| "panicked with something that is no text".into())
+        .unwrap_or_else(|| "panicked without a text message".into())
 }

@@ -27,8 +27,8 @@ async fn a_supervisor_melts_down_when_its_budget_is_exceeded() {
     let meltdown = tree.ended().await.expect("a meltdown");
     assert_eq!(
         meltdown.to_string(),
-        "root melted down: b needed more than 2 restarts within 10s; \
-         the last time it failed: cannot reach the store: refused"
+        "root melted down: b needed more than 2 restarts within 10s; last exit: failed: cannot reach the \
+         store: refused"
     );
     let lines: Vec<String> = stage.take().into_iter().skip_while(|l| !l.contains("never again")).collect();
     assert_eq!(

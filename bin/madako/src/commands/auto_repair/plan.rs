@@ -168,7 +168,7 @@ fn list<T: DeserializeOwned>(name: Option<&str>, subject: &str) -> Result<Vec<T>
         match serde_json::from_str(item.get()) {
             Ok(item) => read.push(item),
             Err(error) if problems.len() < MAX_PROBLEMS => {
-                problems.add(format!("[{index}]"), error.to_string(), "what CKE stores there");
+                problems.add(format!("[{index}]"), error.to_string(), "an entry as CKE stores it");
             }
             Err(_) => break,
         }

@@ -18,7 +18,7 @@ use crate::output::warn;
 /// Adds an entry if the configuration has its operation for its machine type.
 pub(super) async fn run(mut entry: RepairQueueEntry, store: &dyn Store) -> Result<(), Failure> {
     if entry.address.parse::<IpAddr>().is_err() {
-        warn(format_args!("{:?} is no IP address", entry.address));
+        warn(format_args!("{:?} is not an IP address", entry.address));
     }
     let stored = get(store, keys::CLUSTER).await?.ok_or_else(|| {
         Failure::failed("no cluster configuration is stored, so there is no repair procedure")
@@ -38,7 +38,7 @@ pub(super) async fn run(mut entry: RepairQueueEntry, store: &dyn Store) -> Resul
                 .filter(|index: &i64| (0..i64::MAX).contains(index))
                 .ok_or_else(|| {
                     Failure::failed(format_args!(
-                        "what is stored as {} is no number",
+                        "the stored value of {} is not a number",
                         keys::REPAIRS_WRITE_INDEX
                     ))
                 })?,

@@ -129,7 +129,7 @@ fn table(explanation: &Explanation) -> String {
                 Held { unreadable: true, .. } => "not readable".to_owned(),
                 // The leader knows earlier answers, and may treat the same reports as old ones.
                 Held { expected: true, .. } => {
-                    format!("{} (by the answer of now; not held yet)", held.machines.join(","))
+                    format!("{} (from this answer of sabakan; not held yet)", held.machines.join(","))
                 }
                 _ => held.machines.join(","),
             };
@@ -161,5 +161,5 @@ fn table(explanation: &Explanation) -> String {
         }
         parts.push(table.text());
     }
-    if parts.is_empty() { "Nothing is to be repaired.\n".to_owned() } else { parts.join("\n") }
+    if parts.is_empty() { "No machine needs a repair.\n".to_owned() } else { parts.join("\n") }
 }

@@ -68,7 +68,8 @@ async fn let_go(
 fn table(released: &Released) -> String {
     if released.unreadable {
         return format!(
-            "Rack {} is let go. Which reports held it could not be read: machines that are reported and failed together hold it anew.\n",
+            "Rack {} is released. The reports of its hold could not be read: reported machines that failed \
+             together hold it again.\n",
             released.rack
         );
     }
@@ -77,5 +78,5 @@ fn table(released: &Released) -> String {
         let failed = super::moment(Some(report.changed));
         table.row([report.serial.clone(), report.address.clone(), failed]);
     }
-    format!("{}\nRack {} is let go: these reports do not hold it again.\n", table.text(), released.rack)
+    format!("{}\nRack {} is released: these reports do not hold it again.\n", table.text(), released.rack)
 }

@@ -42,7 +42,7 @@ async fn confirm(store: &dyn Store) -> Result<GuardState, Failure> {
     if held.confirmed {
         return Ok(held);
     }
-    let gone = || Failure::failed("the removal guard let go in this moment; nothing was confirmed");
+    let gone = || Failure::failed("the removal guard holds nothing any more; nothing was confirmed");
     modify(store, keys::REMOVAL_GUARD, |entry| {
         let entry = entry.ok_or_else(gone)?;
         let mut held: GuardState = decode(keys::REMOVAL_GUARD, entry)?;

@@ -33,7 +33,7 @@ pub(super) async fn run(
     let shown = to.display();
     if !force && to.exists() {
         return Err(Failure::bad_input(format_args!(
-            "{shown} is there already: name another file, or replace it with --force"
+            "{shown} exists already: name another file, or replace it with --force"
         )));
     }
     // An invalid configuration is reported before anything is written.
@@ -95,13 +95,14 @@ fn begin(part: &Path) -> io::Result<File> {
 fn name(part: &Path, to: &Path) -> Result<(Snapshot, usize), Failure> {
     let bytes = fs::read(part).with_context(|| format!("reading {} again failed", part.display()));
     let bytes = bytes.map_err(Failure::Failed)?;
-    let snapshot = Snapshot::read(&bytes).map_err(|error| {
-        Failure::failed(format_args!("the snapshot that was written is not whole: {error}"))
-    })?;
+    let snapshot = Snapshot::read(&bytes)
+        .map_err(|error| Failure::failed(format_args!("the written snapshot is not whole: {error}")))?;
     let named = fs::rename(part, to).and_then(|()| {
         let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty());
         File::open(directory.unwrap_or(Path::new("."))).and_then(|directory| directory.sync_all())
     });
-    named.with_context(|| format!("naming {} failed", to.display())).map_err(Failure::Failed)?;
+    named
+        .with_context(|| format!("renaming the snapshot to {} failed", to.display()))
+        .map_err(Failure::Failed)?;
     Ok((snapshot, bytes.len()))
 }

@@ -71,7 +71,7 @@ pub(super) async fn gather(
     let mut found = Found { reports: None, kept, holds, reported: None, observed: None };
     if let Some(key) = unreadable(state) {
         let why = state.fault(key).unwrap_or_default();
-        warn(format_args!("nothing is added automatically, as {key} cannot be used: {why}"));
+        warn(format_args!("nothing is added automatically: {key} cannot be used: {why}"));
     }
     if state.auto_repair_disabled {
         note("auto-repair is switched off: nothing is added automatically");
@@ -107,10 +107,9 @@ pub(super) async fn exists(state: &ClusterState, address: &str) -> Result<(), Fa
     if nodes.any(|node| node.address == address) {
         return Ok(());
     }
-    let none =
-        format!("no such machine: {address} is the address of no node and of no entry of the repair queue");
+    let none = format!("no such machine: no node and no entry of the repair queue has the address {address}");
     let Some(url) = &state.url else {
-        return Err(Failure::failed(format_args!("{none}, and no URL of sabakan is stored to ask for it")));
+        return Err(Failure::failed(format_args!("{none}, and no URL of sabakan is stored")));
     };
     let transport = ReqwestTransport::new().map_err(|error| Failure::Failed(error.into()))?;
     let registry = SabakanRegistry::new(Arc::new(transport));
@@ -118,7 +117,7 @@ pub(super) async fn exists(state: &ClusterState, address: &str) -> Result<(), Fa
     match registry.machines(&url.value, Some(&QueryVariables::default())).await {
         Ok(fetched) if fetched.machines.iter().any(|machine| machine.address() == Some(address)) => Ok(()),
         Ok(_) => Err(Failure::failed(format_args!("{none}, and sabakan has no machine with it"))),
-        Err(error) => Err(Failure::failed(format_args!("{none}, and sabakan does not tell: {error}"))),
+        Err(error) => Err(Failure::failed(format_args!("{none}, and sabakan cannot be asked: {error}"))),
     }
 }
 
@@ -141,7 +140,7 @@ async fn reported(state: &ClusterState, registry: &dyn Registry) -> Option<Vec<M
     match registry.machines(url, Some(&variables)).await {
         Ok(fetched) => Some([fetched.machines, fetched.left_out].concat()),
         Err(error) => {
-            warn(format_args!("machines that should be repaired are not known: {error}"));
+            warn(format_args!("the machines to repair are unknown: {error}"));
             None
         }
     }
@@ -155,9 +154,7 @@ async fn observed(state: &ClusterState, registry: &dyn Registry) -> Option<Vec<M
     match registry.machines(&url.value, variables).await {
         Ok(fetched) => Some(fetched.machines),
         Err(error) => {
-            warn(format_args!(
-                "which machines stand in a held rack is known of reports and nodes only: {error}"
-            ));
+            warn(format_args!("the machines of a held rack are known from reports and nodes only: {error}"));
             None
         }
     }

@@ -96,7 +96,7 @@ async fn secrets_are_encrypted_in_etcd_and_nobody_without_the_key_destroys_them(
     }
     assert_eq!(stranger.ask("POST", &all("clusters"), &cluster).await.status, 409);
     let message = madako(&["--config", &plain, "bootstrap", "--force", &provider]).await.refused(1);
-    assert!(message.contains("GlobalMetricsProvider influx is there and cannot be read"), "{message}");
+    assert!(message.contains("GlobalMetricsProvider influx exists and cannot be read"), "{message}");
     assert_eq!(written().await, before, "nothing of it was written");
     assert_eq!(stranger.names().await, ["app"], "what has no secret is read as before");
 
