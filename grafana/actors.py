@@ -19,7 +19,7 @@ def actors():
 
 def each():
     return [
-        states("Actors that run", {"{{instance}} {{actor}}": of_instance("madako_actor_up")},
+        states("Running actors", {"{{instance}} {{actor}}": of_instance("madako_actor_up")},
                "Good: all actors run on the leader; leader and http run on every instance. A failed actor runs again within 10 s.",
                {0: ("down", YELLOW), 1: ("runs", GREEN)}, height=12, runbooks=("MadakoActorDown",)),
         lines("Failures", {"{{instance}} {{actor}}": f"increase({of_instance('madako_actor_restarts_total')}[$__rate_interval])"},
@@ -29,12 +29,12 @@ def each():
              words={0: ("never", GREEN)}, runbooks=("MadakoActorRestarts",)),
         lines("Messages", {"{{actor}}": rate("madako_actor_messages_total", by="actor", select=of_instance)},
               "Handled messages. Good: above 0 all the time; an actor at 0 receives no messages.", unit="ops"),
-        times("How long a message takes", "madako_actor_handling_seconds",
+        times("Message handling time", "madako_actor_handling_seconds",
               "Good: milliseconds. A slow actor delays others.", by="actor", select=of_instance,
               runbooks=("MadakoActorStuck",)),
         lines("Mailboxes", {"{{instance}} {{actor}}": of_instance("madako_actor_mailbox_messages")},
               "Waiting messages. Good: nearly always 0.", runbooks=("MadakoMailboxGrows",)),
-        lines("At one message for", {"{{instance}} {{actor}}": since(of_instance("madako_actor_handling_since_timestamp_seconds"))},
+        lines("Time on the current message", {"{{instance}} {{actor}}": since(of_instance("madako_actor_handling_since_timestamp_seconds"))},
               "Time that an actor has spent on its current message. Good: 0, or a short peak. Above a minute the actor is stuck.", unit="s",
               steps=((GREEN, None), (RED, 60)), width=12, runbooks=("MadakoActorStuck",)),
         lines("Meltdowns", {"{{instance}} {{supervisor}}": of_instance("madako_actor_meltdowns_total")},
@@ -44,60 +44,60 @@ def each():
 
 def leadership():
     return [
-        states("Who leads", {"{{instance}}": of_job("madako_leader")},
+        states("Leader", {"{{instance}}": of_job("madako_leader")},
                "Good: exactly one leader at all times.", {0: ("waits", "text"), 1: ("leads", GREEN)},
                runbooks=("MadakoNoLeader", "MadakoTwoLeaders", "MadakoLeaderChanges")),
         lines("Epoch", {"{{instance}}": of_job("madako_leader_epoch") + " > 0"},
               "The leader's epoch: each epoch is greater than the previous one. Good: a flat line.", width=6, least=None,
               runbooks=("MadakoLeaderChanges",)),
-        lines("Refused by an invariant", {"{{invariant}}": f"sum by (invariant) ({of_job('madako_invariant_violations_total')})"},
+        lines("Invariant violations", {"{{invariant}}": f"sum by (invariant) ({of_job('madako_invariant_violations_total')})"},
               "Refused decisions that would have broken an invariant, since the start of the process. Good: 0, or no data. "
               "Each is a fault of Madako.", width=6, runbooks=("MadakoInvariantViolation",)),
         lines("Commits", {"{{subject}} {{outcome}}": rate("madako_commits_total", by="subject, outcome")},
               "Decisions sent to the leader, by subject and outcome. Good: committed.", unit="ops", stacked=True,
               width=12, runbooks=("MadakoCommitConflicts", "MadakoInvariantViolation")),
-        times("How long a commit takes", "madako_commit_seconds", "Good: some milliseconds. The store takes most of this time.", width=12,
+        times("Commit duration", "madako_commit_seconds", "Good: some milliseconds. The store takes most of this time.", width=12,
               runbooks=("MadakoStoreSlow",)),
     ]
 
 
 def store():
     return [
-        lines("Requests", {"{{operation}} {{outcome}}": rate("madako_store_requests_total", by="operation, outcome", select=of_instance)},
+        lines("Store requests", {"{{operation}} {{outcome}}": rate("madako_store_requests_total", by="operation, outcome", select=of_instance)},
               "Requests to the store. Good: ok.", unit="reqps", stacked=True,
               runbooks=("MadakoStoreUnreachable", "MadakoStoreErrors", "MadakoStoreRefuses", "MadakoStoreFailed")),
-        times("How long the store takes", "madako_store_request_seconds", "Good: below 0.1 s. A request fails after the setting timeout (2 s).",
+        times("Store request duration", "madako_store_request_seconds", "Good: below 0.1 s. A request fails after the setting timeout (2 s).",
               by="operation", select=of_instance, runbooks=("MadakoStoreSlow",)),
-        stat("Requests that fail", {"": share("madako_store_requests_total", 'outcome="ok"', select=of_instance)},
+        stat("Failed store requests", {"": share("madako_store_requests_total", 'outcome="ok"', select=of_instance)},
              "Good: 0.", unit="percentunit", steps=((GREEN, None), (YELLOW, 0.05), (RED, 0.5)),
              runbooks=("MadakoStoreErrors",)),
-        stat("Answered", {"{{instance}}": age(of_instance("madako_store_answer_timestamp_seconds"))},
+        stat("Last answer of the store", {"{{instance}}": age(of_instance("madako_store_answer_timestamp_seconds"))},
              "Age of the store's last good answer. Good: below a third of the session's lease (20 s) plus some seconds: each "
              "instance renews its lease at this interval.", unit="s", steps=((GREEN, None), (YELLOW, 40), (RED, 60)), spark=False,
              runbooks=("MadakoStoreUnreachable", "MadakoStoreErrors")),
-        stat("Stored values at fault", {"": f"max({of_job('madako_state_faults')})"},
+        stat("Unusable stored values", {"": f"max({of_job('madako_state_faults')})"},
              "Unusable stored values. Good: 0. The log names them.", steps=((GREEN, None), (YELLOW, 1)),
              runbooks=("MadakoStateFaults",)),
-        lines("Watches", {"began or began anew: {{cause}}": rate("madako_store_watch_lists_total", by="cause", select=of_instance),
-                          "lost their stream": rate("madako_store_watch_interruptions_total", select=of_instance),
-                          "went on": rate("madako_store_watch_resumptions_total", select=of_instance)},
+        lines("Watches", {"listed: {{cause}}": rate("madako_store_watch_lists_total", by="cause", select=of_instance),
+                          "lost the stream": rate("madako_store_watch_interruptions_total", select=of_instance),
+                          "resumed": rate("madako_store_watch_resumptions_total", select=of_instance)},
               "Good: 0 after the start. A watch that loses its stream resumes at its revision, or lists again.", unit="ops",
               runbooks=("MadakoStoreErrors",)),
-        lines("Connections", {"{{instance}} gave up": rate("madako_store_connections_replaced_total", by="instance", select=of_instance),
-                              "login {{outcome}}": rate("madako_store_authentications_total", by="outcome", select=of_instance)},
+        lines("Store connections", {"{{instance}} abandoned": rate("madako_store_connections_replaced_total", by="instance", select=of_instance),
+                                    "login {{outcome}}": rate("madako_store_authentications_total", by="outcome", select=of_instance)},
               "Abandoned connections, and logins if a password is configured. Good: 0, or no data, and login ok. "
               "Otherwise an etcd endpoint does not answer, or the password is wrong.", unit="ops",
               runbooks=("MadakoStoreErrors", "MadakoStoreRefuses")),
-        lines("How far each instance has seen", {"{{instance}}": of_instance("madako_store_revision")},
+        lines("Latest seen revision", {"{{instance}}": of_instance("madako_store_revision")},
               "The store's latest revision that each instance has seen. Good: the same line for all instances.", least=None),
     ]
 
 
 def process():
     return [
-        lines("Requests", {"{{endpoint}} {{code}}": rate("madako_http_requests_total", by="endpoint, code", select=of_instance)},
+        lines("HTTP requests", {"{{endpoint}} {{code}}": rate("madako_http_requests_total", by="endpoint, code", select=of_instance)},
               "HTTP requests by status. Good: no 5xx.", unit="reqps", stacked=True, runbooks=("MadakoHttpErrors",)),
-        lines("Connections", {"{{instance}}": of_instance("madako_http_connections")}, "Open HTTP connections. Good: as many as clients."),
+        lines("HTTP connections", {"{{instance}}": of_instance("madako_http_connections")}, "Open HTTP connections. Good: as many as clients."),
         lines("CPU", {"{{instance}}": f"rate({of_instance('process_cpu_seconds_total')}[$__rate_interval])"},
               "CPU cores in use. Good: a few hundredths without load.", unit="none"),
         lines("Memory", {"{{instance}}": of_instance("process_resident_memory_bytes")},
@@ -105,6 +105,6 @@ def process():
         lines("Open files", {"{{instance}}": f"{of_instance('process_open_fds')} / {of_instance('process_max_fds')}"},
               "Open files and connections as a share of the process limit. Good: far below 80 %.",
               unit="percentunit", steps=((GREEN, None), (YELLOW, 0.8)), runbooks=("MadakoOpenFiles",)),
-        stat("Runs since", {"{{instance}}": of_instance("process_start_time_seconds") + " * 1000"},
+        stat("Process start", {"{{instance}}": of_instance("process_start_time_seconds") + " * 1000"},
              "Start time of each process.", unit="dateTimeFromNow", width=8, height=8, spark=False),
     ]

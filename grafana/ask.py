@@ -94,7 +94,7 @@ def varies(values, times):
 
 # Expected results: a table with a row for each query.
 
-COLUMNS = ["Dashboard", "Panel", "Series", "Must", "Those with", "Because"]
+COLUMNS = ["Dashboard", "Panel", "Series", "Must", "Labels", "Reason"]
 
 
 class Wrong(Exception):

@@ -1,11 +1,11 @@
-"""The overview: is it calm, and if not, why. Red needs an operator; yellow may need an operator."""
+"""The overview: the state of the deployment, and the reasons for alerts. Red needs an operator; yellow may need an operator."""
 
 from panels import (GREEN, RED, YELLOW, age, dashboard, leading, lines, of_job, placing, rate, share, since, stat, states, table)
 
 FIRING = 'ALERTS{alertstate="firing", alertname=~"Madako.*", job="$job"'
 # 0 while no alert fires and an instance answers; no data while no instance answers.
 CALM = f'max({FIRING}, severity="critical"}} * 2 or {FIRING}, severity="warning"}} or {of_job("madako_leader")} * 0)'
-CALM_WORDS = {0: ("Calm", GREEN), 1: ("Look today", YELLOW), 2: ("Act now", RED)}
+CALM_WORDS = {0: ("Calm", GREEN), 1: ("Act today", YELLOW), 2: ("Act now", RED)}
 NONE = ((GREEN, None), (RED, 1))
 SOME = ((GREEN, None), (YELLOW, 1))
 
@@ -14,11 +14,11 @@ def overview():
     return dashboard(
         "madako-overview",
         "Madako: overview",
-        "Is it calm, and if not, why. If everything is green, no action is needed.",
+        "State of the deployment, and the reasons for alerts. If everything is green, no action is needed.",
         [
-            ("Is it calm?", calm()),
-            ("If not, why: the cluster", cluster()),
-            ("If not, why: placement and the service", rest()),
+            ("Overall state", calm()),
+            ("Reasons: the cluster", cluster()),
+            ("Reasons: placement and the service", rest()),
             ("Recent activity", lately()),
         ],
     )
@@ -27,19 +27,19 @@ def overview():
 def calm():
     return [
         stat(
-            "Is it calm?",
+            "Overall state",
             {"": CALM},
-            "The most severe firing alert. Good: Calm. Look today: act within the day. Act now: Madako does not do part of its work. "
-            "The table beside this panel names the alert; its page says what to do.",
+            "The most severe firing alert. Good: Calm. Act today: a warning fires. Act now: Madako does not do part of its work. "
+            "The table beside this panel names the alert and links to its runbook.",
             words=CALM_WORDS, empty="No instance answers", width=5, height=7, runbooks=("MadakoGone",),
         ),
         table(
-            "What fires, and what to do",
+            "Firing alerts",
             FIRING + "}",
             "All firing alerts. Good: an empty table. A click on the name opens the alert's runbook.",
             {"alertname": "Alert", "severity": "Severity", "instance": "Instance", "actor": "Actor", "reason": "Reason",
              "outcome": "Outcome", "kind": "Kind"},
-            links={"alertname": ("What to do", "${runbooks}/${__value.text}.md")}, width=13, height=7, empty="No alert fires",
+            links={"alertname": ("Runbook", "${runbooks}/${__value.text}.md")}, width=13, height=7, empty="No alert fires",
         ),
         stat(
             "Leader",
@@ -48,8 +48,8 @@ def calm():
             empty="No leader", names=True, width=6, height=3, runbooks=("MadakoNoLeader", "MadakoTwoLeaders"),
         ),
         stat(
-            "Instances that answer",
-            {"answer": f"sum({of_job('up')})", "there should be": f"count({of_job('up')})"},
+            "Answering instances",
+            {"answering": f"sum({of_job('up')})", "configured": f"count({of_job('up')})"},
             "Instances that Prometheus reaches, and instances in its configuration. Good: the same number twice, and at least two.",
             width=6, runbooks=("MadakoInstanceDown",), spark=False,
         ),
@@ -66,13 +66,13 @@ def cluster():
         stat("Constraints", {"": leading("cke_sabakan_integration_successful")},
              "Whether the last plan satisfies the constraints. Good: Met. If not, machines are missing.",
              words={0: ("Not met", YELLOW), 1: ("Met", GREEN)}, width=3, runbooks=("MadakoPlanFails",)),
-        stat("Registry answered", {"": age(leading("madako_observation_timestamp_seconds"))},
+        stat("Registry answer age", {"": age(leading("madako_observation_timestamp_seconds"))},
              "Age of sabakan's last good answer. Good: below two minutes. Madako does not plan on an answer older than three polls.",
              unit="s", steps=((GREEN, None), (YELLOW, 120), (RED, 180)), width=3, runbooks=("MadakoRegistryUnanswered",)),
-        stat("Removals held back", {"": leading("madako_removal_guard_vanished")},
+        stat("Held removals", {"": leading("madako_removal_guard_vanished")},
              "Nodes that are missing from the registry at once. Good: 0. Otherwise Madako removes them after three polls: act now.",
              steps=NONE, width=3, runbooks=("MadakoRemovalGuardHolds",)),
-        stat("Racks held", {"": leading("madako_repair_racks_held")},
+        stat("Held racks", {"": leading("madako_repair_racks_held")},
              "Racks whose machines failed together. Good: 0. Otherwise check power and switches.",
              steps=NONE, width=3, runbooks=("MadakoRackHeld",)),
         stat("Broken machines", {"": leading("madako_reports")},
@@ -125,18 +125,18 @@ MISSING = 'condition=~"failed|undefined"'
 
 def lately():
     return [
-        states("Calm or not", {"": CALM},
+        states("Overall state over time", {"": CALM},
                "The most severe alert over time. Good: always green.", CALM_WORDS, height=4),
-        states("Who led", {"{{instance}}": of_job("madako_leader")},
+        states("Leader over time", {"{{instance}}": of_job("madako_leader")},
                "The leading instance over time. Good: one bar, and rare changes.",
                {0: ("waits", "text"), 1: ("leads", GREEN)}, height=4, runbooks=("MadakoLeaderChanges",)),
         lines("Plans", {"{{action}}": rate("madako_plans_total", by="action")},
               "Plans by action. Good: mostly none. `failed`: no plan satisfies the constraints.",
               unit="ops", stacked=True, runbooks=("MadakoPlanFails",)),
-        lines("Decisions that were brought to the store", {"{{outcome}}": rate("madako_commits_total", by="outcome")},
+        lines("Commits", {"{{outcome}}": rate("madako_commits_total", by="outcome")},
               "Decisions by outcome. Good: committed, and a rare conflict, after which Madako decides again.",
               unit="ops", stacked=True, runbooks=("MadakoCommitConflicts", "MadakoInvariantViolation")),
-        lines("Applications that were bound", {"{{kind}}": rate("madako_placement_bindings_total", by="kind")},
+        lines("Bindings", {"{{kind}}": rate("madako_placement_bindings_total", by="kind")},
               "First bindings, and moves. Good: one first binding for each created application, and few moves.",
               unit="ops", stacked=True, runbooks=("MadakoMovesFlap",)),
     ]

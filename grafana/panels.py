@@ -114,7 +114,7 @@ def _panel(kind, title, queries, says, *, width, height, runbooks, instant=False
         "fieldConfig": {"defaults": {}, "overrides": []},
         "gridPos": {"h": height, "w": width, "x": 0, "y": 0},
         "id": 0,
-        "links": [_page(f"What to do: {name}", "The runbook's page", f"${{runbooks}}/{name}.md") for name in runbooks],
+        "links": [_page(f"Runbook: {name}", "Opens the runbook of this alert", f"${{runbooks}}/{name}.md") for name in runbooks],
         "options": {},
         "targets": [_target(n, legend, query, instant, form) for n, (legend, query) in enumerate(queries.items())],
         "title": title,
@@ -184,7 +184,7 @@ def times(title, histogram, says, *, by="", labels="", select=of_job, unit="s", 
     """The median and the 99th percentile of a histogram."""
     name = f"{{{{{by}}}}} " if by else ""
     queries = {
-        f"{name}half": quantile(0.5, histogram, by, labels, select),
+        f"{name}median": quantile(0.5, histogram, by, labels, select),
         f"{name}99 %": quantile(0.99, histogram, by, labels, select),
     }
     return lines(title, queries, says, unit=unit, width=width, runbooks=runbooks)
@@ -327,7 +327,7 @@ LINKS = [
         "targetBlank": False,
         "type": "dashboards",
     },
-    _page("Runbooks", "What to do about each alert", "${runbooks}/README.md"),
+    _page("Runbooks", "Opens the list of all runbooks", "${runbooks}/README.md"),
 ]
 
 
