@@ -12,9 +12,9 @@ use crate::simulate::SimulateArgs;
 /// The exit codes of every command, for the help.
 const EXIT_CODES: [(u8, &str); 4] = [
     (0, "done; a run passed"),
-    (FAILED, "a run is no pass, or did not begin; standard output cannot be written"),
+    (FAILED, "a run did not pass or did not start; standard output cannot be written"),
     (BAD_INPUT, "bad input: the command line, or a file"),
-    (NOT_INJECTED, "a fault could not be injected, or what a run needs is not installed"),
+    (NOT_INJECTED, "a fault could not be injected, or a program that a run needs is not installed"),
 ];
 
 const FAILED: u8 = 1;

@@ -77,7 +77,7 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     let scenario = with_faults(&args.scenario, &args.faults)?;
     if let Some(client) = scenario.clients.iter().find(|client| client.kind.is_simulated_only()) {
         let why = anyhow!(
-            "clients: got {}, expected clients that real processes have: placement, etcd-watch, registry; \
+            "clients: got {}, expected clients of real processes: placement, etcd-watch, registry; \
              `madako-chaos simulate` has the others",
             client.kind
         );
@@ -98,7 +98,7 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
 
 /// The result of the command.
 fn verdict(outcome: Outcome, why: &[String]) -> Result<(), Failure> {
-    let no_pass = || anyhow!("the run is no pass: {}", why.join("; "));
+    let no_pass = || anyhow!("the run did not pass: {}", why.join("; "));
     match outcome {
         Outcome::Passed => Ok(()),
         Outcome::Failed => Err(Failure::NoPass(no_pass())),
@@ -144,18 +144,16 @@ async fn signalled() {
 }
 
 fn programs(madako: Option<PathBuf>, scenario: &Scenario) -> anyhow::Result<Programs> {
-    let own = std::env::current_exe().context("this program cannot be found")?;
+    let own = std::env::current_exe().context("the path of this program cannot be read")?;
     let madako = madako.unwrap_or_else(|| own.with_file_name("madako"));
     if !madako.is_file() {
-        return Err(anyhow!("{} is not there: name the service's program with --madako", madako.display()));
+        return Err(anyhow!("{} does not exist: name the service's program with --madako", madako.display()));
     }
     let etcd = on_path("etcd");
     let etcd = match (etcd, scenario.world.store) {
         (Some(etcd), _) => etcd,
         (None, madako_faults::Store::Etcd) => {
-            return Err(anyhow!(
-                "etcd is not installed, and the scenario's store is one (Debian: etcd-server)"
-            ));
+            return Err(anyhow!("etcd is not installed, but the scenario needs it (Debian: etcd-server)"));
         }
         (None, madako_faults::Store::Embedded) => PathBuf::new(),
     };
@@ -172,7 +170,7 @@ mod tests {
         assert!(verdict(Outcome::Passed, &[]).is_ok());
         for (outcome, code) in [(Outcome::Failed, 1), (Outcome::Skipped, 3)] {
             let (is, error) = verdict(outcome, &why).unwrap_err().into_parts();
-            assert_eq!((is, error.to_string()), (code, format!("the run is no pass: {}", why.join("; "))));
+            assert_eq!((is, error.to_string()), (code, format!("the run did not pass: {}", why.join("; "))));
         }
     }
 }

@@ -149,7 +149,7 @@ fn smaller(args: &SimulateArgs, scenario: &Scenario, report: &Report) -> Result<
     if report.wrong().is_empty() || limit.is_zero() || args.only.is_some() {
         return Ok(None);
     }
-    note(PROGRAM, format!("seed {} is no pass; looking for less that fails as well", report.seed));
+    note(PROGRAM, format!("seed {} did not pass; searching for a smaller run that also fails", report.seed));
     let began = Stopwatch::start();
     let shrunk = shrink(scenario, report.clone(), |runs| runs < MOST_RUNS && began.elapsed() < limit);
     shrunk.map(Some).map_err(|error| Failure::BadInput(error.into()))
@@ -181,7 +181,7 @@ fn many(
         format!("{} of {count} seeds passed\n", count - failed.len() - skipped.len())
     })?;
     if !failed.is_empty() {
-        return Err(Failure::NoPass(anyhow::anyhow!("seeds that are no pass: {failed:?}")));
+        return Err(Failure::NoPass(anyhow::anyhow!("failed seeds: {failed:?}")));
     }
     if !skipped.is_empty() {
         return Err(Failure::NotInjected(anyhow::anyhow!(
@@ -224,8 +224,8 @@ impl Seen<'_> {
     fn outcome(&self) -> &'static str {
         match self.report.outcome() {
             Outcome::Passed => "passed",
-            Outcome::Failed => "no pass",
-            Outcome::Skipped => "no pass: faults could not be injected",
+            Outcome::Failed => "failed",
+            Outcome::Skipped => "skipped: faults could not be injected",
         }
     }
 
@@ -276,7 +276,7 @@ impl Seen<'_> {
             line += &format!("\n  {why}");
         }
         if self.report.outcome() != Outcome::Passed {
-            line += &format!("\n  again with: {}", self.command());
+            line += &format!("\n  repeat with: {}", self.command());
         }
         line
     }
@@ -346,7 +346,7 @@ impl Seen<'_> {
         let calm = report.calm.after.map_or_else(|| "never".to_owned(), |after| format!("after {after}"));
         table.row(["calm".to_owned(), calm, format!("within {}", report.calm.within)]);
         text += &table.text();
-        text += "I2 has no subject yet: operations are not there.\n\n";
+        text += "I2 is not checked: there are no operations yet.\n\n";
         let mut table = Table::new(["PROMISE", "VERDICT", "JUDGED"]);
         for (promise, verdict) in &report.promises {
             table.row([promise.name().to_owned(), said(verdict), verdict.judged.to_string()]);
@@ -386,14 +386,14 @@ impl Seen<'_> {
         }
         let why = self.why();
         if !why.is_empty() {
-            text += "\nIt is no pass:\n";
+            text += "\nReasons:\n";
             for why in why {
                 text += &format!("  {why}\n");
             }
-            text += &format!("Again with: {}\n", self.command());
+            text += &format!("Repeat with: {}\n", self.command());
         }
         if let (Some(smaller), Some(command)) = (self.smaller, self.smaller_command()) {
-            text += &format!("\nAfter {} runs less fails as well: {command}\n", smaller.runs);
+            text += &format!("\nAfter {} runs, this smaller run also fails: {command}\n", smaller.runs);
             for number in &smaller.only {
                 let injection = smaller.report.schedule.injections.get(*number);
                 let told = injection.map(|it| {
@@ -427,7 +427,8 @@ impl Seen<'_> {
     }
 
     fn end(&self) -> Result<(), Failure> {
-        let told = || anyhow::anyhow!("seed {} is no pass; again with: {}", self.report.seed, self.command());
+        let told =
+            || anyhow::anyhow!("seed {} did not pass; repeat with: {}", self.report.seed, self.command());
         match self.report.outcome() {
             Outcome::Passed => Ok(()),
             Outcome::Failed => Err(Failure::NoPass(told())),

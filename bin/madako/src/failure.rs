@@ -12,10 +12,10 @@ pub(crate) const EXIT_CODES: [(u8, &str); 5] = [
     (0, "done"),
     (
         1,
-        "failed: the store, the registry or the API cannot be reached or refuses, or what is asked for is not there; \
-         an invariant was violated, or it did not become calm (rehearse)",
+        "failed: the store, the registry or the API is unreachable or refuses the request, or the object \
+         does not exist; an invariant was violated, or the system did not become calm (rehearse)",
     ),
-    (2, "bad input: the command line, the configuration file or a file that was handed over"),
+    (2, "bad input: the command line, the configuration file or an input file"),
     (
         3,
         "a plan cannot be made (plan, what-if); the running system could not be copied, or a fault could not be injected \
@@ -103,7 +103,7 @@ impl From<StoreError> for Failure {
             StoreErrorKind::Unavailable | StoreErrorKind::Deadline => {
                 "; is the address in the configuration file right, and does the store run?"
             }
-            StoreErrorKind::Denied => "; the configuration file needs a user that may do this",
+            StoreErrorKind::Denied => "; the configuration file needs a user with this permission",
             _ => "",
         };
         Self::failed(format_args!("{error}{hint}"))

@@ -90,7 +90,7 @@ fn run(command: Command, global: &Global) -> Result<(), Failure> {
                 if let Err(error) = file.reopen_at_signals().await {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "SIGUSR1 will not open the log file anew"
+                        "SIGUSR1 will not reopen the log file"
                     );
                 }
             });

@@ -40,8 +40,8 @@ pub(crate) struct Setting {
 pub(crate) fn readable(state: &ClusterState) -> Result<(), String> {
     state.fault(keys::SETTINGS).map_or(Ok(()), |why| {
         Err(format!(
-            "the settings of the running system, stored as {}, cannot be read: {why}; delete the key, and the next leader \
-             writes it anew",
+            "the settings of the running system, stored as {}, cannot be read: {why}; delete the key, and \
+             the next leader writes it again",
             keys::SETTINGS
         ))
     })

@@ -171,7 +171,10 @@ async fn list(api: &Api, place: &Place, resource: &Resource, format: Format) -> 
     let mut answer = api.send(&request).await?;
     match answer.body.get_mut("items").map(Value::take) {
         Some(Value::Array(items)) => show::many(resource, format, &items),
-        _ => Err(Failure::failed(format_args!("{} has no items: is this Krake's API?", request.subject))),
+        _ => Err(Failure::failed(format_args!(
+            "{} has no items: check that the address is that of a Krake API",
+            request.subject
+        ))),
     }
 }
 

@@ -119,8 +119,8 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
                 other => Failure::Failed(other.into()),
             })?;
             let Some(format) = output.output else {
-                let kept =
-                    kept.map_or_else(String::new, |kept| format!("; the file before is {}", kept.display()));
+                let kept = kept
+                    .map_or_else(String::new, |kept| format!("; the previous file is {}", kept.display()));
                 return print(&format!("{} has the store at revision {revision}{kept}\n", to.display()));
             };
             let value = json!({ "directory": to, "revision": revision, "changes": changes, "kept": kept });

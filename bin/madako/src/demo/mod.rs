@@ -161,7 +161,7 @@ fn take(
         },
         // The summary counts events, so that a missed event would make it wrong.
         Err(error @ broadcast::error::RecvError::Lagged(_)) => {
-            Err(anyhow::Error::new(error).context("the demo is too slow to count what happens"))
+            Err(anyhow::Error::new(error).context("the demo is too slow to count all events"))
         }
         Err(RecvError::Closed) => anyhow::bail!("the service ended"),
     }

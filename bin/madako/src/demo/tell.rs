@@ -27,22 +27,24 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
             Some(fault) => format!("cannot use {}: {}", fault.key, fault.why),
         },
         Event::RecordCancelled { id } => format!("cancelled the unfinished operation {id}"),
-        Event::PlacementHeld { owner } => format!("decides nothing about placement: {owner} does"),
+        Event::PlacementHeld { owner } => format!("makes no placement decisions: {owner} owns placement"),
         Event::PlacementOwned => "makes placement decisions".to_owned(),
         Event::Decided { application, decision } => return placement::tell::tell(application, decision),
         Event::SharedAddresses(shared) => match shared.first_key_value() {
             Some((address, _)) => format!("{address} is claimed by several machines"),
-            None => "no address is claimed twice any more".to_owned(),
+            None => "each address belongs to one machine again".to_owned(),
         },
         Event::PollFailed { why } => why.clone(),
         Event::ReportsFailed { why } => format!("reports for repair: {why}"),
         Event::Reports(news) => return reports(news),
         Event::Held(guard) => {
-            format!("removal guard: holds back that {} nodes vanished", guard.vanished.len())
+            format!("removal guard: holds back the removal of {} nodes", guard.vanished.len())
         }
         Event::Released { why } => format!("removal guard: {why}"),
-        Event::TaintsKnown { nodes } => format!("knows the taints of Kubernetes' nodes; {nodes} have some"),
-        Event::TaintsUnknown { why, .. } => format!("plans without the taints of Kubernetes' nodes: {why}"),
+        Event::TaintsKnown { nodes } => {
+            format!("the taints of the Kubernetes nodes are known; {nodes} nodes have some")
+        }
+        Event::TaintsUnknown { why, .. } => format!("plans ignore the taints of the Kubernetes nodes: {why}"),
         Event::Blocked(why) => format!("nothing is planned: {why}"),
         Event::Calm { .. } => "nothing to do".to_owned(),
         Event::Planned { plan, took } => format!(
@@ -55,17 +57,19 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
         // Placement decisions have their own lines.
         Event::Committed { what: "placement", .. } => return None,
         Event::Committed { what, revision, .. } => format!("committed {what} at revision {revision}"),
-        Event::CommitFailed { what, why } => format!("not committed: {what}: {why}"),
+        Event::CommitFailed { what, why } => format!("the commit of {what} failed: {why}"),
         Event::Violated(violations) => match violations.first() {
             None => return None,
-            Some(first) => format!("refused, it breaks {first}"),
+            Some(first) => format!("refused a change that breaks {first}"),
         },
         Event::Repaired { index, address, operation, what, .. } => {
             format!("repair {index} of {address}: {operation}: {what}")
         }
         Event::RepairWaits { index, address, why, .. } => format!("repair {index} of {address}: {why}"),
-        Event::RepairTrouble { why } if why.is_empty() => "Kubernetes does as repairs ask again".to_owned(),
-        Event::RepairTrouble { why } => format!("repairs and Kubernetes: {why}"),
+        Event::RepairTrouble { why } if why.is_empty() => {
+            "Kubernetes requests of repairs succeed again".to_owned()
+        }
+        Event::RepairTrouble { why } => format!("a Kubernetes request of a repair failed: {why}"),
         Event::ActorFailed { actor, why, restart_in: Some(pause) } => {
             format!("{actor} {why}; back in {}", seconds(pause))
         }

@@ -47,12 +47,9 @@ impl LogFile {
         let mut signals = signal(SignalKind::user_defined1())?;
         while signals.recv().await.is_some() {
             match self.reopen() {
-                Ok(()) => tracing::info!("the log file was opened anew"),
+                Ok(()) => tracing::info!("reopened the log file"),
                 Err(error) => {
-                    tracing::error!(
-                        error = &error as &dyn std::error::Error,
-                        "the log file cannot be opened anew"
-                    );
+                    tracing::error!(error = &error as &dyn std::error::Error, "cannot reopen the log file");
                 }
             }
         }

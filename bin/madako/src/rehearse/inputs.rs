@@ -164,7 +164,8 @@ pub(super) async fn gather(
             notes.push(format!("{key} cannot be read and is ignored: {why}"));
         }
         let (found, undefined) = providers(&resources);
-        let without_source = |metric: &String| format!("the metric {metric} has no definition or no provider");
+        let without_source =
+            |metric: &String| format!("the metric {metric} has no definition or no provider");
         notes.extend(undefined.iter().map(without_source));
         copied_providers = valued(found, &transport, &mut notes).await;
     }

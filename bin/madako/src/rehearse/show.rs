@@ -57,8 +57,8 @@ impl Shown<'_> {
     fn outcome(&self) -> &'static str {
         match self.rehearsal.outcome() {
             Outcome::Passed => "done",
-            Outcome::Failed => "something is wrong",
-            Outcome::Skipped => "done, but for faults that could not be injected",
+            Outcome::Failed => "failed",
+            Outcome::Skipped => "done, except for faults that could not be injected",
         }
     }
 
@@ -136,7 +136,7 @@ impl Shown<'_> {
             row("machines", "only faults break machines; none is added or removed".to_owned()),
             row("start of a machine", format!("takes {}", around(START_TAKES))),
             row("update of a machine", format!("takes {}", around(UPDATE_TAKES))),
-            row("command of a repair", format!("takes {}, and ends well", around(args.command_takes))),
+            row("command of a repair", format!("takes {} and succeeds", around(args.command_takes))),
             row(
                 "machine after it",
                 format!("is healthy in {} of 100 cases, if its rack has power", args.heals),
@@ -154,8 +154,8 @@ impl Shown<'_> {
             rows.push(row(
                 "metrics",
                 format!(
-                    "begin as they were and walk: each {}, up or down by at most {} % of their range, within it, by \
-                     seed {}; tables stay",
+                    "start at their copied values; each {}, they rise or fall by at most {} % of their \
+                     range, by seed {}; static tables do not change",
                     span(STEP),
                     args.walk,
                     args.seed
@@ -304,10 +304,10 @@ impl Shown<'_> {
         let Calm { after, within, .. } = &rehearsal.calm;
         text += &match after {
             Some(after) => format!(
-                "Calm {after} after the end of the {}, when metrics stand still; {within} are allowed.\n",
+                "Calm {after} after the end of the {}, with constant metrics; the limit is {within}.\n",
                 self.args.length
             ),
-            None => format!("Never calm; {within} are allowed.\n"),
+            None => format!("Never calm; the limit is {within}.\n"),
         };
         text += &format!(
             "{:.0} s simulated in {:.1} s. History {:016x}, {}.\n",

@@ -32,9 +32,9 @@ async fn without_a_terminal_nothing_is_deleted_that_others_go_along_with() {
     let message = server.run(&WORDS).await.refused(2);
     assert_eq!(
         message,
-        "madako: deleting Cluster testing/munich also deletes 3 resources that it owns:\n  Application testing/echo-0\n  \
-         Application testing/echo-1\n  1 resource that you may not list\nnothing was deleted: there is no terminal to ask \
-         at; --yes agrees to delete all of this\n"
+        "madako: deleting Cluster testing/munich also deletes 3 resources that it owns:\n  Application \
+         testing/echo-0\n  Application testing/echo-1\n  1 resource that you may not list\nnothing was \
+         deleted: there is no terminal for the question; --yes confirms the deletion of all of this\n"
     );
     let message = server.run(&WORDS).await.refused(2);
     assert!(message.contains("echo-19\n  and 5 more (--dry-run lists all of them)\n"), "{message}");
@@ -83,7 +83,7 @@ async fn where_the_api_does_not_tell_what_goes_along_yes_decides() {
     assert!(message.contains("404") && message.contains("nothing was deleted (--yes deletes"), "{message}");
     assert_eq!(server.lines(), [LOOK]);
     let answer = server.run(&[&WORDS[..], &["--yes"]].concat()).await;
-    assert!(answer.code == 0 && answer.err.contains("without knowing what goes along"), "{answer:?}");
+    assert!(answer.code == 0 && answer.err.contains("without knowing the dependent resources"), "{answer:?}");
     assert_eq!(server.lines()[1..], [LOOK, DELETE]);
     // With `--force` only the cluster is deleted, without a question.
     server.run(&[&WORDS[..], &["--force"]].concat()).await.calm();

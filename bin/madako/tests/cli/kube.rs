@@ -76,7 +76,7 @@ async fn a_metric_that_could_have_no_value_is_refused() {
     // A user whose role allows only metrics gets a warning, and the command goes on.
     let answer = server.run(&[&create[..], &["0", "--max", "1"]].concat()).await;
     assert!(
-        answer.code == 0 && answer.err.contains("whether the metrics provider exists is not known"),
+        answer.code == 0 && answer.err.contains("it is unknown whether the metrics provider exists"),
         "{answer:?}"
     );
     assert_eq!(server.lines()[5], "POST /core/globalmetrics");
@@ -131,10 +131,10 @@ async fn an_explanation_says_what_to_do_about_clusters_that_are_not_online() {
     let server = Server::answering([json_said(200, &answer)]).await;
     let shown = server.run(&["kube", "app", "explain", "echo", "-n", "testing"]).await.calm();
     for line in [
-        "testing/kiel is OFFLINE: an operator or an observer has said that it takes no applications. Once it can run \
+        "testing/kiel is OFFLINE: an operator or an observer has reported it as offline. Once it can run \
          applications: madako kube cluster set-state kiel online -n testing",
-        "testing/bonn (and 1 more) is PENDING: nothing has said yet that it takes applications. Once it can run \
-         applications: madako kube cluster set-state bonn online -n testing",
+        "testing/bonn (and 1 more) is PENDING: no operator and no observer has reported its state yet. Once \
+         it can run applications: madako kube cluster set-state bonn online -n testing",
     ] {
         assert!(shown.lines().any(|shown| shown == line), "{line:?} is not in\n{shown}");
     }

@@ -218,7 +218,9 @@ fn hooks(given: &Given) -> Result<Map<String, Value>, Failure> {
 
 fn build(given: &Given) -> Result<Value, Failure> {
     let source = Source::of(given)?.ok_or_else(|| {
-        Failure::bad_input("what the application is made of is missing: give --file or --url")
+        Failure::bad_input(
+            "the manifests or the template of the application are missing: give --file or --url",
+        )
     })?;
     let schema = given.text("observer_schema_file").map(read_documents).transpose()?.unwrap_or_default();
     let mut application = json!({
@@ -318,8 +320,8 @@ fn warn_of_moves(application: &Value) {
     let hard: Vec<&str> = HARD_TO_MOVE.into_iter().filter(|kind| kinds.contains(kind)).collect();
     if !hard.is_empty() {
         warn(format_args!(
-            "{} may lose work when the application is moved: give it a shutdown hook (--hook-shutdown), or keep it \
-             where it is (--disable-migration)",
+            "{} may lose work when the application is moved: give it a shutdown hook (--hook-shutdown), or \
+             keep it on its cluster (--disable-migration)",
             hard.join(", ")
         ));
     }

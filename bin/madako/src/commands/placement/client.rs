@@ -120,7 +120,7 @@ impl Api {
         } else {
             serde_json::from_slice(body).map_err(|error| {
                 Failure::failed(format_args!(
-                    "the answer about {} is not JSON ({error}): is this Krake's API, at {}?",
+                    "the answer about {} is not JSON ({error}): check that {} is the address of a Krake API",
                     request.subject, self.url
                 ))
             })?
@@ -134,7 +134,11 @@ impl Api {
         match tokio::time::timeout(deadline, Box::pin(self.sent(request))).await {
             Ok(result) => result,
             Err(_) => {
-                let unsure = if request.method == "GET" { "" } else { "; it may have been done or not" };
+                let unsure = if request.method == "GET" {
+                    ""
+                } else {
+                    "; it is unknown whether the request took effect"
+                };
                 Err(Failure::failed(format_args!(
                     "no whole answer about {} from {} within {} s{unsure}",
                     request.subject,
@@ -217,9 +221,10 @@ fn refusal(request: &Request, status: StatusCode, body: &[u8]) -> Failure {
         other => format!(": {}", clean(&other.to_string())),
     };
     let hint = match status {
-        StatusCode::UNAUTHORIZED => "; the certificate under tls in krakectl.yaml says who asks",
+        StatusCode::UNAUTHORIZED => "; the client certificate under tls in krakectl.yaml names the user",
         StatusCode::FORBIDDEN => {
-            "; roles and role bindings say who may do what (madako bootstrap --default-roles stores the first ones)"
+            "; roles and role bindings grant permissions to users (madako bootstrap --default-roles stores \
+             the first ones)"
         }
         _ => "",
     };
@@ -266,7 +271,7 @@ fn tls_config(tls: Option<&Tls>, https: bool) -> Result<ClientConfig, Failure> {
     let key = PrivateKeyDer::from_pem_slice(&pem(&tls.key)?).map_err(|error| unusable(&tls.key, &error))?;
     builder.with_client_auth_cert(certificates(&tls.cert)?, key).map_err(|error| {
         Failure::bad_input(format_args!(
-            "{} and {} do not fit: {error}",
+            "the certificate {} and the key {} do not match: {error}",
             tls.cert.display(),
             tls.key.display()
         ))
@@ -279,7 +284,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
         .collect::<Result<_, _>>()
         .map_err(|error| unusable(path, &error))?;
     if certificates.is_empty() {
-        return Err(Failure::bad_input(format_args!("{} holds no certificate", path.display())));
+        return Err(Failure::bad_input(format_args!("{} contains no certificate", path.display())));
     }
     Ok(certificates)
 }

@@ -257,7 +257,7 @@ pub(super) async fn add_inherited(api: &Api, cluster: &mut Value) -> Result<(), 
         Ok(answer) => answer.body,
         Err(failure) => {
             warn(format_args!(
-                "what it inherits from its cloud is not shown: {}",
+                "the labels and metrics that it inherits from its cloud are not shown: {}",
                 failure.message().unwrap_or_default()
             ));
             return Ok(());

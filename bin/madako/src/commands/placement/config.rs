@@ -91,7 +91,7 @@ impl Settings {
         };
         for name in file.as_object().into_iter().flatten().map(|(name, _)| name) {
             if !KNOWN.contains(&name.as_str()) {
-                warn(format_args!("{origin}: {name} is not known and has no effect"));
+                warn(format_args!("{origin}: the setting {name} is unknown and has no effect"));
             }
         }
         let url = match api_url {
@@ -133,7 +133,7 @@ fn with_scheme(mut url: Url, tls: bool) -> Url {
     let scheme = if tls { "https" } else { "http" };
     if url.scheme() != scheme {
         warn(format_args!(
-            "{scheme} is used instead of {}, as TLS is {} in krakectl's settings",
+            "the client uses {scheme} instead of {}, because TLS is {} in krakectl's settings",
             url.scheme(),
             if tls { "enabled" } else { "disabled" }
         ));
@@ -146,7 +146,7 @@ fn with_scheme(mut url: Url, tls: bool) -> Url {
 /// The address without path, query and fragment.
 fn bare(mut url: Url) -> Url {
     if !matches!(url.path(), "" | "/") || url.query().is_some() {
-        warn("what stands behind host and port of the API's address has no effect, as with krakectl");
+        warn("path and query of the API's address have no effect, as with krakectl");
     }
     url.set_path("/");
     url.set_query(None);
@@ -209,7 +209,7 @@ impl Reading {
             let path = PathBuf::from(self.text(tls, field, required)?);
             let there = fs::metadata(&path).is_ok_and(|facts| facts.is_file());
             if !there {
-                self.wrong(field, &path.display().to_string(), "a file that is there");
+                self.wrong(field, &path.display().to_string(), "an existing file");
             }
             Some(path)
         };

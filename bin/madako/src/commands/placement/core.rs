@@ -135,14 +135,14 @@ pub(super) async fn check_provider(api: &Api, at: &Place, metric: &Value) -> Res
     match api.find(&Request::new("GET", of.segments(&[name]), of.called(name))).await {
         Ok(Some(_)) => Ok(()),
         Ok(None) => Err(Failure::bad_input(format_args!(
-            "the metric would have no value: there is no {}; madako core {word} create makes one, madako core {word} list \
-             shows which there are",
+            "the metric would have no value: there is no {}; madako core {word} create creates it, madako \
+             core {word} list shows the existing ones",
             of.called(name)
         ))),
         // A role may allow access to metrics alone.
         Err(failure) => {
             let why = failure.message().unwrap_or_default();
-            warn(format_args!("whether the metrics provider exists is not known: {why}"));
+            warn(format_args!("it is unknown whether the metrics provider exists: {why}"));
             Ok(())
         }
     }

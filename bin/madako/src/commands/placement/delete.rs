@@ -103,12 +103,12 @@ pub(super) async fn run(
         }
         Err(failure) if given.flag("yes") => {
             let why = failure.message().unwrap_or_default();
-            warn(format_args!("the command deletes without knowing what goes along: {why}"));
+            warn(format_args!("the command deletes without knowing the dependent resources: {why}"));
         }
         Err(failure) => {
             let why = failure.message().unwrap_or_default();
             return Err(Failure::failed(format_args!(
-                "{why}; nothing was deleted (--yes deletes without asking what goes along)"
+                "{why}; nothing was deleted (--yes deletes without listing the dependent resources)"
             )));
         }
     }
@@ -118,7 +118,7 @@ pub(super) async fn run(
 }
 
 async fn read_dependents(api: &Api, place: &Place, name: &str) -> Result<Dependents, Failure> {
-    let subject = format!("what goes along with {}", place.called(name));
+    let subject = format!("the dependent resources of {}", place.called(name));
     let request = Request::new("GET", place.segments(&[name, "dependents"]), subject);
     let body = api.send(&request).await?.body;
     serde_json::from_value(body)
@@ -129,7 +129,8 @@ async fn read_dependents(api: &Api, place: &Place, name: &str) -> Result<Depende
 fn confirm(text: &str, subject: &str) -> Result<(), Failure> {
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return Err(Failure::bad_input(format_args!(
-            "{text}\nnothing was deleted: there is no terminal to ask at; --yes agrees to delete all of this"
+            "{text}\nnothing was deleted: there is no terminal for the question; --yes confirms the deletion \
+             of all of this"
         )));
     }
     note(format_args!("{text}\nDelete {subject} and all of this? Type yes to agree:"));

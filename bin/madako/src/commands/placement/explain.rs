@@ -102,9 +102,9 @@ fn text(application: &str, shown: &Shown) -> String {
     let mut text = match (&shown.decision, &shown.leader) {
         (Some(decision), _) => format!("{application}: {}\n", printable(&said(decision))),
         (None, Some(host)) => {
-            format!("{application}: what is decided now, the service on {} tells\n", printable(host))
+            format!("{application}: ask the leader on {} for the present decision\n", printable(host))
         }
-        (None, None) => format!("{application}: nobody decides about placement now\n"),
+        (None, None) => format!("{application}: no instance makes placement decisions now\n"),
     };
     if let Some(last) = &shown.last {
         text += &format!("last decision, at {}: {}\n", last.at, printable(&said(last)));
@@ -152,9 +152,9 @@ fn advice(clusters: &[Candidate]) -> String {
             others => format!(" (and {others} more)"),
         };
         let why = match state {
-            "PENDING" => "nothing has said yet that it takes applications",
-            "OFFLINE" => "an operator or an observer has said that it takes no applications",
-            _ => "its observer, or an operator, has said so",
+            "PENDING" => "no operator and no observer has reported its state yet",
+            "OFFLINE" => "an operator or an observer has reported it as offline",
+            _ => "its observer or an operator has reported this state",
         };
         let command = format!("madako kube cluster set-state {} online -n {namespace}", first.name);
         text += &printable(&format!(
@@ -182,17 +182,17 @@ fn said(decision: &Decision) -> String {
         Outcome::Stays { on, why } => format!("stays on {on} ({})", word(why)),
         Outcome::Moved { from, to, why } => format!("moves from {from} to {to} ({})", word(why)),
         Outcome::Held { on, to, why, rule } => {
-            format!("stays on {on}, though {to} would be its place ({}), held by {}", word(why), word(rule))
+            format!("stays on {on}; its move to {to} ({}) is held by {}", word(why), word(rule))
         }
         Outcome::Degraded { retries, retry } => {
             let left = match retries {
                 1 => "1 attempt is left".to_owned(),
-                _ if *retries < 0 => "it is tried again without end".to_owned(),
+                _ if *retries < 0 => "attempts are unlimited".to_owned(),
                 _ => format!("{retries} attempts are left"),
             };
             let next = match retry {
-                Some(retry) => format!(", next at {retry}, or before if something changes"),
-                None => ", whenever something changes".to_owned(),
+                Some(retry) => format!(", next at {retry}, or earlier after a change"),
+                None => ", each after a change".to_owned(),
             };
             format!("fits nowhere; {left}{next}")
         }
@@ -206,7 +206,7 @@ fn said(decision: &Decision) -> String {
     };
     if let Some(gain) = &decision.gain {
         said += &format!(
-            "; the best other place is better by {:.3}, and has to be by more than {:.3}",
+            "; the best alternative is better by {:.3}; a move needs more than {:.3}",
             gain.gain, gain.stickiness
         );
     }
@@ -239,8 +239,8 @@ fn dropped(dropped: &Dropped) -> String {
         Dropped::Unmet { unmet } => unmet.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
         Dropped::WaitsForMetric { metric } => format!("{metric} was never fetched"),
         Dropped::FailingMetrics { metric } => format!("{metric} has no value"),
-        Dropped::WithoutMetrics => "it has no metrics, and others have".to_owned(),
-        Dropped::LeftOut => "left out of the question".to_owned(),
+        Dropped::WithoutMetrics => "it has no metrics, but other candidates have".to_owned(),
+        Dropped::LeftOut => "excluded by --without".to_owned(),
         Dropped::Other => "see -o json".to_owned(),
     }
 }
@@ -263,7 +263,7 @@ fn metric(metric: &Metric) -> String {
         }
     }
     if *oscillates {
-        text += " swings";
+        text += " oscillates";
     }
     text
 }
@@ -334,19 +334,19 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
-            "Application testing/echo: stays on Cluster testing/own (best); the best other place is better by 0.000, \
-             and has to be by more than 0.024; the next best is Cluster testing/near with 0.500"
+            "Application testing/echo: stays on Cluster testing/own (best); the best alternative is better \
+             by 0.000; a move needs more than 0.024; the next best is Cluster testing/near with 0.500"
         );
         assert!(
             lines[3].starts_with("testing/far ")
                 && lines[3].ends_with("location is DE: it has no such label")
         );
-        assert!(lines[4].ends_with("it has no metrics, and others have"), "{text}");
+        assert!(lines[4].ends_with("it has no metrics, but other candidates have"), "{text}");
         assert!(
             lines[5].contains("(current)")
                 && lines[5].contains(
-                    "heat 0.500 x 2 (5, 3 s old; of 2 series the first) within 4 to 6.5 \
-                     since 1970-01-01 0:00:00.0 +00:00:00 swings"
+                    "heat 0.500 x 2 (5, 3 s old; of 2 series the first) within 4 to 6.5 since 1970-01-01 \
+                     0:00:00.0 +00:00:00 oscillates"
                 ),
             "{text}"
         );
@@ -364,12 +364,12 @@ mod tests {
                 clusters: Counts::default(),
             })
         };
-        let next = ", next at 1970-01-01 0:00:00.0 +00:00:00, or before if something changes";
+        let next = ", next at 1970-01-01 0:00:00.0 +00:00:00, or earlier after a change";
         let retry = Some(OffsetDateTime::UNIX_EPOCH);
         assert_eq!(told(2, retry), format!("fits nowhere; 2 attempts are left{next}"));
         assert_eq!(told(1, retry), format!("fits nowhere; 1 attempt is left{next}"));
-        assert_eq!(told(-1, retry), format!("fits nowhere; it is tried again without end{next}"));
-        assert_eq!(told(-1, None), "fits nowhere; it is tried again without end, whenever something changes");
+        assert_eq!(told(-1, retry), format!("fits nowhere; attempts are unlimited{next}"));
+        assert_eq!(told(-1, None), "fits nowhere; attempts are unlimited, each after a change");
     }
 
     #[test]
@@ -385,9 +385,9 @@ mod tests {
         };
         let lines = answer(json!("host1"));
         assert!(
-            lines.starts_with("Application testing/echo: what is decided now, the service on host1 tells\n")
+            lines.starts_with("Application testing/echo: ask the leader on host1 for the present decision\n")
         );
         assert!(lines.contains("last decision, at 2026-01-01 0:00:00.0 +00:00:00: fits nowhere"), "{lines}");
-        assert!(answer(Value::Null).contains("nobody decides"));
+        assert!(answer(Value::Null).contains("no instance makes"));
     }
 }

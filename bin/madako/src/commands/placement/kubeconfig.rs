@@ -18,7 +18,7 @@ use crate::limits::MAX_FILE_BYTES;
 /// The file, the context, or a referenced file cannot be used.
 pub(super) fn of_one_context(file: &str, context: Option<&str>) -> Result<(Value, String), Failure> {
     let mut documents = read_documents(file)?;
-    let wrong = |why: String| Failure::bad_input(format_args!("{file} is no usable kubeconfig: {why}"));
+    let wrong = |why: String| Failure::bad_input(format_args!("{file} is not a usable kubeconfig: {why}"));
     if documents.len() != 1 || !documents[0].is_object() {
         return Err(wrong("expected one object".to_owned()));
     }

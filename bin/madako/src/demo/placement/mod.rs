@@ -107,7 +107,10 @@ async fn look(api: Arc<Api>, prometheus: SimulatedPrometheus, show: watch::Sende
             }
             // The demo may have killed the API's actor: the last contents stay.
             Err(error) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "placement cannot be looked at");
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "the state of placement cannot be read"
+                );
             }
         }
     }

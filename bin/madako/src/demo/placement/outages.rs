@@ -52,7 +52,7 @@ pub(super) async fn run(api: Arc<Api>, seed: u64, say: mpsc::Sender<String>) {
 /// The clusters with an application that may move; all clusters if there is none or the API does not answer.
 async fn inhabited(api: &Api) -> Vec<&'static str> {
     let applications = api.list("applications").await.unwrap_or_else(|error| {
-        tracing::debug!(error = &error as &dyn std::error::Error, "applications cannot be looked at");
+        tracing::debug!(error = &error as &dyn std::error::Error, "applications cannot be listed");
         Vec::new()
     });
     let moves = |application: &&Value| application["spec"]["constraints"]["migration"] != false;
@@ -78,7 +78,7 @@ async fn set(api: &Api, cluster: &str, state: &str) -> bool {
     }
     if let Some(error) = last {
         let error = &error as &dyn std::error::Error;
-        tracing::error!(error, cluster, state, "the demo cannot say what became of a cluster");
+        tracing::error!(error, cluster, state, "the demo cannot set the state of a cluster");
     }
     false
 }

@@ -21,13 +21,13 @@ pub(crate) fn tell(application: &ObjectKey, decision: &Decision) -> Option<Strin
             )
         }
         Outcome::Held { on, to, why, rule: Hold::MaxMoves { limit, .. } } => format!(
-            "{name} stays on {} though {} would be its place: {}; {limit} moves in a while are enough",
+            "{name} stays on {}; its move to {} waits: {}; at most {limit} applications move at a time",
             on.name,
             to.name,
             because(why, decision)
         ),
-        Outcome::Degraded { .. } => format!("no cluster fits {name} any more: it is tried again"),
-        Outcome::Failed => format!("no cluster fits {name}, and it is not tried again"),
+        Outcome::Degraded { .. } => format!("no cluster fits {name} any more; the scheduler tries again"),
+        Outcome::Failed => format!("no cluster fits {name}, and no attempts are left"),
         Outcome::Creates { cluster, cloud } => {
             format!("{} is created on {} for {name}", cluster.name, cloud.name)
         }
@@ -57,7 +57,7 @@ fn because(why: &Move, decision: &Decision) -> String {
 /// The line of an outage.
 pub(crate) fn offline(cluster: &str, stays: Duration) -> String {
     format!(
-        "the demo takes {cluster} offline: what runs there has to leave if it stays so for {} s",
+        "the demo takes {cluster} offline: its applications leave if it stays offline for {} s",
         stays.as_secs()
     )
 }
