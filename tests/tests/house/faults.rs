@@ -165,7 +165,7 @@ fn a_difference_between_page_and_code_is_found() {
         ("10 % are lost", "15 % are lost", "10 %"),
         ("clock is 1 h ahead", "clock is 2 h ahead", "1 h"),
         ("| `commits` | writes", "| `writes` | writes", "commits"),
-        ("| Nothing fails, and people", "| Something fails, and people", "calm-day"),
+        ("| No fault occurs while", "| A fault occurs while", "calm-day"),
     ] {
         assert!(page.contains(line), "the page has no {line:?} any more");
         one(&differences(&page.replacen(line, instead, 1)), &[found]);
