@@ -234,7 +234,7 @@ fn with(
                 value: Some(value),
                 reason: None,
                 undefined: false,
-                note: Some("taken for what it is not".to_owned()),
+                note: Some("assumed for this explanation".to_owned()),
                 trust,
             };
             observed.metrics.insert(key, state);
@@ -277,10 +277,10 @@ fn value(metric: &str, spec: &MetricSpec, raw: f64, now: OffsetDateTime) -> Resu
     let bad =
         |why: String| Err(ExplainError::BadValue { metric: metric.to_owned(), value: raw.to_string(), why });
     if !(spec.min..=spec.max).contains(&raw) {
-        return bad(format!("it is from {} to {}", spec.min, spec.max));
+        return bad(format!("its range is {} to {}", spec.min, spec.max));
     }
     if !spec.allowed_values.is_empty() && !spec.allowed_values.iter().any(|allowed| *allowed as f64 == raw) {
-        return bad(format!("it is one of {:?}", spec.allowed_values));
+        return bad(format!("its allowed values are {:?}", spec.allowed_values));
     }
     let range = spec.max - spec.min;
     if range <= 0.0 || !range.is_finite() {

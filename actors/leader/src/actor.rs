@@ -203,7 +203,7 @@ impl Actor for Leader {
             }
         };
         if tokio::time::timeout(RESIGN_DEADLINE, resigning).await.is_err() {
-            tracing::warn!("the session lease was not given back in time; it ends by itself");
+            tracing::warn!("the session lease was not revoked in time; it expires by itself");
         }
         Ok(())
     }

@@ -156,7 +156,7 @@ impl Catalog {
         let found = self.providers.get(&provider);
         let provider_revision = found.map_or(0, |(revision, _)| *revision);
         if let Err(why) = bounds::check(spec) {
-            let message = format!("metric {key} is defined wrongly: {why}");
+            let message = format!("metric {key} has an invalid definition: {why}");
             return Err(undefined(*metric_revision, provider_revision, ReasonCode::InvalidMetric, message));
         }
         let Some((_, kind)) = found else {

@@ -266,14 +266,16 @@ impl Next {
 impl fmt::Display for Next {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nothing => f.write_str("nothing; it stays until it is deleted"),
+            Self::Nothing => f.write_str("nothing; the entry stays until an operator deletes it"),
             Self::Remove => f.write_str("it is removed"),
-            Self::Restore => f.write_str("it is put back to what was done already"),
-            Self::Succeed { command: true } => f.write_str("the success command is run, and it succeeds"),
+            Self::Restore => f.write_str("the entry returns to its latest state"),
+            Self::Succeed { command: true } => {
+                f.write_str("the success command runs, and the entry succeeds")
+            }
             Self::Succeed { command: false } => f.write_str("it succeeds"),
             Self::Fail(why) => write!(f, "it fails: {why}"),
             Self::Drain { step } => write!(f, "the node is drained for step {step}"),
-            Self::Abandon(why) => write!(f, "draining is given up: {why}"),
+            Self::Abandon(why) => write!(f, "the drain is abandoned: {why}"),
             Self::Execute { step } => write!(f, "the command of step {step} is run"),
         }
     }
@@ -315,32 +317,33 @@ impl fmt::Display for Obstacle {
             Self::Disabled => f.write_str("the repair queue is disabled"),
             Self::Held { rack } => write!(
                 f,
-                "the rack {rack} is held; its recovery or madako repair-queue release {rack} ends that"
+                "the rack {rack} is held; its recovery or madako repair-queue release {rack} ends the hold"
             ),
             Self::HoldUnreadable { rack } => write!(
                 f,
-                "what is kept of the rack {rack} ({}) cannot be read, so that it counts as held; \
-                 madako repair-queue release {rack} removes it",
+                "the hold of the rack {rack} ({}) cannot be read, so the rack counts as held; madako \
+                 repair-queue release {rack} removes the hold",
                 keys::repair_hold(rack)
             ),
             Self::RackUnknown => f.write_str(
-                "a rack is held, and nobody knows whether the machine stands in it: no node or report says so, and sabakan \
-                 was not heard about all machines yet; its answer or madako repair-queue release of what is held ends that",
+                "a rack is held, and the rack of the machine is unknown: no node or report names it, and \
+                 sabakan has not listed all machines yet; sabakan's answer or madako repair-queue release of \
+                 the held racks ends that",
             ),
             Self::Missing(missing) => missing.fmt(f),
             Self::Unusable { why } => f.write_str(why),
             Self::NoCluster => f.write_str("there is no cluster configuration"),
             Self::BackOff { until, count, why } => {
                 let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
-                write!(f, "draining was given up {times}")?;
+                write!(f, "draining was abandoned {times}")?;
                 if let Some(why) = why {
                     write!(f, ", last because {why}")?;
                 }
-                write!(f, "; it is tried again at {}", moment(*until))
+                write!(f, "; the next attempt is at {}", moment(*until))
             }
             Self::SameMachine { index } => write!(f, "entry {index} repairs the same machine"),
             Self::Slots { maximum } => {
-                write!(f, "as many repairs are under way as max_concurrent_repairs allows, {maximum}")
+                write!(f, "all {maximum} repairs that max_concurrent_repairs allows are under way")
             }
             Self::ApiServerRepaired { address } => {
                 write!(f, "the control plane node {address} is being repaired")
@@ -353,29 +356,30 @@ impl fmt::Display for Obstacle {
                 write!(f, "the success command of this entry runs (operation {record})")
             }
             Self::NoKubernetes => f.write_str(
-                "the node must be drained, and the configuration of the service does not say how to reach Kubernetes",
+                "the node must be drained, but the configuration of the service has no access to Kubernetes",
             ),
             Self::NoHost => f.write_str("this instance runs no commands"),
-            Self::HealthUnknown => f.write_str("the machine's health is asked first"),
+            Self::HealthUnknown => f.write_str("the health check of the machine runs first"),
             Self::Draining { until, waits } => {
                 f.write_str("the node is being drained")?;
                 if let Some(waits) = waits {
                     write!(f, ": {waits}")?;
                 }
-                write!(f, "; that is given up at {}", moment(*until))
+                write!(f, "; the drain ends at {} at the latest", moment(*until))
             }
             Self::Watching { until } => write!(f, "the machine's health is watched until {}", moment(*until)),
             Self::ReportsAwaited { until } => {
                 write!(
                     f,
-                    "the registry is asked first which racks failed; that is waited for until {}",
+                    "the registry must first report the failed racks; the entry waits for the report until \
+                     {}",
                     moment(*until)
                 )
             }
             Self::KeptUnreadable { key } => write!(
                 f,
-                "what is kept of it beside the queue ({key}) cannot be read, so that a command may have been run that nobody knows of: \
-                 delete the entry, or that key once you know that none was"
+                "the data of the entry beside the queue ({key}) cannot be read, so an untracked command may \
+                 have run: delete the entry; if you know that none ran, delete only the key"
             ),
             Self::NoRecords => f.write_str("the counter of operation records (records) cannot be read"),
         }

@@ -139,7 +139,8 @@ impl<'a> Transition<'a> {
                 FINISH
             }
         };
-        let info = format!("somebody wrote an older state over the entry, {was}; nothing is run again");
+        let info =
+            format!("another writer replaced the entry by an older state, {was}; no command runs again");
         let record = self.done(what, info);
         let conditions = self.conditions();
         Some(self.written(what, conditions, record))

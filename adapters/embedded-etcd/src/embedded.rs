@@ -42,12 +42,12 @@ pub struct EmbeddedEtcd {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("listening on {address} failed")]
+    #[error("cannot listen on {address}")]
     Listen { address: SocketAddr, source: std::io::Error },
     /// The operating system returned no local address.
-    #[error("asking a listener for its address failed")]
+    #[error("cannot read the local address of a listener")]
     Address(#[source] std::io::Error),
-    #[error("setting up TLS failed")]
+    #[error("cannot set up TLS")]
     Tls(#[from] TlsError),
 }
 

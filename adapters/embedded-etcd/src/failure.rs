@@ -29,7 +29,7 @@ impl Failure {
         if is_first {
             tracing::error!(
                 reason,
-                "the embedded store failed; it takes no write until the process is started again"
+                "the embedded store failed; it takes no write until the process restarts"
             );
         }
     }
@@ -71,7 +71,7 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn new(transaction: ReadTransaction, failure: &Failure) -> Self {
-        Self { transaction, _fails: failure.on_panic("a read of it") }
+        Self { transaction, _fails: failure.on_panic("a read of the store") }
     }
 }
 

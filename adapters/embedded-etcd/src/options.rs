@@ -133,11 +133,14 @@ pub enum OpenError {
     Damaged { file: String, detail: String },
     /// A store exists already and must not be replaced.
     #[error(
-        "{file} is there already: restore to another directory, or replace it with --force, which keeps it aside"
+        "{file} exists already: restore to another directory, or replace the file with --force, which keeps \
+         it under another name"
     )]
     Exists { file: String },
     /// The initial contents contradict themselves.
-    #[error("the key {key:?} was written at revision {mod_revision} of {revision}, which cannot be")]
+    #[error(
+        "the key {key:?} has the impossible revision {mod_revision}: the store is at revision {revision}"
+    )]
     Contents {
         key: String,
         /// Revision of the key's last change.
@@ -146,6 +149,6 @@ pub enum OpenError {
     },
     #[error("{operation} {object} failed")]
     Io { operation: &'static str, object: String, source: std::io::Error },
-    #[error("starting the thread that writes failed")]
+    #[error("cannot start the writer thread")]
     Thread(#[source] std::io::Error),
 }

@@ -41,9 +41,9 @@ pub(crate) enum Refusal {
     TimedOut,
     #[error("etcdserver: server stopped")]
     Stopped,
-    #[error("embedded store: the file failed ({0}); nothing is written until the process is started again")]
+    #[error("embedded store: its file failed ({0}); the store takes no write until the process restarts")]
     Failed(String),
-    #[error("embedded store: the write did not reach the file ({0}) and was taken back; try again")]
+    #[error("embedded store: the write did not reach the file ({0}) and was rolled back; try again")]
     TakenBack(String),
     #[error("embedded store: {0}")]
     Unsupported(&'static str),

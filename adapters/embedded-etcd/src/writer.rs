@@ -245,7 +245,7 @@ impl Writer {
         self.store.disk.take_full();
         let begun = match &*self.store.database() {
             Some(database) => database.begin_write().map_err(|error| error.to_string()),
-            None => Err("it is closed".to_owned()),
+            None => Err("the database is closed".to_owned()),
         };
         begun.map_err(|error| self.recover(&error))
     }
@@ -339,13 +339,13 @@ impl Writer {
     fn recover(&mut self, error: &str) -> Refusal {
         let full = self.store.disk.take_full();
         if self.store.disk.sync_failed() {
-            self.give_up(&format!("syncing it: {error}"));
+            self.give_up(&format!("syncing the file: {error}"));
             return Refusal::Failed(error.to_owned());
         }
         tracing::warn!(
             error,
             full,
-            "a commit of the embedded store failed before its sync and is taken back"
+            "a commit of the embedded store failed before its sync and is rolled back"
         );
         let until = Instant::now() + WRITER_PAUSE;
         self.rests = Some(until);
@@ -365,7 +365,7 @@ impl Writer {
         }
         let full = self.store.disk.take_full();
         if self.store.disk.sync_failed() {
-            self.give_up(&format!("syncing it: {detail}"));
+            self.give_up(&format!("syncing the file: {detail}"));
             return Refusal::Failed(detail.to_owned());
         }
         let now = Instant::now();
@@ -390,7 +390,7 @@ impl Writer {
                 return self.take_over(opened);
             }
             Err(error) if error.is_damage() => {
-                let reason = format!("opening it again: {}", error.detail());
+                let reason = format!("reopening the file: {}", error.detail());
                 self.give_up(&reason);
                 return Err(reason);
             }
@@ -416,10 +416,8 @@ impl Writer {
         let store = Arc::clone(&self.store);
         let mut state = store.state_mut();
         if loaded.view != state.view {
-            let reason = format!(
-                "it is at revision {} where {} was expected",
-                loaded.view.current, state.view.current
-            );
+            let reason =
+                format!("the file is at revision {}, expected {}", loaded.view.current, state.view.current);
             drop(state);
             self.give_up(&reason);
             return Err(reason);
@@ -453,7 +451,7 @@ impl Writer {
         match open.compact() {
             Ok(_) => Ok(Answer::Done { revision: self.head.view.current }),
             Err(redb::CompactionError::TransactionInProgress) => {
-                Err(Refusal::TakenBack("a read is going on".to_owned()))
+                Err(Refusal::TakenBack("a read is in progress".to_owned()))
             }
             Err(error) => {
                 drop(database);

@@ -90,7 +90,7 @@ fn remove(path: &Path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         // The next process treats it as a command with an unknown end.
         Err(error) => {
-            tracing::warn!(%error, note = %path.display(), "the note of a command that has ended stays")
+            tracing::warn!(%error, note = %path.display(), "the note of an ended command cannot be deleted")
         }
     }
 }

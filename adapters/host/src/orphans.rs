@@ -75,7 +75,7 @@ impl Guard {
 async fn finished(swept: JoinHandle<Result<(), String>>) -> Result<(), String> {
     match swept.await {
         Ok(swept) => swept,
-        Err(error) => Err(format!("what it left was not looked for: {error}")),
+        Err(error) => Err(format!("the search for its remaining processes failed: {error}")),
     }
 }
 
@@ -123,7 +123,7 @@ async fn sweep() -> Result<(), String> {
         }
         if hunt.since().elapsed() > KILL_PATIENCE {
             let left = hunt.what_is_left();
-            tracing::error!(left, "what a killed watcher left cannot be killed");
+            tracing::error!(left, "processes of a killed watcher cannot be killed");
             return Err(left);
         }
         time::sleep(hunt.pause()).await;

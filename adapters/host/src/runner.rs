@@ -59,7 +59,8 @@ impl CommandsOnHost {
         }
         let left = permit.until().saturating_duration_since(Instant::now());
         let note = self.notes.as_deref().map(Note::make).transpose();
-        let note = note.map_err(|error| not_started(format!("no note of it can be made: {error}")))?;
+        let note =
+            note.map_err(|error| not_started(format!("the command's note cannot be written: {error}")))?;
         let order = Order {
             words: command.words.clone(),
             deadline_ms: milliseconds(command.deadline),
@@ -70,7 +71,7 @@ impl CommandsOnHost {
         let mut order = serde_json::to_vec(&order).map_err(|error| not_started(error.to_string()))?;
         order.push(b'\n');
         if order.len() > MAX_ORDER {
-            return Err(not_started(format!("it is longer than {MAX_ORDER} bytes")));
+            return Err(not_started(format!("the command is longer than {MAX_ORDER} bytes")));
         }
         let mut watcher = Command::new(&self.program);
         watcher.arg(WATCH).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -106,7 +107,7 @@ impl CommandsOnHost {
                 if ended.left_running {
                     tracing::warn!(
                         program = name,
-                        "what the command left running was killed at its deadline"
+                        "processes that the command left running were killed at its deadline"
                     );
                 }
                 Ok(outcome(ended))
@@ -197,7 +198,7 @@ async fn last_words(fault: Option<String>, complaints: ChildStderr) -> String {
     let read = time::timeout(COMPLAINT_PATIENCE, complaints.read_to_end(&mut words)).await;
     match read {
         Ok(Ok(_)) if !words.is_empty() => String::from_utf8_lossy(&words).trim_end().to_owned(),
-        _ => "it did not say why".to_owned(),
+        _ => "it gave no reason".to_owned(),
     }
 }
 

@@ -258,7 +258,9 @@ impl Started {
             None => false,
             Some((_, Cause::Deadline, had_ended)) => had_ended,
             Some((_, Cause::Service, _)) => {
-                return Report::Lost { why: "it was killed, as the service gave no sign of life".to_owned() };
+                return Report::Lost {
+                    why: "its watcher killed it, because the service sent no heartbeat".to_owned(),
+                };
             }
         };
         let end = match self.status {

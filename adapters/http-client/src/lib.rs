@@ -51,7 +51,7 @@ impl ReqwestTransport {
         let mut roots = RootCertStore::empty();
         let (_, ignored) = roots.add_parsable_certificates(native.certs);
         if ignored > 0 {
-            tracing::debug!(ignored, "trusted certificates of the operating system that are not usable");
+            tracing::debug!(ignored, "some trusted certificates of the operating system are not usable");
         }
         Self::with_roots(roots)
     }

@@ -161,7 +161,7 @@ fn report(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {
-        tracing::error!(%error, "answering a connection panicked");
+        tracing::error!(%error, "the task of a connection panicked");
     }
 }
 

@@ -34,7 +34,7 @@ pub enum TlsError {
     #[error("using the certificate and its key failed")]
     Certificate(#[source] rustls::Error),
     /// The CA of the clients cannot be used.
-    #[error("using the authority of clients failed: {0}")]
+    #[error("using the client CA failed: {0}")]
     ClientCa(String),
 }
 
@@ -66,7 +66,7 @@ impl Tls {
             None => builder.with_no_client_auth(),
             Some(authorities) => {
                 let mut roots = RootCertStore::empty();
-                for authority in certificates(authorities, "authority of clients")? {
+                for authority in certificates(authorities, "client CA")? {
                     roots.add(authority).map_err(|error| TlsError::ClientCa(error.to_string()))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)

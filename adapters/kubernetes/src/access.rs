@@ -173,7 +173,7 @@ impl Reader<'_> {
             if given {
                 let expected = match field {
                     "proxy-url" => "no such field: the API server is asked directly",
-                    _ => "no such field: an API server that is not verified is not asked",
+                    _ => "no such field: requests go only to a verified API server",
                 };
                 self.problems.add(format!("{}.{field}", names.cluster), "", expected);
             }

@@ -29,7 +29,7 @@ pub(crate) fn failure(what: &str, error: kube::Error) -> KubernetesError {
                 cause = source;
             }
             if cause.is::<LengthLimitError>() {
-                malformed(what, "it is longer than is read")
+                malformed(what, "it is longer than the limit")
             } else {
                 unavailable(what, &shorten(&cause.to_string()))
             }

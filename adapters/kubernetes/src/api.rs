@@ -53,7 +53,7 @@ impl Default for Limits {
 
 /// The client could not be created. No request was sent.
 #[derive(Debug, thiserror::Error)]
-#[error("the client of the API server {server} cannot be made")]
+#[error("cannot create the client of the API server {server}")]
 pub struct ConnectError {
     server: String,
     #[source]
@@ -112,7 +112,7 @@ impl ApiServer {
             }
             all.extend(page.items);
             if all.len() > most {
-                return Err(answer::malformed(call.what, &format!("more than {most} things")));
+                return Err(answer::malformed(call.what, &format!("more than {most} objects")));
             }
             match next {
                 Some(token) => params = params.continue_token(&token),
@@ -188,7 +188,7 @@ fn check_pod(what: &str, pod: &PodId) -> Result<(), KubernetesError> {
     if convert::is_name(&pod.namespace) && convert::is_name(&pod.name) && !pod.uid.is_empty() {
         Ok(())
     } else {
-        Err(answer::malformed(what, "no pod can have such a name"))
+        Err(answer::malformed(what, "the name is not valid for a pod"))
     }
 }
 
@@ -268,7 +268,7 @@ impl Kubernetes for ApiServer {
             }),
         };
         let body = serde_json::to_vec(&body)
-            .map_err(|_| answer::malformed(&what, "it cannot be written as JSON"))?;
+            .map_err(|_| answer::malformed(&what, "the request cannot be encoded as JSON"))?;
         let request = Request::new(KubePod::url_path(&(), Some(&pod.namespace)));
         let request = request.create_subresource("eviction", &pod.name, &PostParams::default(), body);
         match exchange::ask(&self.client, call, request, until).await {

@@ -81,7 +81,7 @@ pub(crate) async fn ask(
     let plain = |error| Failed { error, budget: None };
     // Names and selectors were checked, so this error is unexpected.
     let request =
-        request.map_err(|_| plain(answer::unavailable(call.what, "no request can be made of it")))?;
+        request.map_err(|_| plain(answer::unavailable(call.what, "the request cannot be built")))?;
     let asking = telemetry::Asking::new(call.name);
     let result = match timeout_at(until.at, client.request_text(request)).await {
         Ok(Ok(text)) => Ok(text),
@@ -90,7 +90,7 @@ pub(crate) async fn ask(
             Err(Failed { error: answer::failure(call.what, error), budget })
         }
         Err(_) => {
-            let why = format!("no whole answer within {:?}", until.within);
+            let why = format!("no complete answer within {:?}", until.within);
             Err(plain(answer::unavailable(call.what, &why)))
         }
     };
@@ -114,7 +114,7 @@ pub(crate) fn parse<T: DeserializeOwned>(call: Call<'_>, text: &str) -> Result<T
         // The location, not the value: pods contain secrets.
         let place = error.inner();
         let why = format!(
-            "not what was expected at {} (line {}, column {})",
+            "unexpected content at {} (line {}, column {})",
             error.path(),
             place.line(),
             place.column()

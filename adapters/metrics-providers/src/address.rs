@@ -16,10 +16,10 @@ impl Address {
     /// It is not an `http` or `https` URL with a host. The error does not repeat it, because it may contain a password.
     pub(crate) fn read(written: &str) -> Result<Self, FetchError> {
         let refused =
-            |why: &str| FetchError::Definition { why: format!("its url is no http or https URL: {why}") };
+            |why: &str| FetchError::Definition { why: format!("the url is not an http or https URL: {why}") };
         let mut root = Url::parse(written.trim()).map_err(|error| refused(&error.to_string()))?;
         if !matches!(root.scheme(), "http" | "https") {
-            return Err(refused("it has another scheme"));
+            return Err(refused("the scheme is neither http nor https"));
         }
         root.set_query(None);
         root.set_fragment(None);

@@ -82,7 +82,7 @@ fn failure(error: HttpError, address: &Address, deadline: Duration) -> FetchErro
 pub(crate) fn said(address: &Address, secret: &str, text: &str) -> String {
     if address.has_credentials() {
         // The server may repeat them in any encoding.
-        "what it said is not shown, as the address has credentials".to_owned()
+        "the answer is not shown, because the address has credentials".to_owned()
     } else {
         shorten(&hide(text, secret))
     }

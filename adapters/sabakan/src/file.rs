@@ -80,7 +80,7 @@ fn got_and_expected(message: &str) -> (String, String) {
         return (String::new(), format!("the field {field}"));
     }
     let Some((got, expected)) = message.split_once(", expected ") else {
-        return (shorten(message), "what sabakan's GraphQL writes there".to_owned());
+        return (shorten(message), "the form of sabakan's GraphQL".to_owned());
     };
     let got =
         got.strip_prefix("invalid type: ").or_else(|| got.strip_prefix("invalid value: ")).unwrap_or(got);

@@ -198,7 +198,10 @@ impl Candidate {
                 }
                 (Standing::Behind { leader }, None) => self.tell_waiting(leader),
                 (Standing::Behind { .. }, Some(_)) => {
-                    self.tell_lost(&mut reign, "the store has an older leader key: it went back in time");
+                    self.tell_lost(
+                        &mut reign,
+                        "the store has an older leader key: its state went back to an earlier revision",
+                    );
                     return (Next::Again, false);
                 }
                 (Standing::First, None) => {
@@ -219,7 +222,7 @@ impl Candidate {
                 wake = self.wake(true) => match wake {
                     Wake::Dropped => return (Next::Dropped, false),
                     Wake::Command(command) => {
-                        self.tell_lost(&mut reign, "leadership was given up");
+                        self.tell_lost(&mut reign, "the leader resigned");
                         return (command.into(), false);
                     }
                     Wake::Candidates(event) => {
@@ -296,7 +299,7 @@ impl Candidate {
         match revoked {
             Ok(()) | Err(SessionError::Gone) => {}
             Err(SessionError::Store(error)) => {
-                tracing::warn!(%error, "a session lease was not given back; it expires by itself");
+                tracing::warn!(%error, "a session lease was not revoked; it expires by itself");
             }
         }
     }

@@ -67,18 +67,18 @@ pub(crate) async fn commit_together(
     };
     let answers = answer.op_responses();
     if answers.len() != transactions.len() {
-        return Err(fail("the store answered another number of transactions"));
+        return Err(fail("the store's answer has a wrong number of transactions"));
     }
     let outcomes = transactions.into_iter().zip(answers).map(|(transaction, answer)| match answer {
         TxnOpResponse::Txn(answer) => {
             outcome(namespace, transaction, answer, revision).ok_or_else(|| fail(UNREASONED))
         }
-        _ => Err(fail("the store answered something else than a transaction")),
+        _ => Err(fail("the store's answer is not about a transaction")),
     });
     outcomes.collect()
 }
 
-const UNREASONED: &str = "the store refused it, though every condition holds";
+const UNREASONED: &str = "the store refused the transaction, although every condition holds";
 
 /// Outcome of a transaction; `None` if the answer contradicts itself.
 fn outcome(

@@ -62,7 +62,7 @@ pub enum ConfigError {
     /// A certificate or key that cannot be used.
     #[error("{field}: {why}")]
     Tls { field: &'static str, why: String },
-    #[error("TLS for endpoint {endpoint:?} cannot be set up")]
+    #[error("cannot set up TLS for endpoint {endpoint:?}")]
     Transport { endpoint: String, source: tonic::transport::Error },
 }
 
@@ -205,7 +205,7 @@ fn dialled(
     let uri: http::Uri = url.parse().map_err(|_| refuse("expected host:port or http(s)://host:port"))?;
     let authority = uri.authority().ok_or_else(|| refuse("expected a host"))?;
     if authority.as_str().contains('@') {
-        return Err(refuse("user and password belong into username and password"));
+        return Err(refuse("user and password belong into the fields username and password"));
     }
     if authority.port_u16().is_none() {
         return Err(refuse("expected a port"));

@@ -60,7 +60,7 @@ pub(crate) async fn list(
         if let Some(last) = kvs.last() {
             from = [last.key(), &[0]].concat();
         } else if more {
-            return Err(refused(prefix, "the store says that there is more, and gives nothing".into()));
+            return Err(refused(prefix, "the store announces further keys but returns none".into()));
         }
         for kv in kvs {
             bytes += kv.value().len();

@@ -34,7 +34,10 @@ impl EtcdStore {
         let mut parts = begun.await.map_err(|Failed { told, .. }| told)?;
         loop {
             let Ok(part) = timeout(SNAPSHOT_PART_DEADLINE, parts.message()).await else {
-                let why = format!("no part within {SNAPSHOT_PART_DEADLINE:?}, from {}", self.endpoint());
+                let why = format!(
+                    "no part of the snapshot within {SNAPSHOT_PART_DEADLINE:?}, from {}",
+                    self.endpoint()
+                );
                 let (operation, kind) = (SNAPSHOT.of(""), StoreErrorKind::Deadline);
                 return Err(StoreError { operation, kind, why }.into());
             };

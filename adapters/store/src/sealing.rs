@@ -58,9 +58,9 @@ pub enum KeysError {
     #[error("at most {MOST_SEALING_KEYS} keys")]
     TooMany,
     /// A line that is no key.
-    #[error("{KEY_BYTES} bytes in Base64 in line {0} (openssl rand -base64 {KEY_BYTES} makes some)")]
+    #[error("{KEY_BYTES} bytes in Base64 in line {0} (openssl rand -base64 {KEY_BYTES} makes a key)")]
     NotAKey(usize),
-    #[error("each key once: the one of line {0} came before")]
+    #[error("each key once, but line {0} repeats an earlier key")]
     Twice(usize),
 }
 
@@ -79,7 +79,7 @@ pub enum OpenError {
 
 /// The value to be encrypted is not JSON. It is not written, because it may contain secrets.
 #[derive(Debug, thiserror::Error)]
-#[error("the value of {0} is no JSON, so that its secrets cannot be encrypted")]
+#[error("cannot encrypt the secrets of {0}: its value is not JSON")]
 pub struct SealError(ObjectKey);
 
 /// Encryption of secrets. Without keys nothing is encrypted, and encrypted values cannot be read.

@@ -341,7 +341,7 @@ impl<E: Send + 'static> Watcher<E> {
         StoreError {
             operation: Operation::Watch.of(&self.prefix),
             kind: StoreErrorKind::Deadline,
-            why: format!("no sign of life, from {}", line.name()),
+            why: format!("no message in time, from {}", line.name()),
         }
     }
 }

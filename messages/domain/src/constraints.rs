@@ -85,7 +85,7 @@ impl Constraints {
         let mut problems = Problems::default();
         let Some((_, kind)) = schema::CONSTRAINTS.fields.iter().find(|(known, _)| *known == name) else {
             let expected = match nearest(name, Self::names()) {
-                Some(near) => format!("a known one: {near:?}, perhaps"),
+                Some(near) => format!("a known constraint such as {near:?}"),
                 None => format!("one of {}", Self::names().collect::<Vec<_>>().join(", ")),
             };
             problems.add("", format!("the unknown constraint {}", shown_text(name)), expected);

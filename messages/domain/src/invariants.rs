@@ -182,7 +182,7 @@ pub fn honest_nodes(change: &ClusterChange<'_>) -> Vec<Violation> {
         .filter(|node| !change.observed.contains(&node.address))
         .map(|node| Violation {
             invariant: Id::I6,
-            what: format!("the node {} is no machine of the observation", node.address),
+            what: format!("the node {} is not a machine of the observation", node.address),
         })
         .collect()
 }
@@ -192,7 +192,7 @@ pub fn honest_nodes(change: &ClusterChange<'_>) -> Vec<Violation> {
 pub fn calm(change: &ClusterChange<'_>) -> Option<Violation> {
     (!change.template_changed && change.before == Some(change.after)).then(|| Violation {
         invariant: Id::I12,
-        what: "the plan writes the cluster that is there already".to_owned(),
+        what: "the plan writes the cluster without a change".to_owned(),
     })
 }
 
@@ -255,7 +255,7 @@ pub fn nothing_lost(
             let kept = history.get(revision).unwrap_or(&none);
             keys.difference(kept).map(move |key| Violation {
                 invariant: Id::I9,
-                what: format!("{key} was acknowledged at revision {revision} and is not there"),
+                what: format!("{key} was acknowledged at revision {revision} and is missing"),
             })
         })
         .collect()

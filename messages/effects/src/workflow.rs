@@ -344,7 +344,7 @@ impl<A, E: Effect> Workflow<A, E> {
                 actions.extend(self.conclude(now, |_| Conclusion::Unheard { limit }));
             }
             Some((Stage::Pausing { lost_at, .. }, effect)) if *lost_at <= now => {
-                let why = format!("nothing was heard of the pause for {:?}", effect.pause_limit());
+                let why = format!("no report of the pause arrived within {:?}", effect.pause_limit());
                 actions.extend(self.conclude(now, |last| Conclusion::Withdrawn { why, last }));
             }
             _ => {}

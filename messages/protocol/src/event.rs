@@ -91,8 +91,8 @@ impl fmt::Display for Blocked {
             }
             Self::Held(guard) => write!(
                 f,
-                "{} nodes vanished from the registry's list at once; {} of {} polls agree, or confirm the \
-                 removal",
+                "{} nodes vanished from the registry's list at once; {} of {} polls agree: wait, or confirm \
+                 the removal",
                 guard.vanished.len(),
                 guard.agreed,
                 madako_domain::guard::POLLS_TO_AGREE

@@ -14,7 +14,7 @@ pub enum KubernetesError {
     #[error(transparent)]
     Permit(#[from] PermitEnded),
     /// The object does not exist.
-    #[error("{what} is not there")]
+    #[error("{what}: not found")]
     NotFound {
         /// The requested object or operation.
         what: String,
@@ -29,7 +29,7 @@ pub enum KubernetesError {
         why: String,
     },
     /// The API server refused the request.
-    #[error("{what}: the API server refused with {status}: {why}")]
+    #[error("{what}: the API server refused the request with status {status}: {why}")]
     Refused {
         /// The requested object or operation.
         what: String,

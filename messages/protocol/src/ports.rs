@@ -74,7 +74,7 @@ pub enum HttpError {
         why: String,
     },
     /// The deadline passed.
-    #[error("no whole answer from {url} within {deadline:?}")]
+    #[error("no complete answer from {url} within {deadline:?}")]
     Deadline {
         /// URL without credentials.
         url: String,

@@ -39,7 +39,10 @@ pub(super) fn remembered(kept: &Snapshot) -> Remembered {
             Ok(())
         };
         if let Err(error) = read {
-            tracing::warn!(key, %error, "what was kept of placement cannot be read, and begins afresh");
+            tracing::warn!(
+                key, %error,
+                "a stored value of the scheduler cannot be read; the scheduler starts without it"
+            );
         }
     }
     remembered

@@ -46,7 +46,7 @@ pub(crate) fn pass(decided: &Pass, took: Duration) {
     }
     gauge!("madako_placement_circular").set(decided.circular.len() as f64);
     for resource in &decided.circular {
-        tracing::debug!(%resource, "depends on itself, and is left alone");
+        tracing::debug!(%resource, "the resource depends on itself; garbage collection ignores it");
     }
 }
 
@@ -73,13 +73,22 @@ pub(crate) fn written(batch: &Batch, error: Option<&CommitError>) {
 fn deleted(resource: &ObjectKey, by: &Deletion) {
     match by {
         Deletion::WithOwner { owner } => {
-            tracing::info!(%resource, %owner, rule = "owner", "deletion began: its owner is being deleted");
+            tracing::info!(
+                %resource, %owner, rule = "owner",
+                "the resource's deletion began: its owner is being deleted"
+            );
         }
         Deletion::Unused { since } => {
-            tracing::info!(%resource, %since, rule = "deletion_retention", "deletion began: no application uses it");
+            tracing::info!(
+                %resource, %since, rule = "deletion_retention",
+                "the resource's deletion began: no application uses it"
+            );
         }
         Deletion::Done => {
-            tracing::info!(%resource, rule = "no-dependents", "deleted: nothing depends on it any more");
+            tracing::info!(
+                %resource, rule = "no-dependents",
+                "the resource is deleted: nothing depends on it any more"
+            );
         }
     }
 }
@@ -91,16 +100,16 @@ pub(crate) fn decided(application: &ObjectKey, decision: &Decision) {
         histogram!("madako_placement_score").record(best.score);
     }
     match &decision.outcome {
-        Outcome::Bound { to } => tracing::info!(%application, %to, "bound"),
+        Outcome::Bound { to } => tracing::info!(%application, %to, "the application is bound"),
         Outcome::Moved { from, to, why } => {
             let gain = decision.gain.map(|gain| gain.gain);
-            tracing::info!(%application, %from, %to, ?why, gain, "moved");
+            tracing::info!(%application, %from, %to, ?why, gain, "the application is moved");
         }
-        Outcome::Degraded { retries, .. } => tracing::info!(%application, retries, "nothing fits"),
-        Outcome::Failed => tracing::warn!(%application, "nothing fits, and no attempts are left"),
+        Outcome::Degraded { retries, .. } => tracing::info!(%application, retries, "no cluster fits"),
+        Outcome::Failed => tracing::warn!(%application, "no cluster fits, and no attempts are left"),
         Outcome::Creates { cluster, cloud } => {
             tracing::info!(%application, %cluster, %cloud, "a cluster is created");
         }
-        other => tracing::debug!(%application, outcome = other.name(), "decided"),
+        other => tracing::debug!(%application, outcome = other.name(), "the scheduler decided"),
     }
 }

@@ -328,7 +328,7 @@ async fn a_slow_provider_delays_no_other_and_has_one_deadline() {
     assert_eq!(begun.elapsed(), PROVIDER_DEADLINE);
     let reason = observed.metrics[&global("slow0")].reason.clone().unwrap();
     assert_eq!(reason.code, ReasonCode::UnreachableMetricsProvider);
-    assert!(reason.message.contains("no whole answer from slow0 within 10 s"), "{}", reason.message);
+    assert!(reason.message.contains("no complete answer from slow0 within 10 s"), "{}", reason.message);
 }
 
 #[tokio::test(start_paused = true)]

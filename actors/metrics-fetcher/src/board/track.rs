@@ -144,7 +144,7 @@ impl Track {
             // No fetch failed: no fetch happened, for example while this process was suspended.
             known.reason.get_or_insert_with(|| {
                 let (provider, age) = (&kept.source.provider, max_age.as_secs());
-                let message = format!("metrics provider {provider}: nothing was heard from it for {age} s");
+                let message = format!("metrics provider {provider} has not answered for {age} s");
                 Reason::new(ReasonCode::UnreachableMetricsProvider, message)
             });
         }

@@ -267,7 +267,7 @@ fn a_value_that_is_not_allowed_is_a_failure_of_its_fetch() {
     }
     bench.whole_round(&Err(FetchError::NotFound { expected: "a series" }));
     let message = bench.state(&global("a")).reason.unwrap().message;
-    assert_eq!(message, "metric a (there on metrics provider p): it has no value: a series");
+    assert_eq!(message, "metric a (there on metrics provider p): the metric has no value: expected a series");
 }
 
 #[test]

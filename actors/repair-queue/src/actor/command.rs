@@ -153,7 +153,7 @@ pub(super) fn end(conclusion: &Conclusion<CommandEnd>) -> CommandEnd {
             CommandEnd { how: HowEnded::Stopped, text }
         }
         Conclusion::Unheard { limit } => {
-            let text = format!("outcome unknown: nothing was heard of the command for {limit:?}");
+            let text = format!("outcome unknown: no report of the command arrived within {limit:?}");
             CommandEnd { how: HowEnded::Unknown, text }
         }
     }

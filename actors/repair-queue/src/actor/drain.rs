@@ -243,5 +243,5 @@ fn interrupted(tell: &(impl Fn(DrainNews) + Send + Sync)) -> impl Fn(&Kubernetes
 }
 
 fn refused(pod: &PodId, why: &str) -> Stop {
-    Stop::Failed(format!("the pod {pod} may not be evicted: {why}"))
+    Stop::Failed(format!("the pod {pod} cannot be evicted: {why}"))
 }

@@ -120,9 +120,9 @@ impl RepairState {
                 Action::Report { effect: Announced { command, .. }, left } => {
                     let (entry, record) = (command.index, command.record);
                     let left = match left {
-                        Left::NotBegun => "it did not begin",
-                        Left::Unknown => "it was ended, and what it did is not known",
-                        Left::NotRecorded => "it ended, and that is not recorded",
+                        Left::NotBegun => "the command did not begin",
+                        Left::Unknown => "the command was ended; its effect is unknown",
+                        Left::NotRecorded => "the command ended; its end is not recorded",
                     };
                     tracing::warn!(entry, record, left, "the next leader cancels the record of a command");
                 }

@@ -120,7 +120,7 @@ impl RepairState {
             return Some("the entry was deleted".to_owned());
         };
         if self.held.unplaced.contains(&item.value.address) {
-            return Some("a rack is held, and nobody knows whether the machine stands in it".to_owned());
+            return Some("a rack is held, and the rack of the machine is unknown".to_owned());
         }
         self.held.racks.get(&item.value.address).map(|rack| format!("the rack {rack} is held"))
     }

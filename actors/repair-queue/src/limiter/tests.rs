@@ -264,15 +264,17 @@ fn every_reason_has_its_name_and_its_sentence() {
         reasons.map(|reason| reason.to_string()),
         [
             "no-address: the machine has no IPv4 address",
-            "duplicate-address: machine s1 has the same address, and comes first",
-            "has-entry: entry 5 of the queue is for it (queued, and is about to be removed)",
-            "just-removed: sabakan was asked before an entry of it was removed; its next answer decides",
-            "rebooting: reboot 5 is under way; it is left alone until 2026-11-21T12:00:00Z",
-            "out-of-cluster: it is not part of the cluster; it is left alone until 2026-11-21T12:00:00Z",
+            "duplicate-address: machine s1 has the same address and precedes this machine",
+            "has-entry: entry 5 of the queue repairs the machine (queued, and is about to be removed)",
+            "just-removed: the report is older than the removal of the machine's entry; sabakan's next \
+             answer decides",
+            "rebooting: reboot 5 is under way; no repair is added until 2026-11-21T12:00:00Z",
+            "out-of-cluster: the machine is not part of the cluster; no repair is added until \
+             2026-11-21T12:00:00Z",
             "rack-held: 4 machines with rack 3 failed at about the same time, noticed at 2026-11-21T12:00:00Z; \
-             their recovery or madako repair-queue release 3 ends it",
-            "too-many: maximum-repair-queue-entries is 0, less than entries (1) and reports that nothing else \
-             holds back (2)",
+             their recovery or madako repair-queue release 3 ends the hold",
+            "too-many: maximum-repair-queue-entries is 0, less than the sum of the entries (1) and the \
+             otherwise accepted reports (2)",
         ]
     );
 }

@@ -37,11 +37,11 @@ impl SimulatedKubernetes {
                 match fault {
                     Fault::RefuseConnections => return Err(unavailable("connection refused")),
                     Fault::Status(status) => {
-                        let why = "as the simulation wants it".to_owned();
+                        let why = "a fault of the simulation".to_owned();
                         return Err(KubernetesError::Refused { what: what.to_owned(), status, why });
                     }
                     Fault::MalformedJson | Fault::WrongTypes | Fault::EndlessBody | Fault::NullList => {
-                        let why = "as the simulation wants it".to_owned();
+                        let why = "a fault of the simulation".to_owned();
                         return Err(KubernetesError::Malformed { what: what.to_owned(), why });
                     }
                     Fault::TruncateBody => {
@@ -60,7 +60,7 @@ impl SimulatedKubernetes {
         let deadline = until.map_or(deadline, |until| deadline.min(until));
         match timeout_at(deadline, work).await {
             Ok(answer) => answer,
-            Err(_) => Err(unavailable(&format!("no whole answer within {within:?}"))),
+            Err(_) => Err(unavailable(&format!("no complete answer within {within:?}"))),
         }
     }
 

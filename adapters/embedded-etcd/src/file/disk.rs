@@ -193,7 +193,7 @@ impl StorageBackend for Handle {
         }
         let mut rehearsal = self.0.rehearsal();
         if let Some(percent) = rehearsal.progress.reads(out.len() as u64, Instant::now()) {
-            tracing::info!(percent, bytes = rehearsal.overlay.len, "verifies the embedded store's file");
+            tracing::info!(percent, bytes = rehearsal.overlay.len, "the embedded store verifies its file");
         }
         rehearsal.overlay.read(&*self.0.storage, offset, out)
     }

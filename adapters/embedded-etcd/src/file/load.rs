@@ -23,15 +23,15 @@ pub(crate) struct Loaded {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
-    #[error("reading the file")]
+    #[error("cannot read the file")]
     Read(#[from] redb::Error),
-    #[error("the record of revision {main}.{sub} does not have the checksum it was written with")]
+    #[error("the record of revision {main}.{sub} has a wrong checksum")]
     Checksum { main: i64, sub: u32 },
-    #[error("{found} of {expected} records are there")]
+    #[error("the file has {found} of {expected} records")]
     Missing { found: u64, expected: u64 },
-    #[error("it has layout {0}, this version reads layout {current}", current = meta::CURRENT_FORMAT)]
+    #[error("the file has layout {0}; this version reads layout {current}", current = meta::CURRENT_FORMAT)]
     Format(u64),
-    #[error("the entry {0:?} is missing")]
+    #[error("the file has no entry {0:?}")]
     NoEntry(&'static str),
 }
 

@@ -158,7 +158,7 @@ fn on_storage(options: &Options, storage: Arc<dyn StorageBackend>, name: &str) -
     let disk = Disk::rehearse(storage).map_err(|source| failed("reading", name, source))?;
     let Checked { database, loaded, was_closed } = check(&disk, options.cache_bytes, name)?;
     if loaded.is_some() {
-        tracing::info!(name, bytes = disk.len(), was_closed, "the embedded store's file is whole");
+        tracing::info!(name, bytes = disk.len(), was_closed, "the embedded store's file is intact");
     }
     disk.accept().map_err(|source| failed("writing", name, source))?;
     let loaded = begin_term(&database, loaded, options).map_err(|error| match error {
@@ -301,7 +301,7 @@ fn begin_term(database: &Database, loaded: Option<Loaded>, options: &Options) ->
             LoadError::Read(error) => error,
             other => redb::Error::Corrupted(other.to_string()),
         })?
-        .ok_or_else(|| redb::Error::Corrupted("what was just written is not there".to_owned()))
+        .ok_or_else(|| redb::Error::Corrupted("the new store has no contents".to_owned()))
 }
 
 pub(super) fn failed(operation: &'static str, object: impl ToString, source: io::Error) -> OpenError {

@@ -51,9 +51,9 @@ impl<T: ReadableTable<&'static [u8; REVISION_BYTES], &'static [u8]>> Values for 
             Refusal::Failed(format!("reading revision {}.{}: {what}", revision.main, revision.sub))
         };
         let stored = self.0.get(&revision.to_bytes()).map_err(|error| failed(&error))?;
-        let bytes = stored.as_ref().ok_or_else(|| failed(&"it is not there"))?;
-        let record =
-            Record::decode(revision, bytes.value()).ok_or_else(|| failed(&"its checksum is wrong"))?;
+        let bytes = stored.as_ref().ok_or_else(|| failed(&"the record is missing"))?;
+        let record = Record::decode(revision, bytes.value())
+            .ok_or_else(|| failed(&"the record's checksum is wrong"))?;
         Ok(show(record))
     }
 }

@@ -63,7 +63,7 @@ pub(crate) async fn send(
     while let Some(from) = next {
         let (leaf, rest) = leaf(&revisions, from)?;
         if leaf.first_key().is_some() {
-            let page = pages.next().ok_or_else(|| failed(&"it changed while it was read"))?;
+            let page = pages.next().ok_or_else(|| failed(&"the store changed during the snapshot"))?;
             sender.push(&leaf.build(page)).await?;
         }
         next = rest;

@@ -32,10 +32,13 @@ pub struct Snapshot {
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// The digest is missing or does not match.
-    #[error("its SHA-256 is missing or wrong: it was cut off, altered, or not saved by `snapshot save`")]
+    #[error(
+        "the snapshot's SHA-256 is missing or wrong: the file was cut off, altered, or not saved by \
+         `snapshot save`"
+    )]
     Digest,
     /// The pages are not those of a bbolt file.
-    #[error("it is not in etcd's format ({0})")]
+    #[error("the snapshot is not in etcd's format ({0})")]
     Format(&'static str),
 }
 
@@ -66,7 +69,7 @@ impl Snapshot {
         let pages = Pages::of(bytes)?;
         let mut changes = Vec::new();
         pages.each_of(CHANGES.as_bytes(), &mut |key, value| {
-            let (revision, is_tombstone) = revision(key).ok_or("a key of the changes is no revision")?;
+            let (revision, is_tombstone) = revision(key).ok_or("a key of a change is not a revision")?;
             let mut pair = PbKeyValue::decode(value).map_err(|_| "a change cannot be decoded")?;
             if is_tombstone {
                 pair = PbKeyValue { key: pair.key, ..PbKeyValue::default() };
@@ -83,7 +86,7 @@ impl Snapshot {
         let mut compacted = -1;
         pages.each_of(b"meta", &mut |key, value| {
             if key == COMPACTED {
-                compacted = revision(value).ok_or("the last compaction is no revision")?.0.main;
+                compacted = revision(value).ok_or("the last compaction is not a revision")?.0.main;
             }
             Ok(())
         })?;

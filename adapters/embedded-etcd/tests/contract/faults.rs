@@ -148,7 +148,7 @@ async fn after_a_failed_sync_nothing_is_acknowledged_any_more() {
     assert_eq!(refusal(&error).0, Code::Unavailable);
     disk.fail_sync(false);
     let error = client.put("c", "1", None).await.expect_err("what is on disk is unknown");
-    assert!(refusal(&error).1.contains("until the process is started again"), "{error}");
+    assert!(refusal(&error).1.contains("until the process restarts"), "{error}");
     assert!(store.failure().is_some());
     store.shutdown().await;
 }
@@ -160,7 +160,7 @@ async fn assert_failed(store: &EmbeddedEtcd, client: &mut Client, why: &str) {
     assert_eq!(store.failure(), Some(reason));
     for refused in [client.put("b", "1", None).await.err(), client.get("a", None).await.err()] {
         let refused = refused.expect("nothing is answered any more");
-        assert!(refusal(&refused).1.contains("until the process is started again"), "{refused}");
+        assert!(refusal(&refused).1.contains("until the process restarts"), "{refused}");
     }
 }
 
@@ -199,7 +199,7 @@ async fn a_storage_that_was_emptied_fails_the_store_and_is_not_begun_anew() {
     disk.empty();
     client.get("a", None).await.expect_err("it is not there");
     client.put("b", "1", None).await.expect_err("there is nothing to add to");
-    assert_failed(&store, &mut client, "opening it again").await;
+    assert_failed(&store, &mut client, "reopening the file").await;
     assert_eq!(disk.storage().len().expect("a length"), 0, "nothing was begun in its place");
     store.shutdown().await;
 }
@@ -235,7 +235,7 @@ async fn what_cannot_be_written_is_tried_again_after_a_pause_and_a_failed_sync_i
     disk.fail_sync(false);
     tokio::time::sleep(Duration::from_secs(2)).await;
     let refused = client.put("key", "after", None).await.expect_err("what is on disk is unknown");
-    assert!(refusal(&refused).1.contains("until the process is started again"), "{refused}");
+    assert!(refusal(&refused).1.contains("until the process restarts"), "{refused}");
     store.shutdown().await;
 }
 

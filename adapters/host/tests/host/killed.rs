@@ -124,7 +124,7 @@ async fn a_service_that_stands_still_loses_its_commands() {
     let mut told = String::new();
     service.stdout.take().unwrap().read_to_string(&mut told).unwrap();
     service.wait().unwrap();
-    assert!(told.contains("Lost") && told.contains("no sign of life"), "{told}");
+    assert!(told.contains("Lost") && told.contains("no heartbeat"), "{told}");
 }
 
 #[tokio::test]

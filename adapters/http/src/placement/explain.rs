@@ -43,7 +43,7 @@ impl Turn {
         // The explanation includes all earlier writes.
         self.fresh().await?;
         let Some(explainer) = &self.service.api.explainer else {
-            return Err(elsewhere("this instance decides nothing about placement"));
+            return Err(elsewhere("this instance does not control placement"));
         };
         // The application itself shows its binding.
         let bound = self.service.api.objects.get(&application).and_then(|stored| match &stored.object {

@@ -147,7 +147,7 @@ impl Problem {
             StoreErrorKind::Unavailable => "the store does not answer",
             StoreErrorKind::Deadline => "the store did not answer in time",
             StoreErrorKind::Denied => "the store denied access",
-            StoreErrorKind::Invalid => "the store does not take the request",
+            StoreErrorKind::Invalid => "the store refuses the request",
             StoreErrorKind::Full => "the store is full",
             StoreErrorKind::Other => "the store failed",
         };
@@ -157,7 +157,8 @@ impl Problem {
     /// A resource whose stored value cannot be read. It exists, so it is neither absent nor can it be created.
     pub(super) fn unreadable(key: &ObjectKey, why: &str) -> Self {
         let detail = format!(
-            "409: {key} is stored, but its value cannot be read: {why}; a DELETE with `?force=True` takes it away"
+            "409: {key} is stored, but its value cannot be read: {why}; a DELETE with `?force=True` removes \
+             it"
         );
         Self::new(StatusCode::CONFLICT, detail)
     }

@@ -108,7 +108,11 @@ impl Page {
         let after = match query.get("continue") {
             None | Some("") => None,
             Some(token) => Some(key(token, kind).ok_or_else(|| {
-                Problem::wrong("continue", format!("{:?}", shortened(token)), "what the list before said")
+                Problem::wrong(
+                    "continue",
+                    format!("{:?}", shortened(token)),
+                    "`metadata.continue` of the list before",
+                )
             })?),
         };
         Ok(Self { limit, after })

@@ -122,14 +122,14 @@ async fn ask(
     histogram!(TOKEN_SECONDS, "service" => service.to_lowercase()).record(began.elapsed().as_secs_f64());
     counter!(TOKEN_REQUESTS, "service" => service.to_lowercase(), "outcome" => outcome(&answer)).increment(1);
     let answer = answer.map_err(|error| {
-        tracing::warn!(%error, "{service} could not be asked about a token");
+        tracing::warn!(%error, "{service} does not answer a request about a token");
         unusable(service, "does not answer")
     })?;
     match StatusCode::from_u16(answer.status) {
         Ok(StatusCode::OK) => Ok(answer),
         // A failure of the issuer says nothing about the token.
         Ok(status) if status.is_server_error() => {
-            tracing::warn!(%status, "{service} failed to say whose a token is");
+            tracing::warn!(%status, "{service} answers a request about a token with an error");
             Err(unusable(service, "failed"))
         }
         status => {
@@ -154,7 +154,7 @@ fn named(service: &str, name: Result<String, serde_json::Error>) -> Result<Optio
         Ok(name) if !name.is_empty() => Ok(Some(name)),
         // The error is left out, because it may quote the answer.
         _ => {
-            tracing::warn!("{service} named no user for a token that it took");
+            tracing::warn!("{service} accepts a token but names no user");
             Err(unusable(service, "names no user"))
         }
     }

@@ -41,9 +41,9 @@ pub(crate) fn describe_metrics() {
 
 #[derive(Debug, thiserror::Error)]
 enum Broken {
-    #[error("the watch cannot go on")]
+    #[error("the watch cannot continue")]
     Gap(#[from] Gap),
-    #[error("the user may not watch any longer")]
+    #[error("the user no longer has the permission to watch")]
     Forbidden,
 }
 
@@ -94,7 +94,10 @@ impl Turn {
                 Ok(Some(line)) => Ok(Some((line, watch))),
                 Ok(None) => Ok(None),
                 Err(broken) => {
-                    tracing::info!(error = &broken as &dyn std::error::Error, kind = %watch.selected.kind, "a watch broke off");
+                    tracing::info!(
+                        error = &broken as &dyn std::error::Error, kind = %watch.selected.kind,
+                        "a watch ended early"
+                    );
                     Err(broken)
                 }
             }

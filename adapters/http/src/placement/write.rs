@@ -107,7 +107,7 @@ impl Service {
         };
         match self.commit(transaction).await? {
             Some(revision) => {
-                tracing::debug!(%key, uid = object.metadata().uid, "created");
+                tracing::debug!(%key, uid = object.metadata().uid, "a resource is created");
                 Ok(Written { key, revision, gone: false, shown: Shown::New(Box::new(object), value) })
             }
             None => {
@@ -135,7 +135,7 @@ impl Service {
             if let Some(written) = self.attempt(key, expected, change).await? {
                 return Ok(written);
             }
-            tracing::debug!(%key, attempt, "somebody else wrote at the same time");
+            tracing::debug!(%key, attempt, "another client wrote the resource at the same time");
         }
         // A client that requires a version must learn that it has changed.
         self.fresh().await?;
@@ -176,8 +176,8 @@ impl Service {
             let uid = &object.metadata().uid;
             match gone {
                 // A deleted resource can no longer be inspected, so its deletion is logged.
-                true => tracing::info!(%key, uid, "deleted"),
-                false => tracing::debug!(%key, uid, "changed"),
+                true => tracing::info!(%key, uid, "a resource is deleted"),
+                false => tracing::debug!(%key, uid, "a resource is changed"),
             }
             Written { key: key.clone(), revision, gone, shown: Shown::New(Box::new(object), wire) }
         }))
@@ -221,7 +221,7 @@ impl Service {
             let conditions = vec![Condition::Unchanged { key: path.clone(), revision: unread.mod_revision }];
             let transaction = Transaction { conditions, writes: vec![Write::Delete { key: path }] };
             if self.commit(transaction).await?.is_some() {
-                tracing::warn!(%key, why = unread.why, "deleted by force what could not be read");
+                tracing::warn!(%key, why = unread.why, "deleted an unreadable resource by force");
                 return Ok(true);
             }
         }

@@ -121,5 +121,5 @@ fn a_text_that_is_no_certificate_is_named() {
     };
     assert!(error("", &key, None).contains("certificate"));
     assert!(error(&certificate, "", None).contains("private key"));
-    assert!(error(&certificate, &key, Some("x")).contains("authority of clients"));
+    assert!(error(&certificate, &key, Some("x")).contains("client CA"));
 }

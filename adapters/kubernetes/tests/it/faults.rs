@@ -277,7 +277,7 @@ async fn a_write_is_given_up_when_its_permit_ends() {
     let late = api.cordon(&permit, "10.0.0.1").await.unwrap_err();
     assert!(matches!(&late, KubernetesError::Unavailable { .. }), "{late:?}");
     // It had the remaining time of the permit, not the ten minutes.
-    assert!(late.to_string().contains("no whole answer within 1."), "{late}");
+    assert!(late.to_string().contains("no complete answer within 1."), "{late}");
     let after = api.cordon(&permit, "10.0.0.1").await.unwrap_err();
     assert!(matches!(&after, KubernetesError::Permit(_)), "{after:?}");
     assert_eq!(fake.asked().len(), 1);

@@ -40,7 +40,7 @@ pub(super) async fn grant(lines: Arc<Lines>, ttl: i64) -> Result<Session, StoreE
     Session::granted(lease, ttl, sent).ok_or_else(|| StoreError {
         operation: Operation::Grant.of(""),
         kind: StoreErrorKind::Other,
-        why: format!("the store granted {ttl} s"),
+        why: format!("the store granted an unusable TTL of {ttl} s"),
     })
 }
 

@@ -38,7 +38,7 @@ impl From<OpenError> for Wrong {
 /// The fault of the value.
 pub(super) fn decode(key: &str, entry: &Entry, sealing: &Sealing) -> Result<Arc<Stored>, Wrong> {
     let of = ObjectKey::from_etcd_key(key)
-        .ok_or_else(|| "the key has another form than those of resources: it is left alone".to_owned())?;
+        .ok_or_else(|| "the key does not have the form of a resource key: it is ignored".to_owned())?;
     let text = std::str::from_utf8(&entry.value).map_err(|error| format!("it is not UTF-8: {error}"))?;
     let text = sealing.open(&of, text)?;
     let object = Object::from_stored(of.kind, &text).map_err(|error| shortened(error.to_string()))?;
@@ -86,7 +86,7 @@ mod tests {
             ("/core/roles/r", &b"\xff"[..], "it is not UTF-8"),
             ("/core/roles/r", b"{", "JSON"),
             ("/core/roles/r", b"{}", "metadata"),
-            ("/core/roles/a/b", b"{}", "another form"),
+            ("/core/roles/a/b", b"{}", "the form of a resource key"),
         ] {
             let why = decode(key, &entry(value), &Sealing::default()).unwrap_err().why;
             assert!(why.contains(expected), "{why} does not say {expected}");

@@ -64,8 +64,8 @@ async fn listed(shared: &Shared, sealing: &Sealing, snapshot: Snapshot, cause: &
     }
     let why = match cause {
         "start" => "it was read for the first time",
-        "compacted" => "it was compacted beyond what was seen of it",
-        _ => "it is another one, or was restored",
+        "compacted" => "it was compacted beyond the last revision of the view",
+        _ => "it is another store, or was restored",
     };
     let (generation, faults, replaced) = {
         let mut view = shared.write();

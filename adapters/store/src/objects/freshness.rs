@@ -127,7 +127,7 @@ async fn ask(asker: &Asker) -> Answer {
 const OPERATION: &str = "fresh view of placement's resources";
 
 fn ended() -> StoreError {
-    let why = "nobody reads the store any longer".to_owned();
+    let why = "the reader of the store has ended".to_owned();
     StoreError { operation: OPERATION.to_owned(), kind: StoreErrorKind::Other, why }
 }
 
@@ -135,7 +135,7 @@ fn late(shared: &Shared, wanted: Option<i64>, deadline: Duration) -> StoreError 
     let now = shared.position();
     let trouble = if now.attached { None } else { shared.trouble().clone() };
     let why = match wanted {
-        None => format!("the store did not tell its revision within {deadline:?}"),
+        None => format!("the store did not report its revision within {deadline:?}"),
         Some(_) if now.generation == 0 => format!("the store could not be read within {deadline:?}"),
         Some(_) if !now.attached => format!("the store could not be watched again within {deadline:?}"),
         Some(wanted) => {

@@ -248,7 +248,7 @@ async fn a_read_ends_with_the_deadline() {
     let _unanswered = told.question().await;
     for read in [first, second] {
         let error = read.await.unwrap().unwrap_err();
-        assert!(error.why.contains("did not tell its revision"), "{error}");
+        assert!(error.why.contains("did not report its revision"), "{error}");
     }
     assert_eq!(began.elapsed(), DEADLINE);
 }
@@ -311,7 +311,7 @@ async fn a_list_ends_followers_and_an_interruption_does_not() {
     assert_eq!(revisions(&follower.next().await.unwrap()), [6]);
     told.list(6, &["a", "b"], "compacted").await;
     for _ in 0..2 {
-        let why = "it was compacted beyond what was seen of it".to_owned();
+        let why = "it was compacted beyond the last revision of the view".to_owned();
         assert_eq!(follower.next().await.unwrap_err(), Gap::Relisted { why });
     }
 }

@@ -58,7 +58,7 @@ impl Writer {
 const OPERATION: &str = "transaction on placement's resources";
 
 fn ended() -> StoreError {
-    let why = "nobody writes to the store any longer".to_owned();
+    let why = "the writer to the store has ended".to_owned();
     // The transaction may have been sent.
     StoreError { operation: OPERATION.to_owned(), kind: StoreErrorKind::Unavailable, why }
 }

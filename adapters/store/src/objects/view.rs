@@ -185,12 +185,12 @@ impl View {
     /// Ends the view: no further changes arrive.
     pub(super) fn end(&mut self) {
         self.generation += 1;
-        self.why = "nobody reads the store any longer";
+        self.why = "the reader of the store has ended";
     }
 
     /// The gap between a generation and the one before.
     pub(super) fn relisted(&self) -> Gap {
-        let why = if self.generation == 0 { "nothing was read yet" } else { self.why };
+        let why = if self.generation == 0 { "the store was not read yet" } else { self.why };
         Gap::Relisted { why: why.to_owned() }
     }
 

@@ -156,11 +156,7 @@ async fn what_cannot_be_read_is_told_with_its_place() {
         ("--reboots", "[[]]", "[0]: got "),
         ("--nodes", "[1]", "[0]: got "),
         ("--nodes", "", "expected a list of node addresses"),
-        (
-            "--constraints",
-            r#"{"maximum-repair-queue-entry": 3}"#,
-            "\"maximum-repair-queue-entries\", perhaps",
-        ),
+        ("--constraints", r#"{"maximum-repair-queue-entry": 3}"#, "such as \"maximum-repair-queue-entries\""),
     ] {
         let message = case.plan(&machines, &[(option, content)], &[]).await.refused(2);
         assert!(message.contains(part), "{option} {content}: {part:?} is not in {message}");

@@ -63,7 +63,7 @@ async fn constraints_are_set_one_by_one() {
     );
     let before = etcd.revision().await;
     for (name, value, part) in [
-        ("minimum-worker", "1", "\"minimum-workers\", perhaps"),
+        ("minimum-worker", "1", "such as \"minimum-workers\""),
         ("nonsense", "1", "one of control-plane-count"),
         ("minimum-workers", "six", "got \"six\", expected a whole number"),
         ("minimum-workers", "-1", "got \"-1\", expected a whole number"),
@@ -236,7 +236,7 @@ async fn a_cluster_must_be_valid_and_satisfy_the_constraints() {
         CLUSTER.replace("10.0.0.2", "10.0.0.1").replace("service_subnet", "service_sbnet"),
     );
     let message = etcd.run(&["cluster", "set", &wrong]).await.refused(2);
-    for part in ["service_sbnet", "\"service_subnet\", perhaps", "nodes[1].address: got \"10.0.0.1\""] {
+    for part in ["service_sbnet", "such as \"service_subnet\"", "nodes[1].address: got \"10.0.0.1\""] {
         assert!(message.contains(part), "{part:?} is not in {message}");
     }
     let again: Value = serde_json::from_str(&etcd.get("cluster").await.unwrap()).unwrap();

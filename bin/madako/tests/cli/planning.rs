@@ -225,7 +225,7 @@ async fn bad_input_exits_with_2_and_names_the_file() {
         ),
         (
             ["--constraints", &bad("c.yml", "minimum-worker: 6\n")],
-            &["c.yml: set of constraints", "\"minimum-workers\", perhaps"],
+            &["c.yml: set of constraints", "such as \"minimum-workers\""],
         ),
         (
             ["--constraints", &bad("c2.yml", "minimum-workers: 6\nmaximum-workers: 5\n")],

@@ -111,7 +111,7 @@ async fn what_the_configuration_does_not_have_is_refused_and_nothing_is_stored()
     etcd.run(&["cluster", "set", &file]).await.calm();
     let before = etcd.revision().await;
     let message = add(&etcd, "IPMI", "10.0.0.2").await.refused(1);
-    assert!(message.contains("no repair procedure is for machines of type \"IPMI\""), "{message}");
+    assert!(message.contains("there is no repair procedure for machines of type \"IPMI\""), "{message}");
     let message = etcd.run(&["repair-queue", "add", "reset", "iDRAC", "10.0.0.2"]).await.refused(1);
     assert!(message.contains("no operation \"reset\""), "{message}");
     assert_eq!(etcd.run(&["repair-queue", "add", "reset", "iDRAC"]).await.code, 2);

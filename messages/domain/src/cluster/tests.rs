@@ -71,9 +71,9 @@ service_subnet: 10.0.0.0/8
     .unwrap_err();
     let said: Vec<_> = error.problems.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(said.join("\n"), @r#"
-    nodez: got an unknown field, expected a known one: "nodes", perhaps
-    nodes[0].usr: got an unknown field, expected a known one: "user", perhaps
-    nodes[1].control_plan: got an unknown field, expected a known one: "control_plane", perhaps
+    nodez: got an unknown field, expected a known field such as "nodes"
+    nodes[0].usr: got an unknown field, expected a known field such as "user"
+    nodes[1].control_plan: got an unknown field, expected a known field such as "control_plane"
     nodes[2]: got the number 5, expected an object
     options.kubelet.extra_env[PASSWORD]: got a number, expected a text: put it in quotes
     options.kubelet.extra_args: got a text, expected a list of texts
@@ -99,8 +99,8 @@ fn input_is_bounded() {
         (levels(100), "got more than 64 levels of nesting at line 1"),
         (levels(100_000), "got recursion limit exceeded at line 1"),
         (format!("{{\"a\": {}", "[".repeat(100_000)), "got recursion limit exceeded at line 1"),
-        (format!("a: &a [1]\n{aliases}"), "got more content, or more by aliases, than is read (line 1"),
-        ("a: &a [*a]".to_owned(), "got an alias within what it stands for at line 1, column 8"),
+        (format!("a: &a [1]\n{aliases}"), "got more content, aliases included, than the limit (line 1"),
+        ("a: &a [*a]".to_owned(), "got an alias inside its own anchor at line 1, column 8"),
         (" ".repeat(madako_json::strict::MAX_TEXT_BYTES + 1), "got 134217729 bytes"),
     ] {
         let said = Cluster::from_yaml(&text).unwrap_err().to_string();

@@ -53,7 +53,7 @@ fn setting_one_checks_its_name_its_range_and_what_it_contradicts() {
         (
             "minimum_worker",
             "2",
-            "set of constraints is not valid; got the unknown constraint \"minimum_worker\", expected a known one: \"minimum-workers\", perhaps",
+            "set of constraints is not valid; got the unknown constraint \"minimum_worker\", expected a known constraint such as \"minimum-workers\"",
         ),
     ] {
         let mut constraints = start.clone();

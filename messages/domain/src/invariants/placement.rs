@@ -68,12 +68,14 @@ pub fn placed_where_allowed(change: &PlacementChange<'_>) -> Judged {
             continue;
         };
         let Some(application) = read(value) else {
-            judged.violate(&of, "what is written cannot be read as an application");
+            judged.violate(&of, "the written value is not an application");
             continue;
         };
         match (evidence.get(&of), &application.status.scheduled_to) {
             (Some(evidence), Some(to)) => judged.binding(change, &of, &application, to, evidence),
-            (Some(_), None) => judged.violate(&of, "there is evidence of a binding, and none is written"),
+            (Some(_), None) => {
+                judged.violate(&of, "the evidence is about a binding, but the change writes no binding");
+            }
             // An unbound application cannot violate the invariant.
             (None, None) => {}
             (None, Some(to)) => judged.kept(change, key, &of, to),
@@ -105,19 +107,16 @@ impl Judged {
         let target = &evidence.cluster.key;
         let Some(cluster) = Cluster::of(&evidence.cluster.object).filter(|_| to.is(target)) else {
             return self
-                .violate(of, format_args!("it is bound to another cluster than was judged, {target}"));
+                .violate(of, format_args!("the change does not bind it to the evaluated cluster, {target}"));
         };
         let bound_to = cluster.status.scheduled_to.as_ref().and_then(ResourceRef::key);
         let given = evidence.cloud.as_ref();
         if let Some(given) = given.filter(|given| bound_to.as_ref() != Some(&given.key)) {
-            return self.violate(
-                of,
-                format_args!("{target} is not bound to the cloud that was judged, {}", given.key),
-            );
+            return self
+                .violate(of, format_args!("{target} is not bound to the evaluated cloud, {}", given.key));
         }
         if given.is_none() && bound_to.as_ref().is_some_and(|cloud| (change.stored)(cloud).is_some()) {
-            return self
-                .violate(of, format_args!("{target} was judged without the cloud that it is bound to"));
+            return self.violate(of, format_args!("{target} was evaluated without its cloud"));
         }
         let none = BTreeMap::new();
         let values = evidence.metrics.as_ref().map_or(&none, |observed| &observed.metrics);

@@ -42,7 +42,7 @@ pub enum SelectorError {
         operator: String,
     },
     /// `In` and `NotIn` require values; the other operators allow none.
-    #[error("got {count} values for {key} with the operator {operator}")]
+    #[error("the operator {operator} of {key} does not allow {count} values")]
     Values {
         /// Key of the label.
         key: String,

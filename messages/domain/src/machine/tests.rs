@@ -36,12 +36,13 @@ fn variables_are_checked_whole() {
         ),
         (
             r#"{"having": {}, "having": {}}"#,
-            "set of query variables is not valid; got the field \"having\" is there twice at line 1 column 23, expected one JSON object",
+            "set of query variables is not valid; got a second field \"having\" at line 1 column 23, \
+             expected one JSON object",
         ),
         (
             r#"{"nothaving": {}, "having": {"role": ["a"], "racks": ["1"], "states": ["healthy", 5, ""], "labels": [{}]}}"#,
-            "set of query variables is not valid; nothaving: got an unknown field, expected a known one: \"notHaving\", perhaps; \
-             having.role: got an unknown field, expected a known one: \"roles\", perhaps; \
+            "set of query variables is not valid; nothaving: got an unknown field, expected a known field such as \"notHaving\"; \
+             having.role: got an unknown field, expected a known field such as \"roles\"; \
              having.racks[0]: got \"1\", expected a whole number from -2147483648 to 2147483647; \
              having.states[1]: got the number 5, expected a text: put it in quotes; \
              having.states[0]: got \"healthy\", expected one of UNINITIALIZED, HEALTHY, UNHEALTHY, UNREACHABLE, UPDATING, RETIRING, RETIRED; \

@@ -469,7 +469,7 @@ pub enum ExplainError {
         application: ObjectKey,
     },
     /// A metric of the request does not exist, or the request must not name it.
-    #[error("no metric {metric} counts for {application}")]
+    #[error("no metric {metric} applies to {application}")]
     UnknownMetric {
         /// The name of the metric.
         metric: String,
@@ -477,7 +477,7 @@ pub enum ExplainError {
         application: ObjectKey,
     },
     /// A value of the request is invalid for its metric.
-    #[error("{metric} cannot be {value}: {why}")]
+    #[error("the metric {metric} cannot have the value {value}: {why}")]
     BadValue {
         /// Name of the metric.
         metric: String,
@@ -487,7 +487,7 @@ pub enum ExplainError {
         why: String,
     },
     /// A cluster of the request does not exist.
-    #[error("there is no cluster {cluster} that {application} could run on")]
+    #[error("{application} has no candidate cluster {cluster}")]
     UnknownCluster {
         /// The name of the cluster.
         cluster: String,
@@ -495,7 +495,7 @@ pub enum ExplainError {
         application: ObjectKey,
     },
     /// The scheduler has not read its input yet.
-    #[error("nothing was read from the store yet")]
+    #[error("this instance has not read the store yet")]
     NotReady,
 }
 

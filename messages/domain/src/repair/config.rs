@@ -92,7 +92,7 @@ impl RepairCommand {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RepairConfigError {
     /// The section has another shape.
-    #[error("repair is not readable: {0}")]
+    #[error("the field `repair` cannot be read: {0}")]
     Shape(String),
     /// `protected_namespaces` is not a valid selector.
     #[error("repair.protected_namespaces: {0}")]
@@ -103,7 +103,7 @@ pub enum RepairConfigError {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Missing {
     /// No procedure covers the machine's type.
-    #[error("no repair procedure is for machines of type {machine_type:?}")]
+    #[error("there is no repair procedure for machines of type {machine_type:?}")]
     Procedure {
         /// Type of the machine.
         machine_type: String,

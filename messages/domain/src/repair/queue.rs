@@ -99,7 +99,7 @@ impl RepairQueue {
         queue.entries.retain(|index, item| {
             let same = item.value.index == *index;
             if !same {
-                let why = format!("it says that its index is {}", item.value.index);
+                let why = format!("the value names the index {}", item.value.index);
                 faults.push(Fault { key: keys::repair(*index), why });
             }
             same

@@ -112,31 +112,35 @@ impl fmt::Display for Reason {
         match self {
             Self::NoAddress => f.write_str("the machine has no IPv4 address"),
             Self::DuplicateAddress { first } => {
-                write!(f, "machine {first} has the same address, and comes first")
+                write!(f, "machine {first} has the same address and precedes this machine")
             }
             Self::HasEntry { index, status, deleted } => {
                 let deleted = if *deleted { ", and is about to be removed" } else { "" };
-                write!(f, "entry {index} of the queue is for it ({status}{deleted})")
+                write!(f, "entry {index} of the queue repairs the machine ({status}{deleted})")
             }
-            Self::JustRemoved => {
-                f.write_str("sabakan was asked before an entry of it was removed; its next answer decides")
-            }
+            Self::JustRemoved => f.write_str(
+                "the report is older than the removal of the machine's entry; sabakan's next answer decides",
+            ),
             Self::Rebooting { index, until } => {
-                write!(f, "reboot {index} is under way; it is left alone until {}", moment(*until))
+                write!(f, "reboot {index} is under way; no repair is added until {}", moment(*until))
             }
             Self::OutOfCluster { until } => {
-                write!(f, "it is not part of the cluster; it is left alone until {}", moment(*until))
+                write!(
+                    f,
+                    "the machine is not part of the cluster; no repair is added until {}",
+                    moment(*until)
+                )
             }
             Self::RackHeld { label, rack, machines, since } => write!(
                 f,
-                "{machines} machines with {label} {rack} failed at about the same time, noticed at {}; their recovery \
-                 or madako repair-queue release {rack} ends it",
+                "{machines} machines with {label} {rack} failed at about the same time, noticed at {}; \
+                 their recovery or madako repair-queue release {rack} ends the hold",
                 moment(*since)
             ),
             Self::TooMany { entries, reports, maximum } => write!(
                 f,
-                "maximum-repair-queue-entries is {maximum}, less than entries ({entries}) and reports that nothing else \
-                 holds back ({reports})"
+                "maximum-repair-queue-entries is {maximum}, less than the sum of the entries \
+                 ({entries}) and the otherwise accepted reports ({reports})"
             ),
         }
     }
@@ -185,7 +189,7 @@ impl Stop {
 impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Disabled => f.write_str("auto-repair is switched off; madako auto-repair enable ends that"),
+            Self::Disabled => f.write_str("auto-repair is disabled; madako auto-repair enable enables it"),
             Self::Unreadable { key } => write!(f, "{key} in the store cannot be used"),
         }
     }

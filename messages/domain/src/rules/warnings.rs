@@ -85,7 +85,7 @@ fn options(options: &Tree, warnings: &mut Vec<Warning>) {
         };
         let path = root.field(component);
         unknown_names(config, kind.schema, path.field("config"), &mut |path, near| {
-            let perhaps = near.map_or_else(String::new, |near| format!(": {near}, perhaps"));
+            let perhaps = near.map_or_else(String::new, |near| format!("; a similar field is {near}"));
             let message = format!("{} of Kubernetes 1.30 has no such field{perhaps}", kind.kind);
             warnings.push(Warning::new(path, message));
         });

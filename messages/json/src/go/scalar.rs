@@ -35,7 +35,9 @@ impl Serialize for Decimal {
 impl<'de> Deserialize<'de> for Decimal {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        text.parse().map(Self).map_err(|_| D::Error::custom(format_args!("{text:?} is no decimal integer")))
+        text.parse()
+            .map(Self)
+            .map_err(|_| D::Error::custom(format_args!("{text:?} is not a decimal integer")))
     }
 }
 

@@ -82,7 +82,7 @@ fn python_float(value: f64) -> String {
 
 /// The text exceeds [`MAX_JSON_DEPTH`] levels of nesting, or it is not JSON at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("more than {MAX_JSON_DEPTH} levels of nesting")]
+#[error("the JSON has more than {MAX_JSON_DEPTH} levels of nesting")]
 pub struct TooDeep;
 
 /// A stored text as JSON, with Python's non-finite numbers replaced as in [`normalized`]. `None` if the result is not

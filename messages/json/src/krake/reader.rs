@@ -118,7 +118,7 @@ impl Reader {
     /// Adds a problem about an unknown field, with the nearest of the known names.
     pub fn unknown<'s>(&mut self, name: &str, path: Path<'_>, known: impl Iterator<Item = &'s str> + Clone) {
         let expected = match nearest(name, known.clone()) {
-            Some(near) => format!("a known one: {near:?}, perhaps"),
+            Some(near) => format!("a known field such as {near:?}"),
             None => format!("one of {}", known.collect::<Vec<_>>().join(", ")),
         };
         self.note(path.field(&shortened(name)), "an unknown field", expected);

@@ -102,7 +102,7 @@ mod tests {
         let error = document.finish(broken).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "thing is not valid; line 1: nam: got an unknown field, expected a known one: \"name\", perhaps; \
+            "thing is not valid; line 1: nam: got an unknown field, expected a known field such as \"name\"; \
              line 2: name: got \"\", expected a name; line 3: for: got the number 30, expected a duration such as 30s; \
              line 4: size: got the number 12, expected a whole number from 1 to 9"
         );

@@ -332,7 +332,7 @@ impl<'de> Visitor<'de> for AnyValue {
         let mut names = BTreeSet::new();
         while let Some(name) = map.next_key::<String>()? {
             if !names.insert(name.clone()) {
-                return Err(A::Error::custom(format_args!("the field {} is there twice", shown_text(&name))));
+                return Err(A::Error::custom(format_args!("a second field {}", shown_text(&name))));
             }
             fields.push((name, map.next_value()?));
         }

@@ -253,9 +253,9 @@ impl Walk<'_> {
         let own = path.to_string();
         let place = places.iter().find(|place| **place != own);
         match (hint::nearest(name, names()), place) {
-            (Some(near), None) => format!("a known one: {near:?}, perhaps"),
+            (Some(near), None) => format!("a known field such as {near:?}"),
             (Some(near), Some(place)) => {
-                format!("a known one: {near:?}, perhaps, since this one belongs to {place}")
+                format!("a known field such as {near:?} (this field belongs to {place})")
             }
             (None, Some(place)) => format!("it in {place}"),
             (None, None) => format!("one of {}", names().collect::<Vec<_>>().join(", ")),

@@ -88,10 +88,10 @@ fn explain(error: &Error) -> String {
         | Error::AliasReplayLimitExceeded { location, .. }
         | Error::AliasReplayStackDepthExceeded { location, .. }
         | Error::AliasExpansionLimitExceeded { location, .. } => {
-            format!("more content, or more by aliases, than is read ({})", place(location))
+            format!("more content, aliases included, than the limit ({})", place(location))
         }
         Error::RecursiveReferencesRequireWeakTypes { location } => {
-            format!("an alias within what it stands for at {}", place(location))
+            format!("an alias inside its own anchor at {}", place(location))
         }
         Error::NonFiniteFloat { value, location } => {
             format!("{value}, which JSON cannot hold, at {}", place(location))

@@ -10,27 +10,27 @@ use madako_domain::store::{StoreError, Unencodable};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
     /// This instance is not the leader in that epoch: the caller should stop.
-    #[error("epoch {epoch} is over")]
+    #[error("epoch {epoch} has ended: this instance is not its leader any more")]
     NotLeader {
         /// The epoch in which the caller acts.
         epoch: i64,
     },
     /// The inputs changed: decide again on a newer state.
-    #[error("changed meanwhile: {}", keys.join(", "))]
+    #[error("the inputs of the change are outdated: other writers changed {}", keys.join(", "))]
     Conflict {
         /// Keys of the changed inputs.
         keys: Vec<String>,
     },
     /// The mutation violates an invariant; nothing was written.
-    #[error("it would break {}", list(violations))]
+    #[error("the change violates {}", list(violations))]
     Invariant {
         /// All violations that the gate found.
         violations: Vec<Violation>,
     },
     /// This leader has not listed the store yet; nothing was sent.
     #[error(
-        "the {what} change was not sent: the leader has not listed the keys below its prefix yet, so it has no state to \
-         judge the change by; decide again when the leader publishes a state"
+        "the {what} change was not sent: the leader has not listed the keys below its prefix yet, so it \
+         cannot check the change; decide again when the leader publishes a state"
     )]
     StoreUnread {
         /// Name of the change.
@@ -38,15 +38,16 @@ pub enum CommitError {
     },
     /// The mutation has a plan without a cluster; nothing was sent.
     #[error(
-        "the key `{}` was not written: the plan that was to be committed has no cluster; plan again, and report a defect \
-         of the planner if this comes again",
+        "the key `{}` was not written: the plan has no cluster; plan again, and report a defect of the \
+         planner if the error repeats",
         keys::CLUSTER
     )]
     NoCluster,
     /// This instance decides nothing about placement; nothing was sent.
     #[error(
-        "the {what} change was not sent: this instance decides nothing about placement (`placement.controllers` is off, or \
-         there is no section `placement`); switch it on here, or let an instance lead that has it on"
+        "the {what} change was not sent: this instance does not control placement (`placement.controllers` \
+         is off, or the section `placement` is missing); switch it on here, or make an instance with \
+         placement the leader"
     )]
     PlacementElsewhere {
         /// Name of the change.
@@ -55,8 +56,8 @@ pub enum CommitError {
     /// A placement change names a resource whose key etcd would read back as another resource or none; nothing was
     /// sent.
     #[error(
-        "the key `{key}` was not written: no resource of placement stands at such a key (a name is empty or has a slash); \
-         correct the resource's name"
+        "the key `{key}` was not written: no placement resource can have this key (a name is empty or has a \
+         slash); correct the resource's name"
     )]
     ForeignKey {
         /// The absolute key in etcd.
@@ -91,7 +92,7 @@ pub enum CommitError {
     },
     /// A value cannot be encoded as JSON; nothing was sent.
     #[error(
-        "the key `{key}` was not written: its value cannot be encoded: {why}; correct the value that the change is made of"
+        "the key `{key}` was not written: its value cannot be encoded: {why}; correct the value in the change"
     )]
     Encoding {
         /// The key, relative to the prefix.
@@ -159,24 +160,24 @@ mod tests {
         let table = [
             (
                 CommitError::StoreUnread { what: "cluster" },
-                "the cluster change was not sent: the leader has not listed the keys below its prefix yet, so it has no \
-                 state to judge the change by; decide again when the leader publishes a state",
+                "the cluster change was not sent: the leader has not listed the keys below its prefix yet, \
+                 so it cannot check the change; decide again when the leader publishes a state",
             ),
             (
                 CommitError::NoCluster,
-                "the key `cluster` was not written: the plan that was to be committed has no cluster; plan again, and \
-                 report a defect of the planner if this comes again",
+                "the key `cluster` was not written: the plan has no cluster; plan again, and report a \
+                 defect of the planner if the error repeats",
             ),
             (
                 CommitError::PlacementElsewhere { what: "placement" },
-                "the placement change was not sent: this instance decides nothing about placement \
-                 (`placement.controllers` is off, or there is no section `placement`); switch it on here, or let an \
-                 instance lead that has it on",
+                "the placement change was not sent: this instance does not control placement \
+                 (`placement.controllers` is off, or the section `placement` is missing); switch it on here, \
+                 or make an instance with placement the leader",
             ),
             (
                 CommitError::ForeignKey { key: "/core/roles/a/b".to_owned() },
-                "the key `/core/roles/a/b` was not written: no resource of placement stands at such a key (a name is \
-                 empty or has a slash); correct the resource's name",
+                "the key `/core/roles/a/b` was not written: no placement resource can have this key (a name \
+                 is empty or has a slash); correct the resource's name",
             ),
             (
                 CommitError::TooLarge { what: "placement", operations: "writes", count: 129, most: 128 },
@@ -191,7 +192,7 @@ mod tests {
             (
                 CommitError::Encoding { key: "status".to_owned(), why: "a key is no string".to_owned() },
                 "the key `status` was not written: its value cannot be encoded: a key is no string; correct the value \
-                 that the change is made of",
+                 in the change",
             ),
         ];
         for (error, text) in table {

@@ -22,13 +22,13 @@ use madako_domain::store::{Outcome, StoreError, Transaction};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Gap {
     /// The follower was too slow, and the changes that it has not taken are no longer stored.
-    #[error("changes were missed: more than {limit} came since the last one that was taken")]
+    #[error("the follower missed changes: more than {limit} changes arrived since its last read")]
     Lagged {
         /// Number of stored changes.
         limit: usize,
     },
     /// The store was replaced or compacted during the watch.
-    #[error("the store was listed anew: {why}")]
+    #[error("the store was listed again: {why}")]
     Relisted {
         /// The reason, in words.
         why: String,

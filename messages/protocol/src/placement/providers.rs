@@ -31,7 +31,7 @@ pub struct Sample {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
     /// The provider's definition is unusable.
-    #[error("its definition cannot be used: {why}")]
+    #[error("the definition is not usable: {why}")]
     Definition {
         /// The fault, in words.
         why: String,
@@ -45,7 +45,7 @@ pub enum FetchError {
         why: String,
     },
     /// The deadline passed.
-    #[error("no whole answer from {address} within {} s", deadline.as_secs_f64())]
+    #[error("no complete answer from {address} within {} s", deadline.as_secs_f64())]
     Deadline {
         /// Address of the provider.
         address: String,
@@ -95,28 +95,28 @@ pub enum FetchError {
         why: String,
     },
     /// The name is invalid for the provider.
-    #[error("no metric can have this name there: {why}")]
+    #[error("the provider allows no metric with this name: {why}")]
     Name {
         /// The rule that the name breaks.
         why: &'static str,
     },
     /// The static provider does not list the metric.
-    #[error("the static provider does not list it")]
+    #[error("the static provider does not list the metric")]
     Unlisted,
     /// The provider does not have the metric, or has no value of it.
-    #[error("it has no value: {expected}")]
+    #[error("the metric has no value: expected {expected}")]
     NotFound {
         /// The object that the provider's answer lacks.
         expected: &'static str,
     },
     /// The provider's value is not a number.
-    #[error("its value is no number: {got}")]
+    #[error("the metric's value is not a number: {got}")]
     NotANumber {
         /// The value, shortened.
         got: String,
     },
     /// The provider's value is NaN or infinite.
-    #[error("its value is not finite: {got}")]
+    #[error("the metric's value is not finite: {got}")]
     NotFinite {
         /// The value, as text.
         got: String,

@@ -44,7 +44,7 @@ expect:
             "line 1: name: got \"All of it\", expected a name of at most 63 lower-case letters, digits and dashes \
              that begins with a letter and does not end with a dash",
             "line 4: world.racks: got 50, expected at most one a machine, of which there are 5",
-            "line 5: world.stores: got an unknown field, expected a known one: \"store\", perhaps",
+            "line 5: world.stores: got an unknown field, expected a known field such as \"store\"",
             "line 7: clients[0].rate: got the number 0, expected requests a second, from 0.001 to 10000 in steps of 0.001",
             "line 8: clients[1].rate: got \"fast\", expected a number",
             "line 8: clients[1].kind: got \"placment\", expected one of placement, etcd-watch, registry, rivals, \
@@ -54,7 +54,7 @@ expect:
              clock-jump, corrupt, compact; \"kill\", perhaps",
             "line 15: faults[1].at: got the number 2, expected a duration such as 30s, 2h or 30d",
             "line 17: expect.calm_within: got \"1week\", expected a duration such as 30s, 2h or 30d",
-            "line 18: expect.at_least.comits: got an unknown field, expected a known one: \"commits\", perhaps",
+            "line 18: expect.at_least.comits: got an unknown field, expected a known field such as \"commits\"",
             "line 18: expect.at_least.faults: got the number -1, expected a whole number from 1 to 1000000000",
         ]
     );

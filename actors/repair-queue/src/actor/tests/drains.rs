@@ -147,7 +147,11 @@ async fn an_api_server_that_is_down_silent_slow_or_refusing_for_an_hour_leaves_t
     // The drain may take 60 s here: three slow answers exceed that, and the cordon would be the fourth call.
     for (why, error, takes) in [
         ("pods: the API server did not answer: connection refused", Some(unavailable), Duration::ZERO),
-        ("pods: the API server refused with 403: forbidden", Some(refused), Duration::ZERO),
+        (
+            "pods: the API server refused the request with status 403: forbidden",
+            Some(refused),
+            Duration::ZERO,
+        ),
         ("draining timed out", None, Duration::from_secs(25)),
         ("draining timed out", None, hour),
     ] {
@@ -274,7 +278,7 @@ async fn a_refused_eviction_is_tried_as_often_as_configured() {
         assert_eq!((entry.step_status, entry.drain_backoff_count), (RepairStepStatus::Waiting, 1));
         assert_eq!(world.ran(), [""; 0]);
         let told = world.records().into_iter().find(|record| record.operation == "repair-drain-timeout");
-        assert_eq!(told.unwrap().info, "the pod apps/web may not be evicted: disruption budget");
+        assert_eq!(told.unwrap().info, "the pod apps/web cannot be evicted: disruption budget");
     }
 }
 

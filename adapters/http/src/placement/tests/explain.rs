@@ -145,7 +145,7 @@ async fn candidates_of_others_stay_theirs() {
     // The existence of a hidden cluster is not revealed either.
     let question = format!("{path}?without=other");
     let answer = world.ask("GET", &question).await.with(422).json();
-    assert!(answer["detail"].as_str().unwrap().contains("there is no cluster other"), "{answer}");
+    assert!(answer["detail"].as_str().unwrap().contains("has no candidate cluster other"), "{answer}");
     allow(&world, "all", "kubernetes", "clusters", &[""], "list");
     let answer = world.ask("GET", &path).await.with(200).json();
     assert_eq!(answer["decision"]["runner_up"]["target"]["namespace"], "other");

@@ -113,7 +113,7 @@ fn a_list_replaces_everything_and_ends_who_follows() {
 #[test]
 fn nobody_follows_what_was_not_read() {
     let view = View::default();
-    assert_eq!(view.follow(1).unwrap_err(), Gap::Relisted { why: "nothing was read yet".into() });
+    assert_eq!(view.follow(1).unwrap_err(), Gap::Relisted { why: "the store was not read yet".into() });
 }
 
 proptest! {

@@ -154,7 +154,7 @@ async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_unc
     seen.site.run(&["repair-queue", "add", "unreachable", "bmc", &seen.node]).await.calm();
     let why = eventually("the budget is in the way", async || {
         let explained = seen.explained().await;
-        explained["why"].as_str().filter(|why| why.contains("may not be evicted")).map(str::to_owned)
+        explained["why"].as_str().filter(|why| why.contains("cannot be evicted")).map(str::to_owned)
     })
     .await;
     assert!(why.contains("the pod default/web-") && why.contains("disruption budget"), "{why}");

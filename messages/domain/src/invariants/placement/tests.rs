@@ -136,9 +136,9 @@ fn a_good_binding_is_allowed_and_each_spoilt_one_is_not() {
         ("the metric is 9", |case| case.evidence[0].metrics = Some(metrics(9.0))),
         ("never fetched", |case| case.evidence[0].metrics = None),
         ("without evidence", |case| case.evidence.clear()),
-        ("another cluster than was judged", |case| case.after = application(Some("d"))),
-        ("none is written", |case| case.after = application(None)),
-        ("cannot be read", |case| case.after = json!({"metadata": 1})),
+        ("does not bind it to the evaluated cluster", |case| case.after = application(Some("d"))),
+        ("the change writes no binding", |case| case.after = application(None)),
+        ("the written value is not an application", |case| case.after = json!({"metadata": 1})),
         ("its revision is not compared", |case| {
             case.evidence.clear();
             case.conditions.clear();
@@ -222,8 +222,8 @@ fn a_cluster_is_judged_with_the_cloud_that_it_is_bound_to() {
         inherits(case);
         case.others.push(Arc::clone(&cloud));
     });
-    assert!(found.contains("without the cloud"), "{found}");
+    assert!(found.contains("evaluated without its cloud"), "{found}");
     assert_eq!(Case::spoilt(inherits), "", "the cloud is gone, and with it what it gave");
     let found = Case::spoilt(|case| case.evidence[0].cloud = Some(Arc::clone(&cloud)));
-    assert!(found.contains("is not bound to the cloud that was judged"), "{found}");
+    assert!(found.contains("is not bound to the evaluated cloud"), "{found}");
 }

@@ -78,7 +78,9 @@ impl OfferedMetric<'_> {
         let reference = self.reference;
         (reference.namespaced && self.key.namespace.is_none()).then(|| {
             let name = &reference.name;
-            let message = format!("The metric {name} is one of a namespace, and what refers to it has none");
+            let message = format!(
+                "The metric {name} belongs to a namespace, but the referring resource has no namespace"
+            );
             Reason::new(ReasonCode::InvalidMetric, message)
         })
     }

@@ -39,7 +39,7 @@ pub(super) fn check(kubeconfig: &JsonObject, path: Path<'_>, problems: &mut Prob
         && !is_there(entry.get("user"))
     {
         let path = path.field("users");
-        problems.add(path.item(0).field("user"), "", "who the user is (it may be empty)");
+        problems.add(path.item(0).field("user"), "", "an object for the user (it may be empty)");
     }
     let cluster = named("cluster");
     let Some(cluster) = cluster.filter(|value| is_set(value)) else {
@@ -52,7 +52,7 @@ pub(super) fn check(kubeconfig: &JsonObject, path: Path<'_>, problems: &mut Prob
     } else if !is_there(entry.get("cluster")) {
         let path = path.field("clusters");
         let path = path.item(0);
-        problems.add(path.field("cluster"), "", "how to reach the cluster (it may be empty)");
+        problems.add(path.field("cluster"), "", "an object for the cluster (it may be empty)");
     }
 }
 

@@ -22,12 +22,12 @@ pub(super) fn check(manifest: &[JsonObject], path: Path<'_>, problems: &mut Prob
 fn check_one(resource: &Map<String, Value>, path: Path<'_>, problems: &mut Problems) {
     for name in ["apiVersion", "kind"] {
         if !resource.contains_key(name) {
-            problems.add(path.field(name), "", "it in every resource");
+            problems.add(path.field(name), "", "the field in every resource");
         }
     }
     let path = path.field("metadata");
     match resource.get("metadata") {
-        None => problems.add(path, "", "it in every resource"),
+        None => problems.add(path, "", "the field in every resource"),
         Some(Value::Object(metadata)) => {
             if !metadata.get("name").is_some_and(is_set) {
                 problems.add(path.field("name"), "", "the resource's name");
