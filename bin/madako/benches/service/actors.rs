@@ -306,15 +306,15 @@ pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
         "{} commits of {wanted} changes: something was written twice",
         scene.witness.commits
     );
-    table.times("an actor that panicked is back, beyond its backoff", AIM, &back);
+    table.times("restart of an actor after a panic, beyond its back-off", AIM, &back);
     for (victim, times) in &works {
-        table.times(format!("of this {}, until it works again", victim.name()), AIM, times);
+        table.times(format!("part of this: {}, until it works", victim.name()), AIM, times);
     }
     for (name, times) in kills(&scene.endpoint).await? {
-        table.times(format!("{name}, which is killed, is back beyond its backoff"), AIM, &times);
+        table.times(format!("restart of the killed {name}, beyond its back-off"), AIM, &times);
     }
     table.times(
-        "a reign whose actors fail too often is back, and has polled and planned; its backoff counts",
+        "restart of a reign after a meltdown, until it has polled and planned, with its back-off",
         REIGN_AIM,
         &meltdowns(&scene.endpoint).await?,
     );

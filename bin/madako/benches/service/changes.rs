@@ -27,7 +27,7 @@ pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow
         let mut scene = Scene::on_etcd(machines, TTL).await?;
         let instance = scene.instance()?;
         let measured = constraints(&mut scene, workers, &mut chance).await;
-        let name = format!("a changed constraint is committed, etcd, {machines} machines");
+        let name = format!("commit after a changed constraint, etcd, {machines} machines");
         table.times(name, AIM, &scene.explain(measured)?);
         let measured = registry(&mut scene, &mut chance).await;
         scene.explain(measured)?.fill(machines, table);
@@ -36,7 +36,7 @@ pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow
     for (machines, workers) in [(60, 20), (1_000, 880)] {
         let (mut scene, instance) = Scene::on_embedded(machines, TTL).await?;
         let measured = constraints(&mut scene, workers, &mut chance).await;
-        let name = format!("a changed constraint is committed, embedded store, {machines} machines");
+        let name = format!("commit after a changed constraint, embedded store, {machines} machines");
         table.times(name, AIM, &scene.explain(measured)?);
         if machines == 1_000 {
             scene.registry.polls(POLLS).await?;
@@ -69,12 +69,12 @@ struct Polled {
 impl Polled {
     fn fill(&self, machines: u32, table: &mut Table) {
         table.row(
-            format!("a change in the registry is committed, {machines} machines"),
+            format!("commit after a change in the registry, {machines} machines"),
             "by the next poll",
             format!("at the latest by poll {}; every {}: {}", self.polls, shown(INTERVAL), self.from_change),
             Some(self.polls == 1 && self.from_poll.worst() < INTERVAL),
         );
-        table.noted("of this from the poll to the commit", &self.from_poll);
+        table.noted("part of this: from the poll to the commit", &self.from_poll);
     }
 }
 

@@ -28,11 +28,11 @@ pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow
         let measured = format!("{times} with a TTL of {}", shown(TTL));
         table.row(name, format!("TTL + {}", shown(BEYOND)), measured, Some(within));
     };
-    row("the next leader's commit after `kill -9`, etcd", &on_etcd(&mut chance).await?);
+    row("first commit of the next leader after `kill -9`, etcd", &on_etcd(&mut chance).await?);
     let dialling = on_embedded(&mut chance).await?;
-    row("the same on the embedded store, where another process has the store", &dialling);
+    row("the same, embedded store in the process of the next leader", &dialling);
     let restarted = restarted(&mut chance).await?;
-    row("the same where the process with the embedded store is killed and started again at once", &restarted);
+    row("the same, the process with the embedded store is killed and restarted at once", &restarted);
     Ok(())
 }
 

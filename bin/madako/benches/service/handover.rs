@@ -66,8 +66,8 @@ pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow
         let instance = scene.instance()?;
         instances.push((scene.candidate().await?, instance));
     }
-    table.times("hand-over of leadership by a clean stop, etcd: the next leader has begun", AIM, &leads);
-    table.noted("of this until the leader key is given back", &gone);
+    table.times("handover after a clean stop, etcd: until the next leader writes its status", AIM, &leads);
+    table.noted("part of this: until the leader key is deleted", &gone);
     table.noted("from the signal until the next leader's first commit", &commits);
     Ok(())
 }

@@ -28,13 +28,13 @@ const AGAIN: Duration = Duration::from_millis(10);
 pub(crate) async fn measure(mut chance: ChaCha8Rng, table: &mut Table) -> anyhow::Result<()> {
     let times = leader_of_etcd(&mut chance).await?;
     table.times(
-        "etcd's leader gets `kill -9`, three members: until a constraint that was changed since then is committed",
+        "commit of a constraint that was changed after `kill -9` of etcd's leader, three members",
         ELECTED,
         &times,
     );
     let (times, polls) = registry(&mut chance).await?;
     table.row(
-        "the registry is back after 3 to 4 polls in vain: until what happened meanwhile is committed",
+        "commit after the registry was unreachable for 3 to 4 polls, from its return",
         "one poll",
         format!("at the latest by poll {polls}; every {}: {times}", shown(INTERVAL)),
         Some(polls == 1 && times.worst() <= INTERVAL + COMMITTED),

@@ -49,7 +49,7 @@ pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     let mut first = Times::default();
     first.add(began.elapsed());
     table.noted(
-        format!("first cluster of {LARGE} workers, embedded store: from the first key stored"),
+        format!("first cluster of {LARGE} workers, embedded store: from the first stored key"),
         &first,
     );
     let stored = scene.witness.list().await?;
@@ -60,9 +60,9 @@ pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
         black_box(serde_json::from_slice::<Cluster>(black_box(json))?);
         times.add(began.elapsed());
     }
-    table.noted(format!("reading its JSON, {}", mib(json.len() as u64)), &times);
+    table.noted(format!("reading the JSON of this cluster, {}", mib(json.len() as u64)), &times);
     let memory = instance.memory()?;
     let measured = format!("{} resident, {} at most", mib(memory.resident), mib(memory.peak));
-    table.row(format!("memory with {MACHINES} machines and that cluster"), "-", measured, None);
+    table.row(format!("memory with {MACHINES} machines and this cluster"), "-", measured, None);
     Ok(())
 }

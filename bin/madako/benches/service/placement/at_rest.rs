@@ -85,7 +85,7 @@ pub(crate) async fn measure(table: &mut Table) -> anyhow::Result<()> {
         ),
         format!("{:.0} %", 100.0 * AIM),
         format!(
-            "{:.2} %: {} with it, {} without; {} KiB a scrape",
+            "{:.2} %: {} with telemetry, {} without; {} KiB a scrape",
             100.0 * share,
             shown(with),
             shown(without),

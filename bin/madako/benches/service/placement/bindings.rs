@@ -32,8 +32,8 @@ pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     }
     let times: Times = times.into_iter().collect();
     let name = format!(
-        "{CREATED} created applications over {CLUSTERS} clusters, metrics defined just before, embedded store: \
-         from the last create until all are bound"
+        "bindings of {CREATED} created applications on {CLUSTERS} clusters, metrics defined just before, \
+         embedded store: from the last create to the last binding"
     );
     table.times(name, SOON, &times);
     for on in [On::Embedded, On::Etcd] {
@@ -113,7 +113,7 @@ async fn waiting(on: On, table: &mut Table) -> anyhow::Result<()> {
     let rate = WAITING as f64 / took.as_secs_f64();
     table.row(
         format!(
-            "placements a second when {WAITING} wait and {MANY_CLUSTERS} clusters come online, {}",
+            "placements a second, {WAITING} applications wait and {MANY_CLUSTERS} clusters come online, {}",
             on.name()
         ),
         format!("{AIM} /s"),

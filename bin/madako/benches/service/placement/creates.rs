@@ -55,8 +55,8 @@ pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
         let before = spent(&stage)?;
         let address = stage.address;
         let created = stage.explain(apart(move || creates(address)).await)?;
-        let rights = if rbac { ", roles looked up" } else { "" };
-        let deciding = if controllers { ", and each is bound meanwhile" } else { "" };
+        let rights = if rbac { ", with role lookups" } else { "" };
+        let deciding = if controllers { ", while each application is bound" } else { "" };
         let name = format!("creating applications, {}{rights}{deciding}", on.name());
         let aim = (on == On::Etcd && !controllers).then_some(AIM);
         row(table, name, aim, &created, took(before, spent(&stage)?, WARM_UP + CREATES));

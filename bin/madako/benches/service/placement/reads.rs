@@ -31,11 +31,11 @@ pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
         let stage = Stage::start(Settings { on, rbac, controllers: false }).await?;
         let (address, endpoint) = (stage.address, stage.endpoint.clone());
         let read = stage.explain(apart(move || read(address, endpoint)).await)?.value;
-        let rights = if rbac { ", roles looked up" } else { "" };
+        let rights = if rbac { ", with role lookups" } else { "" };
         let on = on.name();
         let list = format!("list of {APPLICATIONS} applications, {:.1} MB, {on}{rights}", read.megabytes);
         table.median(list, LIST, &read.lists);
-        table.noted(format!("range of these keys in the {on} itself"), &read.ranges);
+        table.noted(format!("range of these keys, {on} alone"), &read.ranges);
         table.median(format!("get of one of them, {on}{rights}"), GET, &read.gets);
     }
     Ok(())

@@ -46,7 +46,7 @@ pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
             format!("memory for {WATCHERS} watchers of one kind of resource, {}", on.name()),
             format!("{} MiB", MEMORY / MIB),
             format!(
-                "{:.1} MiB when they are open, {:.1} MiB at most while {CHANGES} changes are told",
+                "{:.1} MiB when they are open, {:.1} MiB at most during {CHANGES} changes",
                 grown as f64 / MIB as f64,
                 most as f64 / MIB as f64
             ),
@@ -54,10 +54,10 @@ pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
         );
         let told: usize = watched.value;
         table.row(
-            format!("changes told to {WATCHERS} watchers, {}", on.name()),
+            format!("changes received by {WATCHERS} watchers, {}", on.name()),
             format!("{} of {}", WATCHERS * CHANGES, WATCHERS * CHANGES),
             format!(
-                "{told} of {}, in order; made in {}, told in {}; clients: {}",
+                "{told} of {}, in order; made in {}, received in {}; clients: {}",
                 WATCHERS * CHANGES,
                 shown(changed),
                 shown(all),
