@@ -21,9 +21,9 @@ const FAILED: u8 = 1;
 const BAD_INPUT: u8 = 2;
 const NOT_INJECTED: u8 = 3;
 
-/// Scenarios of faults: what fails in a world of Madako, when, and what is expected of it.
+/// Runs scenarios of faults against Madako.
 ///
-/// A scenario is a YAML file; docs/chaos.md tells the language.
+/// A scenario is a YAML file; docs/chaos.md describes the language.
 #[derive(Debug, Parser)]
 #[command(
     name = "madako-chaos",

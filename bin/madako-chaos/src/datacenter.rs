@@ -12,36 +12,36 @@ use crate::cli::Failure;
 
 /// Serves a simulated data center: a registry of machines with the API server of their Kubernetes, and a provider of metrics.
 ///
-/// The control door makes them fail: POST /power, /state, /corrupt and /clock, GET /machines. It is on
-/// loopback, or at an address of 198.18.0.0/15 as the namespaces of a run have.
+/// The control API injects faults: POST /power, /state, /corrupt and /clock, GET /machines. It listens on loopback, or
+/// at an address of 198.18.0.0/15, as in the namespaces of a run.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  madako-chaos datacenter --registry 127.0.0.1:10080 --control 127.0.0.1:10081 \
                         --machines 60 --racks 6 --seed 1 --journal datacenter.jsonl"
 )]
 pub(crate) struct DatacenterArgs {
-    /// Where the registry listens
+    /// Listen address of the registry
     #[arg(long, value_name = "ADDRESS:PORT", required_unless_present = "prometheus")]
     registry: Option<SocketAddr>,
-    /// Where the provider of metrics listens
+    /// Listen address of the metrics provider
     #[arg(long, value_name = "ADDRESS:PORT")]
     prometheus: Option<SocketAddr>,
-    /// Where it is controlled
+    /// Listen address of the control API
     #[arg(long, value_name = "ADDRESS:PORT")]
     control: SocketAddr,
-    /// Machines
+    /// Number of machines
     #[arg(long, value_name = "NUMBER", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     machines: u32,
-    /// Racks
+    /// Number of racks
     #[arg(long, value_name = "NUMBER", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     racks: u32,
-    /// Names of the provider's metrics, with commas between them
+    /// Names of the provider's metrics, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "")]
     metrics: Vec<String>,
-    /// Chooses its history
+    /// Seed of the history
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// What it told and what was done to it, line by line; started again on it, all is as it was
+    /// Journal of answers and faults, one line each; a restart with it restores the state
     #[arg(long, value_name = "FILE")]
     journal: PathBuf,
 }

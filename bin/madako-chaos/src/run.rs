@@ -18,32 +18,32 @@ const DEFAULT_SCENARIO: &str = "two-minutes";
 /// The longest run: a week.
 const LONGEST: Span = Span::days(7);
 
-/// Runs a scenario on real processes, and judges from outside what happened.
+/// Runs a scenario on real processes, and checks the invariants from outside.
 ///
-/// It starts the service's instances, a store, and a simulated data center, each in a network namespace of its own where
-/// the machine allows that; makes fail what the scenario says, while clients go on working; and waits until everything is
-/// calm.
+/// The command starts the service's instances, a store and a simulated data center, each in a network namespace of its
+/// own if the machine allows it. It injects the faults of the scenario while clients work, and waits until the system
+/// is calm.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako-chaos run --seed 1 --for 2m\n  \
                         madako-chaos run --scenario leader-stands-still --seed 7 --for 10m --report chaos-report")]
 pub(crate) struct RunArgs {
-    /// A file, or the name of a scenario that ships; - is standard input
+    /// File, or name of a shipped scenario; - is standard input
     #[arg(long, value_name = "FILE|NAME", default_value = DEFAULT_SCENARIO)]
     scenario: String,
-    /// Chooses what is left to chance
+    /// Seed of all random choices
     #[arg(long, value_name = "NUMBER")]
     seed: u64,
-    /// How long faults begin; calm is waited for after that
+    /// Time in which faults begin; then the run waits for calm
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_length)]
     length: Span,
-    /// One more fault, on one line; may be given several times
+    /// Additional fault, on one line; may be given several times
     #[arg(long = "fault", value_name = "FAULT")]
     faults: Vec<String>,
-    /// Writes everything that is seen to a file, a line each
+    /// File for a trace of all observations, one line each
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// What the network between processes is made of
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
+    /// Kind of the network between processes
+    #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     network: Network,
     /// Directory for report, history and logs
     #[arg(long, value_name = "DIRECTORY")]
@@ -56,13 +56,13 @@ pub(crate) struct RunArgs {
     output: Format,
 }
 
-/// What the network between processes is made of.
+/// Kind of the network between processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Network {
-    /// Namespaces where that is possible, and proxies elsewhere
+    /// Namespaces if possible, otherwise proxies
     #[default]
     Auto,
-    /// A network namespace a process, where nft drops packets; that takes root, iproute2, nftables and util-linux
+    /// A network namespace for each process, in which nft drops packets; needs root, iproute2, nftables and util-linux
     Namespaces,
     /// Proxies on loopback
     Proxies,

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use crate::cli::Failure;
 
-/// Lists the scenarios that ship, or checks one that is in a file.
+/// Lists the shipped scenarios, or checks a scenario file.
 ///
-/// A file that is wrong is refused with everything that is wrong in it, each with its line.
+/// For an invalid file, the command prints every error with its line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako-chaos scenarios --list\n  \
                         madako-chaos scenarios --check power-loss.yml -o json")]
@@ -24,10 +24,10 @@ pub(crate) struct ScenariosArgs {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct What {
-    /// Shows the scenarios that ship, with what each is for
+    /// Shows the shipped scenarios with their purpose
     #[arg(long)]
     list: bool,
-    /// Checks a scenario and shows how it was understood; - is standard input
+    /// Checks a scenario and shows its interpretation; - is standard input
     #[arg(long, value_name = "FILE")]
     check: Option<String>,
 }

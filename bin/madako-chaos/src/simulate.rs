@@ -41,35 +41,35 @@ const SHOWN: usize = 5;
 /// Runs a scenario in a simulation: the whole service, its store, its registry and its clients in one process, on simulated
 /// time.
 ///
-/// One seed decides everything. A run that is no pass is told with the command that repeats it.
+/// One seed determines the whole run. The report of a failed run has the command that repeats it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako-chaos simulate --seed 7 --for 2h\n  \
                         madako-chaos simulate --scenario short-storm --seed 1 --for 10m --trace trace.txt\n  \
                         madako-chaos simulate --seeds 1-100 -o json")]
 pub(crate) struct SimulateArgs {
-    /// Name of a scenario that ships, or a file; - is standard input
+    /// Name of a shipped scenario, or file; - is standard input
     #[arg(long, value_name = "FILE|NAME", default_value = DEFAULT)]
     scenario: String,
-    /// What decides everything that is left to chance
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Runs one seed after the other, such as 1-100, with a line for each; one that is no pass is made smaller by its own command
+    /// Runs a range of seeds, such as 1-100, with a line for each; to shrink a failed seed, run it alone
     #[arg(long, value_name = "FIRST-LAST", value_parser = seeds,
           conflicts_with_all = ["seed", "trace", "report", "shrink_for"])]
     seeds: Option<(u64, u64)>,
-    /// How long faults happen, in simulated time
+    /// Simulated time in which faults happen
     #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = Span::typed)]
     length: Span,
-    /// One more fault, such as 'kill rack=3 at 2h for 30m'
+    /// Additional fault, such as 'kill rack=3 at 2h for 30m'
     #[arg(long, value_name = "FAULT")]
     fault: Vec<String>,
-    /// Only these beginnings of faults happen, by their numbers in the schedule; none: no fault at all
+    /// Injects only the faults with these numbers in the schedule; none injects no fault
     #[arg(long, value_name = "N,N,...", conflicts_with = "seeds")]
     only: Option<Only>,
-    /// A failing seed is made smaller for so long, in time of the real clock; 0s: not at all
+    /// Time limit, by the real clock, of the search for a smaller failing run; 0s skips the search
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = Span::typed)]
     shrink_for: Span,
-    /// A bug that is planted in the service, to see that it is found
+    /// Plants a bug in the service, to check that the run finds it
     #[cfg(debug_assertions)]
     #[arg(long, value_name = "NAME", value_parser = canary)]
     canary: Option<Canary>,
@@ -77,13 +77,13 @@ pub(crate) struct SimulateArgs {
     #[cfg(debug_assertions)]
     #[arg(long, conflicts_with_all = ["canary", "trace", "report"])]
     canaries: bool,
-    /// Ends a run as soon as something violated an invariant
+    /// Ends a run at the first violation of an invariant
     #[arg(long)]
     until_wrong: bool,
-    /// Writes everything that happens to a file, a line each
+    /// File for a trace of all events, one line each
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Writes the report into a directory, which is made
+    /// Directory for the report; created if it is missing
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
     /// Form of the output

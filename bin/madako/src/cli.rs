@@ -22,9 +22,9 @@ use crate::serve_args::ServeArgs;
 
 /// Keeps Kubernetes clusters on bare metal in order.
 ///
-/// `madako serve` is the service. The other commands are the operator's: they reach the service through
-/// its store (etcd, or the embedded one), which the configuration file names, and read and write what
-/// ckecli does. Those of placement (kube, infra, os, core) are krakectl's, and reach it through its API.
+/// `madako serve` runs the service. The other commands are for operators. They use the store of the service (etcd, or
+/// the embedded one), which the configuration file names, with the keys and values of ckecli. The placement commands
+/// (kube, infra, os, core) are krakectl's and use the API of the service.
 #[derive(Debug, Parser)]
 #[command(
     name = "madako",
@@ -51,7 +51,7 @@ fn exit_codes() -> String {
 pub(crate) struct Global {
     /// Configuration file, CKE's [default: /etc/cke/config.yml]
     ///
-    /// The one at the default place may be missing: then the embedded store on 127.0.0.1:2379 is meant.
+    /// The default file may be missing: then the commands use the embedded store on 127.0.0.1:2379.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]

@@ -19,30 +19,29 @@ pub(crate) const SEED: u64 = 1;
 /// Years pass in minutes, a retired worker leaves after 10 seconds instead of 300, and every 30 to 50 seconds the
 /// demo kills one of the service's actors, to show how it comes back.
 ///
-/// Ten applications are placed on five clusters whose metrics wander. They may move after 15 seconds instead of 60,
-/// metrics are asked for every 2 seconds instead of 15, and now and then a cluster goes offline. The API of placement
-/// lets everybody in, so it is only ever served on loopback.
+/// The scheduler places ten applications on five clusters with changing metrics. An application may move after 15
+/// seconds instead of 60, metrics are fetched every 2 seconds instead of 15, and from time to time a cluster goes
+/// offline. The placement API accepts anonymous requests, so the demo serves it only on loopback.
 ///
-/// On a terminal it is a live view until Ctrl-C or q; elsewhere it prints a line for each thing that
-/// happens. It ends with a summary, and exits with 1 if an invariant was violated. What happens is
-/// also logged only if --loglevel or --logfile is given.
+/// On a terminal the demo is a live view until Ctrl-C or q; elsewhere it prints a line for each event. It ends with a
+/// summary, and exits with 1 if an invariant was violated. It logs events only if --loglevel or --logfile is given.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako demo\n  madako demo --for 60s --seed 7 -o json")]
 pub(crate) struct DemoArgs {
-    /// Ends by itself after this time
+    /// Time after which the demo ends
     #[arg(long = "for", value_name = "DURATION", value_parser = |text: &str| bounded(text, LENGTHS))]
     length: Option<Duration>,
-    /// Seed of the data center and of every chance
+    /// Seed of the data center and of all random choices
     #[arg(long, value_name = "NUMBER", default_value_t = SEED,
           value_parser = |text: &str| whole_number(text, 0..=u64::MAX))]
     seed: u64,
     /// Address and port of health, version, metrics and the API of placement
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:10180")]
     http: SocketAddr,
-    /// Address and port of etcd's API; another port of loopback when it is taken
+    /// Address and port of etcd's API; if it is taken, another port of loopback
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:2379")]
     etcd: SocketAddr,
-    /// Form of the summary; json shows nothing else
+    /// Form of the summary; json prints only the summary
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = SummaryForm::Text)]
     output: SummaryForm,
 }

@@ -82,7 +82,7 @@ impl Severity {
 /// How to log: the flags of CKE's programs.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct LogArgs {
-    /// Least severity that is logged [default: info for serve, error for demo, warning for other commands]
+    /// Minimum severity of the log [default: info for serve, error for demo, warning for other commands]
     #[arg(
         long,
         global = true,
@@ -90,15 +90,15 @@ pub(crate) struct LogArgs {
         value_enum,
         hide_possible_values = true,
         help_heading = "Logging",
-        long_help = "Least severity that is logged: critical, error, warning, info or debug \
-                       [default: info for serve, error for demo, warning for other commands]"
+        long_help = "Minimum severity of the log: critical, error, warning, info or debug [default: info for \
+                     serve, error for demo, warning for other commands]"
     )]
     pub(crate) loglevel: Option<Severity>,
     /// Format of the log: plain, logfmt or json
     #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Plain,
           hide_possible_values = true, help_heading = "Logging")]
     pub(crate) logformat: LogFormat,
-    /// File that the log is appended to, instead of standard error; SIGUSR1 opens it anew
+    /// File to append the log to, instead of standard error; SIGUSR1 reopens it
     #[arg(long, global = true, value_name = "FILE", help_heading = "Logging")]
     pub(crate) logfile: Option<PathBuf>,
 }

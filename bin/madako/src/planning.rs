@@ -23,11 +23,11 @@ use crate::output::{Format, show};
 
 /// Shows the next plan of the cluster, with its reasons; changes nothing.
 ///
-/// Without files, that of the running system: its store is read, and the registry is asked once. With
-/// --template and --machines everything comes from files, and nothing is dialled.
+/// Without files, the command plans for the running system: it reads the store and polls the registry once. With
+/// --template and --machines, it reads only files and opens no connection.
 ///
-/// A plan that cannot be made exits with 3 and prints the obstacle; in JSON that is
-/// {"error": {"kind": ..., "message": ...}}.
+/// If no plan can be made, the command prints the obstacle and exits with 3; in JSON the obstacle is {"error": {"kind":
+/// ..., "message": ...}}.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako plan\n  \
                         madako plan --template template.yml --machines machines.json --current cluster.yml -o json")]
@@ -38,8 +38,8 @@ pub(crate) struct PlanArgs {
 
 /// Shows every plan that would follow if machines were lost or removed; changes nothing.
 ///
-/// Each SELECTOR is an address, rack=NUMBER or role=ROLE. Plans are made one after another, each from the
-/// result of the one before, until nothing is left to do, or something would be missing: that exits with 3.
+/// Each SELECTOR is an address, rack=NUMBER or role=ROLE. Each plan starts from the result of the previous one, until
+/// nothing is left to do. If a plan cannot be made, the command exits with 3.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako what-if --lose rack=3 --remove 10.0.1.7\n  \
                         madako what-if --template template.yml --machines machines.json --lose role=storage -o json")]
@@ -47,7 +47,7 @@ pub(crate) struct WhatIfArgs {
     /// Machines that become unreachable; may be given several times
     #[arg(long, value_name = "SELECTOR")]
     lose: Vec<Selector>,
-    /// Machines that are taken out of the list; may be given several times
+    /// Machines that are removed from the list; may be given several times
     #[arg(long, value_name = "SELECTOR")]
     remove: Vec<Selector>,
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub(crate) struct WhatIfArgs {
 /// What a plan is made from.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InputArgs {
-    /// Template in YAML or JSON; with it nothing is dialled
+    /// Template in YAML or JSON; with it the command opens no connection
     #[arg(
         long,
         value_name = "FILE",
@@ -81,7 +81,7 @@ pub(crate) struct InputArgs {
         help_heading = "Files instead of the running system"
     )]
     constraints: Option<String>,
-    /// Current cluster in YAML or JSON [default: there is none yet]
+    /// Current cluster in YAML or JSON [default: none]
     #[arg(
         long,
         value_name = "FILE",
@@ -97,13 +97,13 @@ pub(crate) struct InputArgs {
         help_heading = "Files instead of the running system"
     )]
     node_taints: Option<String>,
-    /// The template is another one than the current cluster was made from
+    /// The current cluster was made from another template
     #[arg(long, requires = "template", help_heading = "Files instead of the running system")]
     template_changed: bool,
-    /// The time at which the plan is made, in RFC 3339 [default: now]
+    /// Time of the plan in RFC 3339 [default: now]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     now: Option<OffsetDateTime>,
-    /// Seconds; a worker whose machine has been retired for longer is removed [default: as the running system has it, or 300]
+    /// Seconds after which a worker with a retired machine is removed [default: as the running system has it, or 300]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     retire_wait: Option<Duration>,
     /// Form of the output

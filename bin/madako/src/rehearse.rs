@@ -34,25 +34,25 @@ use crate::serve_args::{INTERVALS, SESSION_TTLS, bounded};
 /// Bounds of the duration of a repair command: below, nothing is visible; above, every deadline is over.
 const COMMANDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(24 * 3600));
 
-/// Plays faults on a copy of the running system, and reports what the service would do; changes nothing.
+/// Simulates faults on a copy of the running system, and reports the reactions of the service; changes nothing.
 ///
-/// The store, the registry and the providers of metrics are read once. Then the service works with the copy on simulated time:
-/// machines, commands, drains and metrics are simulated from where the copied ones were. The report tells what would be planned,
-/// repaired and moved, how long it takes until nothing changes any more, and what was assumed.
+/// The command reads the store, the registry and the metrics providers once. Then the service runs on the copy in
+/// simulated time, with simulated machines, commands, drains and metrics that start in the copied state. The report
+/// lists plans, repairs, moved applications, the time until nothing changes any more, and the assumptions.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako rehearse --for 1d --scenario rack-power-loss\n  \
                         madako rehearse --for 30d --seed 7 --scenario storm.yml -o json")]
 pub(crate) struct RehearseArgs {
-    /// How long faults happen, in simulated time
+    /// Simulated time in which faults happen
     #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = Span::typed)]
     length: Span,
-    /// What decides everything that is left to chance
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// A fault, such as 'kill rack=3 at 2h for 30m'; may be given several times
     #[arg(long, value_name = "FAULT")]
     fault: Vec<String>,
-    /// A file with faults, or the name of a scenario that ships; of its world only the number of instances counts
+    /// File with faults, or name of a shipped scenario; of its world only the number of instances counts
     #[arg(long, value_name = "FILE|NAME")]
     scenario: Option<String>,
     /// Time between polls of the registry [default: as the running system has it, or 1m]
@@ -61,17 +61,17 @@ pub(crate) struct RehearseArgs {
     /// Time to live of the leader's session [default: as the running system has it, or 60s]
     #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, SESSION_TTLS))]
     session_ttl: Option<Duration>,
-    /// Mean time that a command of a repair takes
+    /// Mean duration of a repair command
     #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, COMMANDS), default_value = "10s",
           help_heading = "Assumptions")]
     command_takes: Duration,
-    /// Of a hundred commands of repair steps, so many heal their machine
+    /// Percentage of repair commands that heal their machine
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "100", help_heading = "Assumptions")]
     heals: u8,
-    /// A metric goes up or down by at most so much of its range each minute, in percent
+    /// Maximum change of a metric each minute, in percent of its range
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1", help_heading = "Assumptions")]
     walk: u8,
-    /// Writes everything that happens to a file, a line each
+    /// File for a trace of all events, one line each
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Form of the output

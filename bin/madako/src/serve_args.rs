@@ -32,14 +32,14 @@ pub(crate) struct ServeArgs {
     /// Time between polls of the registry
     #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, INTERVALS), default_value = "1m")]
     interval: Duration,
-    /// Time to live of the leader's session; counts in whole seconds
+    /// Time to live of the leader's session, in whole seconds
     #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, SESSION_TTLS),
           default_value = "60s")]
     session_ttl: Duration,
-    /// Collector that traces are sent to by OTLP over gRPC, such as http://127.0.0.1:4317; none are sent without it
+    /// Collector of traces by OTLP over gRPC, such as http://127.0.0.1:4317; without it the service sends no traces
     #[arg(long, value_name = "URL", value_parser = Collector::parse)]
     otlp_endpoint: Option<Collector>,
-    /// Components that are updated at once [default: 10]; has no effect yet
+    /// Maximum number of concurrent component updates [default: 10]; has no effect yet
     #[arg(long, value_name = "NUMBER", value_parser = parse_updates)]
     max_concurrent_updates: Option<u32>,
     /// Time between removals of expired certificates [default: 1h]; has no effect yet
@@ -49,7 +49,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BOOLEAN", value_parser = parse_go_bool, num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     debug_sabakan: Option<bool>,
-    /// Collects no metrics: /metrics answers nothing. For measures of what telemetry costs
+    /// Collects no metrics: /metrics is empty. For measurements of the cost of telemetry
     #[arg(long, hide = true)]
     without_telemetry: bool,
 }

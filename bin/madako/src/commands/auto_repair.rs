@@ -13,36 +13,36 @@ use crate::failure::Failure;
 use crate::input::read_text;
 use crate::output::OutputArgs;
 
-/// Switches repairs that sabakan asks for, or shows what they would be.
+/// Switches automatic repairs of machines that sabakan reports, or shows them in advance.
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(crate) enum Command {
-    /// Switches repairs that sabakan asks for on.
+    /// Enables automatic repairs of machines that sabakan reports.
     ///
-    /// Machines are added to the repair queue only as far as the constraint maximum-repair-queue-entries allows; it
-    /// allows none by default.
+    /// The leader adds machines to the repair queue up to the constraint maximum-repair-queue-entries, which is 0 by
+    /// default.
     #[command(after_help = "Example:\n  madako auto-repair enable")]
     Enable,
-    /// Switches repairs that sabakan asks for off: nothing is added, and it is asked only while a rack is held.
+    /// Disables automatic repairs of machines that sabakan reports: the leader adds no entries, and asks for reports
+    /// only while a rack is held.
     #[command(after_help = "Example:\n  madako auto-repair disable")]
     Disable,
-    /// Shows whether repairs that sabakan asks for are on: true or false.
+    /// Shows whether automatic repairs are enabled: true or false.
     #[command(after_help = "Example:\n  madako auto-repair is-enabled")]
     IsEnabled(OutputArgs),
-    /// Stores the variables of the query that chooses machines to be repaired.
+    /// Stores the variables of the query for machines to repair.
     ///
-    /// FILE holds a JSON object like this:
-    /// {"having": {"states": ["UNREACHABLE"], "racks": [0, 1], "labels": [{"name": "foo", "value": "bar"}],
-    /// "minDaysBeforeRetire": 90}, "notHaving": {"roles": ["boot"]}}.
+    /// FILE contains a JSON object like this: {"having": {"states": ["UNREACHABLE"], "racks": [0, 1], "labels":
+    /// [{"name": "foo", "value": "bar"}], "minDaysBeforeRetire": 90}, "notHaving": {"roles": ["boot"]}}.
     ///
-    /// While none are stored, machines are chosen that are UNHEALTHY or UNREACHABLE and whose role is not boot. Stored
-    /// variables replace that as a whole: what is absent is sent as null.
+    /// By default, the query selects machines that are UNHEALTHY or UNREACHABLE and whose role is not boot. Stored
+    /// variables replace all defaults of the query: the service sends null for an absent field.
     #[command(after_help = "Example:\n  madako auto-repair set-variables variables.json")]
     SetVariables {
         /// Variables in JSON; - reads standard input
         file: String,
     },
-    /// Shows the variables of the query that are stored.
+    /// Shows the stored variables of the query.
     #[command(after_help = "Example:\n  madako auto-repair get-variables")]
     GetVariables(OutputArgs),
     Plan(plan::Args),

@@ -32,14 +32,14 @@ const DEFAULT_ROLES: &str = include_str!("bootstrap/default_roles.yaml");
 
 /// Loads roles, role bindings, metrics and metrics providers straight into the store.
 ///
-/// FILE holds YAML documents of the kinds Role, RoleBinding, Metric, GlobalMetric, MetricsProvider and
-/// GlobalMetricsProvider, each with its api and kind. All of them are checked first; they are stored in one
-/// transaction, at most 128 at once, or none is. A uid and times that are given are kept, others are set.
+/// FILE contains YAML documents of the kinds Role, RoleBinding, Metric, GlobalMetric, MetricsProvider and
+/// GlobalMetricsProvider, each with its api and kind. The command validates all of them first, and stores them in one
+/// transaction of at most 128 resources. It keeps given uids and times, and sets missing ones.
 ///
-/// Nobody can use an API that demands roles before there are some: that is what this command is for. It needs
-/// neither the API nor the service, only the store that the configuration file names.
+/// An API with roles rejects all requests until the first roles exist; this command stores them. It needs neither the
+/// API nor the service, only the store that the configuration file names.
 ///
-/// --default-roles needs no FILE: it loads a role that may do everything, for the user system:admin, and a role for each
+/// --default-roles needs no FILE: it loads a role with all permissions for the user system:admin, and a role for each
 /// of Krake's controllers.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// Prints the default roles as YAML instead, and stores nothing
     #[arg(long, requires = "default_roles", conflicts_with_all = ["files", "force", "output"])]
     print: bool,
-    /// Replaces resources that are there already
+    /// Replaces existing resources
     #[arg(short, long)]
     force: bool,
     /// Form of the output

@@ -21,13 +21,14 @@ const LABEL_RACK: &str = "cke.cybozu.com/rack";
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(crate) enum Command {
-    /// Shows the cluster configuration that is stored.
+    /// Shows the stored cluster configuration.
     #[command(after_help = "Example:\n  madako cluster get -o table")]
     Get(OutputArgs),
     /// Stores a cluster configuration.
     ///
-    /// It is checked whole first, and must satisfy the constraints. It replaces the stored one as a whole; the command
-    /// answers which nodes it adds and removes. While the integration with sabakan is on, the planner works on from it.
+    /// The command validates the whole configuration, which must satisfy the constraints, and replaces the stored one.
+    /// It prints the added and removed nodes. While the integration with sabakan is on, the planner continues from the
+    /// new configuration.
     #[command(after_help = "Example:\n  madako cluster set cluster.yml")]
     Set {
         /// Configuration in YAML or JSON; - reads standard input

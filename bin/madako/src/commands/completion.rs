@@ -7,7 +7,7 @@ use crate::cli::Cli;
 use crate::failure::Failure;
 use crate::output::print_bytes;
 
-/// Prints a script that completes this command line in a shell.
+/// Prints a script for the completion of madako commands in a shell.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  madako completion bash > /etc/bash_completion.d/madako\n\n\
                         For the present shell only: . <(madako completion)")]

@@ -17,7 +17,7 @@ use crate::output::{Format, OutputArgs, Table, show, warn};
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(crate) enum Command {
-    /// Shows the constraints that are stored.
+    /// Shows the stored constraints.
     #[command(after_help = "Example:\n  madako constraints show -o table")]
     Show(OutputArgs),
     /// Sets one constraint.

@@ -21,10 +21,10 @@ use crate::output::{Format, OutputArgs, Table, note, print, printable};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  madako history -n 5 -o table")]
 pub(crate) struct Args {
-    /// At most so many records; 0 is all of them, or the last 20 with --follow
+    /// Maximum number of records; 0 shows all of them, or the last 20 with --follow
     #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = 0, value_parser = parse_count)]
     count: usize,
-    /// Shows the last records, the oldest first, and then each change as it comes
+    /// Shows the last records, the oldest first, and then each change
     #[arg(short, long)]
     follow: bool,
     #[command(flatten)]

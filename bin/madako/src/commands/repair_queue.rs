@@ -20,20 +20,21 @@ use crate::commands::settings::{is_enabled, switch};
 use crate::failure::Failure;
 use crate::output::{OutputArgs, Table, print, show};
 
-/// Shows or changes the queue of machines that are to be repaired.
+/// Shows or changes the queue of machine repairs.
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(crate) enum Command {
-    /// Lets the repair queue be worked on.
+    /// Enables the repair queue.
     #[command(after_help = "Example:\n  madako repair-queue enable")]
     Enable,
-    /// Stops drains and repair commands; health checks go on, and entries can still be deleted.
+    /// Disables the repair queue: drains and repair commands stop, health checks go on, and entries can still be
+    /// deleted.
     #[command(after_help = "Example:\n  madako repair-queue disable")]
     Disable,
-    /// Shows whether the repair queue is worked on: true or false.
+    /// Shows whether the repair queue is enabled: true or false.
     #[command(after_help = "Example:\n  madako repair-queue is-enabled")]
     IsEnabled(OutputArgs),
-    /// Asks for the repair of a machine.
+    /// Adds an entry for the repair of a machine.
     ///
     /// The cluster configuration must have a repair procedure for the type of the machine, with that operation.
     #[command(after_help = "Example:\n  madako repair-queue add unreachable iDRAC 10.0.1.7")]
@@ -45,23 +46,24 @@ pub(crate) enum Command {
         /// Address of the machine
         address: String,
     },
-    /// Shows all entries, finished ones as well.
+    /// Shows all entries, including finished ones.
     #[command(after_help = "Example:\n  madako repair-queue list -o table")]
     List(OutputArgs),
-    /// Asks for the removal of an entry, and shows which one; the leader removes it.
+    /// Requests the removal of an entry, and shows the entry; the leader removes it.
     #[command(after_help = "Example:\n  madako repair-queue delete 12")]
     Delete {
         /// Number of the entry
         #[arg(value_parser = index)]
         index: i64,
     },
-    /// Asks for the removal of every entry that succeeded or failed, and shows their numbers.
+    /// Requests the removal of every entry that succeeded or failed, and shows their numbers.
     #[command(after_help = "Example:\n  madako repair-queue delete-finished")]
     DeleteFinished(OutputArgs),
-    /// Asks for the removal of every entry that neither succeeded nor failed, and shows their numbers.
+    /// Requests the removal of every entry that neither succeeded nor failed, and shows their numbers.
     #[command(after_help = "Example:\n  madako repair-queue delete-unfinished")]
     DeleteUnfinished(OutputArgs),
-    /// Lets every entry whose draining was given up be tried again at once, and shows these entries.
+    /// Ends the back-off of every entry with an aborted drain, so that the leader retries it at once, and shows these
+    /// entries.
     #[command(after_help = "Example:\n  madako repair-queue reset-backoff")]
     ResetBackoff,
     Explain(explain::Args),

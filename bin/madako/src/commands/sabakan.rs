@@ -20,14 +20,14 @@ use crate::failure::Failure;
 use crate::input::read_text;
 use crate::output::{OutputArgs, warn};
 
-/// Shows or sets how the registry of machines is used.
+/// Shows or changes the integration with sabakan, the registry of machines.
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(crate) enum Command {
     /// Switches the integration with sabakan on.
     #[command(after_help = "Example:\n  madako sabakan enable")]
     Enable,
-    /// Switches the integration with sabakan off: nothing is polled and nothing is planned.
+    /// Switches the integration with sabakan off: the leader neither polls the registry nor plans.
     #[command(after_help = "Example:\n  madako sabakan disable")]
     Disable,
     /// Shows whether the integration with sabakan is on: true or false.
@@ -35,47 +35,46 @@ pub(crate) enum Command {
     IsEnabled(OutputArgs),
     /// Stores the URL of sabakan.
     ///
-    /// /graphql is added unless the path ends with it.
+    /// The command appends /graphql unless the path ends with it.
     #[command(after_help = "Example:\n  madako sabakan set-url http://10.0.0.1:10080")]
     SetUrl {
         /// An absolute http or https URL
         url: String,
     },
-    /// Shows the URL of sabakan's GraphQL API that is stored.
+    /// Shows the stored URL of sabakan's GraphQL API.
     #[command(after_help = "Example:\n  madako sabakan get-url")]
     GetUrl(OutputArgs),
-    /// Stores the template that clusters are made from.
+    /// Stores the template of the cluster.
     ///
-    /// It is a cluster configuration with one control plane node and at least one other, all without
-    /// addresses. It is checked whole first. The service makes the cluster anew from it at once.
+    /// A template is a cluster configuration with one control plane node and at least one other node, all without
+    /// addresses. The command validates the whole template. The service regenerates the cluster from it at once.
     #[command(after_help = "Example:\n  madako sabakan set-template template.yml")]
     SetTemplate {
         /// Template in YAML or JSON; - reads standard input
         file: String,
     },
-    /// Shows the template that is stored.
+    /// Shows the stored template.
     #[command(after_help = "Example:\n  madako sabakan get-template > template.yml")]
     GetTemplate(OutputArgs),
-    /// Stores the variables of the query that chooses machines.
+    /// Stores the variables of the query for machines.
     ///
-    /// FILE holds a JSON object like this:
-    /// {"having": {"roles": ["compute"], "racks": [0, 1], "states": ["HEALTHY"],
-    /// "labels": [{"name": "foo", "value": "bar"}], "minDaysBeforeRetire": 90},
-    /// "notHaving": {"roles": ["boot"], "states": ["RETIRED"]}}.
+    /// FILE contains a JSON object like this: {"having": {"roles": ["compute"], "racks": [0, 1], "states": ["HEALTHY"],
+    /// "labels": [{"name": "foo", "value": "bar"}], "minDaysBeforeRetire": 90}, "notHaving": {"roles": ["boot"],
+    /// "states": ["RETIRED"]}}.
     ///
-    /// Stored variables replace the defaults of the query as a whole: what is absent is sent as null.
+    /// Stored variables replace all defaults of the query: the service sends null for an absent field.
     #[command(after_help = "Example:\n  madako sabakan set-variables variables.json")]
     SetVariables {
         /// Variables in JSON; - reads standard input
         file: String,
     },
-    /// Shows the variables of the query that are stored.
+    /// Shows the stored variables of the query.
     #[command(after_help = "Example:\n  madako sabakan get-variables")]
     GetVariables(OutputArgs),
-    /// Accepts that many nodes vanished from the registry at once.
+    /// Confirms the removal of many nodes that vanished from the registry at once.
     ///
-    /// The removal guard holds back an observation in which more than a tenth of the cluster's nodes (and
-    /// more than one) are gone, until three polls in a row agree. This command lets it through at once.
+    /// The removal guard holds back an observation in which more than a tenth of the cluster's nodes (and more than
+    /// one) are gone, until three polls in a row agree. This command releases it at once.
     #[command(after_help = "Example:\n  madako sabakan confirm-removal --dry-run")]
     ConfirmRemoval(removal::Args),
 }

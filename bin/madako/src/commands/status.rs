@@ -16,10 +16,10 @@ use crate::access::{decode, get};
 use crate::failure::Failure;
 use crate::output::{Format, OutputArgs, Table, print, show};
 
-/// Shows the phase of the leader; as a table, also the obstacles that keep the cluster from being planned or repaired.
+/// Shows the phase of the leader; as a table, also the obstacles of plans and repairs.
 ///
-/// The table names each obstacle with the time since which it stands, the rule that sees it, the reason, and what to do. The
-/// other forms have CKE's fields alone. Exits with 4 while there is no status: no leader has noted one yet.
+/// The table shows each obstacle with its start time, its rule, its reason and a remedy. The other forms have only
+/// CKE's fields. The command exits with 4 while no leader has stored a status.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako status\n  madako status -o table")]
 pub(crate) struct Args {

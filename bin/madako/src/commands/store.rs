@@ -16,13 +16,13 @@ use crate::output::{OutputArgs, Table, print, show};
 
 /// Verifies, saves and restores the store.
 ///
-/// No service may run on a file that is named. `snapshot` without a file saves the store of a running service.
+/// No service may use the given file. `snapshot` without a file saves the store of a running service.
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(crate) enum Command {
-    /// Verifies the checksums of every page and every record. Nothing is written.
+    /// Verifies the checksums of every page and every record; writes nothing.
     ///
-    /// A file that is not whole ends the command with exit code 1 and the reason.
+    /// If the file is damaged, the command prints the reason and exits with 1.
     #[command(after_help = "Example:\n  madako store verify /var/lib/madako")]
     Verify {
         /// The store's directory, or a file
@@ -32,9 +32,9 @@ pub(crate) enum Command {
     },
     /// Saves a snapshot, as `etcdctl snapshot save` does.
     ///
-    /// Without PATH the store that the configuration file names is asked: that of a running service, or an etcd. The snapshot has
-    /// keys, values, revisions, history and leases. It is read again after it was written, and has its name only when
-    /// it is whole.
+    /// Without PATH the command saves the store that the configuration file names: that of a running service, or an
+    /// etcd. The snapshot has keys, values, revisions, history and leases. The command verifies the written file before
+    /// it gives the file its name.
     #[command(
         after_help = "Examples:\n  madako store snapshot --to backup.db\n  madako store snapshot /var/lib/madako --to backup.db"
     )]
@@ -44,16 +44,16 @@ pub(crate) enum Command {
         /// The snapshot
         #[arg(long, value_name = "FILE")]
         to: PathBuf,
-        /// Replaces a file that is there
+        /// Replaces an existing file
         #[arg(long)]
         force: bool,
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Makes the file of a store from a snapshot.
+    /// Creates the file of a store from a snapshot.
     ///
-    /// SNAPSHOT is what `madako store snapshot` or `etcdctl snapshot save` wrote, of an embedded store or of an etcd.
-    /// Keys, values, revisions, history and leases are those of the snapshot. Clients that saw later revisions must be started again.
+    /// SNAPSHOT is a file from `madako store snapshot` or `etcdctl snapshot save`, of an embedded store or of an etcd.
+    /// Keys, values, revisions, history and leases are those of the snapshot. Restart clients that saw later revisions.
     #[command(
         after_help = "Examples:\n  madako store restore backup.db --to /var/lib/madako\n  madako store restore backup.db --to /var/lib/madako --force"
     )]
@@ -63,7 +63,7 @@ pub(crate) enum Command {
         /// Directory of the store
         #[arg(long, value_name = "DIRECTORY")]
         to: PathBuf,
-        /// Replaces the file that is there, and keeps it under another name
+        /// Replaces an existing file, and keeps it under another name
         #[arg(long)]
         force: bool,
         #[command(flatten)]

@@ -14,24 +14,23 @@ const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commands.md"
 const INTRODUCTION: &str = "\
 # Commands
 
-`madako serve` is the service and `madako demo` shows it. Everything else is for operators: those commands reach the
-service through its store, with the same configuration file as the service, and speak ckecli's words. What ckecli
-writes they read, and the reverse. Those of placement (`kube`, `infra`, `os`, `core`) are krakectl's: they reach the
-service through its API, which `krakectl.yaml` names, and know krakectl's other words, too (`kubernetes`,
-`application`, `gip`, `mp`, ...). No proxy of the environment is used.
+`madako serve` runs the service, and `madako demo` shows it. All other commands are for operators. They use the store
+of the service, with the configuration file of the service, and the words, keys and values of ckecli. The placement
+commands (`kube`, `infra`, `os`, `core`) are krakectl's. They use the API of the service, which `krakectl.yaml` names,
+and accept krakectl's aliases (`kubernetes`, `application`, `gip`, `mp`, ...). No command uses a proxy of the
+environment.
 
-This page is made from the program's own help (`madako help COMMAND`); a test compares the two.
+This page is generated from the program's help (`madako help COMMAND`); a test compares the two.
 
 ## What all commands have in common
 
 - `FILE` may be `-` for standard input.
 - Results go to standard output. Errors, warnings and notes go to standard error, each beginning with `madako: `; an
   error is one message that names every wrong field.
-- What is typed is checked whole before anything is stored. A value is stored only if nobody changed it in the same
-  moment; otherwise the command says so and has written nothing.
-- Without `-o`, what a command shows has the form that ckecli gives it. Tables are for people and may change; JSON and
-  YAML are for programs. A command that deletes or overwrites something answers what it changed, where ckecli prints
-  nothing.
+- A command validates its whole input before it stores anything. It stores a value only if no other client changed the
+  value at the same time; otherwise it reports the conflict and writes nothing.
+- Without `-o`, the output has the form of ckecli. Tables are for people and may change; JSON and YAML are for programs.
+  A command that deletes or overwrites something prints the change, where ckecli prints nothing.
 - When an option is given twice, the last one counts.
 
 ";

@@ -22,12 +22,14 @@ use crate::input::{STDIN, read, read_text};
 use crate::limits::MAX_PROBLEMS;
 use crate::output::{Format, Table, show};
 
-/// Shows which machines of a file would be repaired, and why the others would not; dials and changes nothing.
+/// Shows the machines of a file that would be repaired, and why the others would not; opens no connection and changes
+/// nothing.
 ///
-/// Every machine of the file is a report, whatever its state: the query of auto-repair chooses them.
+/// Every machine of the file counts as reported, independent of its state: the query of auto-repair selects the
+/// machines.
 ///
-/// The result also says what is refused, each with a reason that begins with one of no-address,
-/// duplicate-address, has-entry, rebooting, out-of-cluster, rack-held and too-many, the first that applies.
+/// The result also lists refused machines, each with the first applicable reason of no-address, duplicate-address,
+/// has-entry, rebooting, out-of-cluster, rack-held and too-many.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako auto-repair plan --machines machines.json --hold-racks\n  \
                         madako auto-repair plan --machines machines.json --entries entries.json -o json")]
@@ -47,7 +49,8 @@ pub(crate) struct Args {
     /// Constraints in YAML or JSON [default: CKE's, which allow no entries]
     #[arg(long, value_name = "FILE")]
     constraints: Option<String>,
-    /// Holds a rack whose machines failed together: three within 10 minutes, or as repair.hold in the configuration file says
+    /// Holds a rack whose machines failed together: three within 10 minutes, or as repair.hold of the configuration
+    /// file defines
     #[arg(long)]
     hold_racks: bool,
     /// Form of the output

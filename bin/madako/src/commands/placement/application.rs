@@ -43,14 +43,15 @@ pub(super) const APPLICATION: Resource = Resource {
         Column::new("backoff_limit", "/spec/backoff_limit"),
     ],
     create: Some(Create {
-        more: "It is made of Kubernetes manifests or of a TOSCA template, from a file or (TOSCA and CSAR) an address.",
+        more: "The application consists of Kubernetes manifests or of a TOSCA template, from a file or \
+               (TOSCA and CSAR) an address.",
         options: create_options,
         build,
         example: "echo-demo -f echo-demo.yaml -L location=DE --wait",
     }),
     register: None,
     update: Update {
-        more: "Labels and metric constraints that are given are added; manifest, hooks and the other constraints are \
+        more: "Given labels and metric constraints are added; manifest, hooks and the other constraints are \
                replaced.",
         options: update_options,
         changes,
@@ -59,7 +60,7 @@ pub(super) const APPLICATION: Resource = Resource {
     delete: || {
         vec![
             wait(&["deleting", "deleted"]),
-            switch("force", "Deletes it even where its cluster cannot be reached"),
+            switch("force", "Deletes the application even if its cluster cannot be reached"),
         ]
     },
     retry: true,
@@ -73,7 +74,7 @@ fn sources() -> Vec<Arg> {
         text(
             "observer_schema_file",
             "FILE",
-            "Which fields of the manifests are observed; without it, all of them",
+            "Schema of the observed fields of the manifests; without it, all fields are observed",
         )
         .short('O')
         .alias("observer-schema-file"),
@@ -85,18 +86,19 @@ fn shared_options() -> Vec<Arg> {
     let resource = "Custom resource definition that the cluster must have; may be given several times";
     let metric = "Constraint for metrics of the cluster; may be given several times";
     vec![
-        switch("enable-migration", "Lets it be moved to another cluster (it may, unless said otherwise)")
+        switch("enable-migration", "Allows moves to another cluster (the default)")
             .conflicts_with("disable-migration"),
-        switch("disable-migration", "Keeps it on its cluster"),
+        switch("disable-migration", "Keeps the application on its cluster"),
         texts("cluster-label-constraint", "CONSTRAINT", label).short('L'),
         texts("cluster-resource-constraint", "NAME", resource).short('R'),
         texts("cluster-metric-constraint", "CONSTRAINT", metric).short('M'),
         labels(),
-        switch("hook-complete", "Lets the application say that it came to its end"),
+        switch("hook-complete", "Lets the application report its completion"),
         text(
             "hook-shutdown",
             "SECONDS",
-            "Lets it shut down by itself: seconds (60), then give_up or delete, then retries",
+            "Lets the application shut itself down: time-out in seconds (60), then give_up or delete, then \
+             retries",
         )
         .num_args(0..=3)
         .action(ArgAction::Set)
@@ -111,7 +113,7 @@ fn create_options() -> Vec<Arg> {
     options.push(wait(&["creating", "pending", "running"]));
     options.extend(shared_options());
     options.extend(backoffs(true));
-    options.push(switch("auto-cluster-create", "Lets a cluster be created for it"));
+    options.push(switch("auto-cluster-create", "Allows the creation of a cluster for the application"));
     options.push(texts("inject", "KEY=VALUE", inject).short('i').num_args(1..));
     options
 }

@@ -44,21 +44,22 @@ pub(super) const CLUSTER: Resource = Resource {
         Column::new("backoff_limit", "/spec/backoff_limit"),
     ],
     register: Some(Create {
-        more: "Its name is that of the kubeconfig's cluster. Certificates and keys that the kubeconfig names as files \
-               are put into what is sent.",
+        more: "The cluster gets the name of the kubeconfig's cluster. The command sends the contents of \
+               certificate and key files that the kubeconfig names.",
         options: register_options,
         build: registered,
         example: "-k kubeconfig.yaml --metric heat 0.5 -l location=DE",
     }),
     create: Some(Create {
-        more: "It is made on a cloud, from a TOSCA template. One that is there already is registered instead.",
+        more: "The cluster is created on a cloud, from a TOSCA template. For an existing cluster, use \
+               register.",
         options: || {
             let mut options = vec![name("Name of the cluster"), tosca().required(true)];
             options.extend(shared_options());
             options.extend(cloud_constraints());
             options.extend([
-                switch("inherit-labels", "Lets it have the labels of its cloud, too"),
-                switch("inherit-metrics", "Lets it have the metrics of its cloud, too"),
+                switch("inherit-labels", "Inherits the labels of its cloud"),
+                switch("inherit-metrics", "Inherits the metrics of its cloud"),
             ]);
             options.extend(backoffs(true));
             options
@@ -67,7 +68,7 @@ pub(super) const CLUSTER: Resource = Resource {
         example: "example -f im-cluster.yaml --inherit-metrics -L location=DE",
     }),
     update: Update {
-        more: "Labels, metrics and constraints that are given are added; custom resources are replaced.",
+        more: "Given labels, metrics and constraints are added; custom resources are replaced.",
         options: || {
             let mut options = vec![name("Name of the cluster"), kubeconfig(), context(), tosca()];
             options.extend([
@@ -85,8 +86,8 @@ pub(super) const CLUSTER: Resource = Resource {
         example: "example --metric heat 0.5 -l location=DE",
     },
     delete: || {
-        let help =
-            "Deletes it at once, even where it cannot be reached; its applications stay, and go elsewhere";
+        let help = "Deletes the cluster at once, even if it cannot be reached; its applications stay, and move \
+             elsewhere";
         vec![switch("force", help)]
     },
     retry: false,
@@ -218,7 +219,7 @@ const STATES: [(&str, ClusterState); 2] =
 pub(super) fn state_options() -> [Arg; 2] {
     let words = STATES.map(|(word, _)| word);
     let state = Arg::new("state").value_name("STATE").required(true).value_parser(words);
-    [name("Name of the cluster"), state.help("State that the cluster is to have")]
+    [name("Name of the cluster"), state.help("New state of the cluster")]
 }
 
 /// Writes the state of a cluster with the request of Krake's cluster observer, which the API validates. Does nothing if

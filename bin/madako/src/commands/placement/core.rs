@@ -73,21 +73,18 @@ pub(super) const GLOBAL_METRIC: Resource = Resource {
 
 fn metric_options(provider: &'static str, new: bool) -> Vec<Arg> {
     let named = if new {
-        "Name that the provider has for it [default: that of the metric]"
+        "Name of the metric at the provider [default: that of the metric]"
     } else {
-        "Name that the provider has for it"
+        "Name of the metric at the provider"
     };
     vec![
         name("Name of the metric"),
         text(provider, "NAME", "Metrics provider").required(new),
         decimal("min", "Least value").required(new),
         decimal("max", "Greatest value").required(new),
-        whole(
-            "allowed-values",
-            "The only values that are allowed; any from least to greatest if there are none",
-        )
-        .num_args(0..)
-        .action(clap::ArgAction::Append),
+        whole("allowed-values", "Allowed values; without them, any value from least to greatest")
+            .num_args(0..)
+            .action(clap::ArgAction::Append),
         text("metric-name", "NAME", named),
     ]
 }
@@ -228,7 +225,7 @@ const fn provider(
         }),
         register: None,
         update: Update {
-            more: "The type stays. The metrics of a static one are replaced.",
+            more: "The type does not change. The metrics of a static provider are replaced.",
             options: || {
                 let mut options = vec![name("Name of the metrics provider")];
                 options.extend(provider_options());
@@ -359,7 +356,7 @@ pub(super) const ROLE_BINDING: Resource = from_file(
     "-f rolebinding.yaml",
 );
 
-const FILE_MORE: &str = "FILE holds its document, in YAML or JSON, with its name in the metadata.";
+const FILE_MORE: &str = "FILE contains the document in YAML or JSON, with the name in its metadata.";
 
 const fn from_file(
     kind: Kind,

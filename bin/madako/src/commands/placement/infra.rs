@@ -19,7 +19,8 @@ const CLOUD_COLUMNS: &[Column] = &[
     Column::new("state", "/status/state"),
 ];
 const PROVIDER_EXAMPLE: &str = "example --type im --url https://im.example.org:8800 --username me";
-const CLOUD_MORE: &str = "Without --password the password is asked for, or read from standard input.";
+const CLOUD_MORE: &str = "Without --password the command asks for the password, or reads it from standard \
+                          input.";
 
 const fn provider(
     kind: Kind,

@@ -23,8 +23,8 @@ pub(super) const PROJECT: Resource = Resource {
         Column::new("auth type", "/spec/auth/type"),
     ],
     create: Some(Create {
-        more: "What is not given of address, user, password and project is taken from the environment: OS_AUTH_URL, \
-               OS_USER_ID, OS_PASSWORD and OS_PROJECT_ID.",
+        more: "The command takes a missing address, user, password or project from the environment variables \
+               OS_AUTH_URL, OS_USER_ID, OS_PASSWORD and OS_PROJECT_ID.",
         options: || project_options(true),
         build: build_project,
         example: "example --template 1234 --auth-url https://keystone.example.org:5000/v3 --user-id me \
@@ -32,8 +32,9 @@ pub(super) const PROJECT: Resource = Resource {
     }),
     register: None,
     update: Update {
-        more: "Who is authenticated changes only if something of that is given; the rest of it is then taken from the \
-               environment (OS_USER_ID, OS_PASSWORD and OS_PROJECT_ID). Labels and metrics are replaced.",
+        more: "The credentials change only if one of their options is given; the command takes missing ones \
+               from the environment variables OS_USER_ID, OS_PASSWORD and OS_PROJECT_ID. Labels and metrics \
+               are replaced.",
         options: || project_options(false),
         changes: change_project,
         example: "example --template 1234",

@@ -161,10 +161,10 @@ impl Resource {
         let (one, many) = (self.one, self.many);
         match verb {
             Verb::List => (format!("Lists {many}"), ""),
-            Verb::Register => (format!("Registers {one} that is there already"), self.more(verb)),
+            Verb::Register => (format!("Registers {one} that already exists"), self.more(verb)),
             Verb::Create => (format!("Creates {one}"), self.more(verb)),
             Verb::Get => (format!("Shows {one}"), ""),
-            Verb::Update => (format!("Changes {one}: what is given, and nothing else"), self.update.more),
+            Verb::Update => (format!("Changes the given fields of {one}"), self.update.more),
             Verb::Delete if OWNERS.contains(&self.kind) => (
                 format!("Deletes {one}, and the resources that it owns"),
                 "The service also deletes the clusters of a cloud, the Magnum clusters of a project, and the \
@@ -172,21 +172,21 @@ impl Resource {
                  a terminal, it refuses with exit code 2, unless --yes is given or nothing else would be deleted.",
             ),
             Verb::Delete => (format!("Deletes {one}"), ""),
-            Verb::Retry => (format!("Lets {one} be moved or deleted once more after that failed"), ""),
+            Verb::Retry => (format!("Retries the failed move or deletion of {one}"), ""),
             Verb::Explain => (
-                format!("Explains why {one} is where it is"),
-                "Every candidate is shown with its score, its metrics, and what keeps the application off it. \
-                 --with and --without ask what another value, or one cluster less, would have changed. Who asks \
-                 an instance that does not lead is told the last decision, and on which host the leader runs. Krake has \
-                 no such command.",
+                format!("Explains the placement of {one}"),
+                "The command shows each candidate with its score, its metrics and its obstacles. --with and \
+                 --without show the effect of another value or of one cluster less. An instance that does \
+                 not lead answers with the last decision and the host of the leader. Krake has no such \
+                 command.",
             ),
             Verb::SetState => (
-                format!("Says whether {one} takes applications"),
-                "Applications are bound to clusters that are online. Krake's cluster observer writes the state of a \
-                 cluster; Madako has no observer yet, so a registered cluster stays PENDING until this command, or an \
-                 observer of Krake, says more. Once a cluster has been offline for reschedule_after, its applications \
-                 move to other clusters that fit. The role needs the verb update on clusters/status. krakectl has no \
-                 such command.",
+                format!("Sets whether {one} accepts applications"),
+                "The scheduler binds applications to clusters that are online. Krake's cluster observer \
+                 writes the state of a cluster; Madako has no observer yet, so a registered cluster stays \
+                 PENDING until this command or an observer of Krake sets its state. Once a cluster has been \
+                 offline for reschedule_after, its applications move to other clusters that fit. The role \
+                 needs the verb update on clusters/status. krakectl has no such command.",
             ),
         }
     }
@@ -195,7 +195,11 @@ impl Resource {
         let name = || Arg::new("name").value_name("NAME").required(true).help("Name of the resource");
         match verb {
             Verb::List if self.kind.namespaced() => {
-                vec![switch("all", "Lists those of all namespaces").short('a').conflicts_with("namespace")]
+                vec![
+                    switch("all", "Lists the resources of all namespaces")
+                        .short('a')
+                        .conflicts_with("namespace"),
+                ]
             }
             Verb::List => Vec::new(),
             Verb::Create | Verb::Register => {
@@ -204,19 +208,14 @@ impl Resource {
             Verb::Get | Verb::Retry => vec![name()],
             Verb::Explain => vec![
                 name(),
-                texts(
-                    "with",
-                    "METRIC=VALUE",
-                    "Takes a metric to have this value; may be given several times",
-                ),
-                texts("without", "CLUSTER", "Leaves a cluster out; may be given several times"),
+                texts("with", "METRIC=VALUE", "Assumes this value of a metric; may be given several times"),
+                texts("without", "CLUSTER", "Excludes a cluster; may be given several times"),
             ],
             Verb::Update => (self.update.options)(),
             Verb::Delete => {
                 let asks = [
-                    switch("yes", "Agrees that everything that it owns goes along, without a question")
-                        .short('y'),
-                    switch("dry-run", "Shows the resources that it owns, and deletes nothing"),
+                    switch("yes", "Deletes all dependent resources without a question").short('y'),
+                    switch("dry-run", "Shows the dependent resources, and deletes nothing"),
                 ];
                 [vec![name()], (self.delete)(), asks.to_vec()].concat()
             }
@@ -354,14 +353,17 @@ pub(super) fn backoffs(defaults: bool) -> [Arg; 3] {
     [
         one(whole("backoff", "Factor by which the delay between attempts grows"), "1"),
         one(whole("backoff_delay", "Seconds between attempts").alias("backoff-delay"), "1"),
-        one(whole("backoff_limit", "Most attempts; -1 is no limit").alias("backoff-limit"), "-1"),
+        one(
+            whole("backoff_limit", "Maximum number of attempts; -1 is no limit").alias("backoff-limit"),
+            "-1",
+        ),
     ]
 }
 
 /// Waiting for a state; the last of `states` is the default.
 pub(super) fn wait(states: &'static [&'static str]) -> Arg {
     let last = states.last().copied().unwrap_or_default();
-    text("wait", "STATE", "Waits up to a minute for a state; without one, for the last of these")
+    text("wait", "STATE", "Waits up to a minute for a state; without a value, for the last of these")
         .num_args(0..=1)
         .default_missing_value(last)
         .value_parser(states.to_vec())

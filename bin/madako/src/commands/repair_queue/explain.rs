@@ -18,13 +18,14 @@ use crate::cli::Global;
 use crate::failure::Failure;
 use crate::output::{Format, Table, show};
 
-/// Shows what would happen next with each machine that is reported or has an entry, when, and what stands in the way.
+/// Shows the next step for each machine that is reported or has an entry, its time, and its obstacles.
 ///
-/// The store is read, and sabakan is asked once which machines should be repaired, unless that is switched off; while a rack is
-/// held, also for the machines of the cluster's query, to know which stand in it. A machine that is named and neither reported nor
-/// a node nor in the queue is asked for as well: if sabakan has none, the command fails. Nothing is changed. Machines that are not reported and have no entry are not shown. Whether a machine is healthy is known to the
-/// leader alone: NEXT is what comes if it is not; if it is, the entry succeeds. Whether Kubernetes is reached is taken from
-/// the configuration file that is used here.
+/// The command reads the store and asks sabakan once for the machines to repair, unless that is switched off. While a
+/// rack is held, it also asks for the machines of the cluster's query, to find the machines of that rack. It also asks
+/// for an ADDRESS that is neither reported nor a node nor in the queue, and fails if sabakan has no such machine. It
+/// changes nothing. It omits machines that are not reported and have no entry. Only the leader knows whether a machine
+/// is healthy: NEXT applies to an unhealthy machine; the entry of a healthy one succeeds. The configuration file of
+/// this command determines whether Kubernetes is reached.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  madako repair-queue explain\n  madako repair-queue explain 10.0.1.7 -o json"

@@ -9,14 +9,14 @@ use crate::access::{changed_meanwhile, decode, get, modify, remove_if};
 use crate::failure::Failure;
 use crate::output::{Format, Table, show};
 
-/// Lets a rack go that is held because several of its machines failed at about the same time.
+/// Releases a rack that is held because several of its machines failed at about the same time.
 ///
-/// Their repairs go on, as far as other limiters let them. The same reports do not hold the rack again; others do.
-/// madako repair-queue explain shows which racks are held.
+/// Repairs of these machines continue as far as other limiters allow. The same reports do not hold the rack again; new
+/// ones may. madako repair-queue explain shows the held racks.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  madako repair-queue release 3")]
 pub(crate) struct Args {
-    /// Value of the label that racks are told apart by; by default the number of the rack
+    /// Value of the rack label; by default the number of the rack
     #[arg(allow_negative_numbers = true)]
     rack: String,
     /// Form of the output

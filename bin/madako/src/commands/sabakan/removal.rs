@@ -11,7 +11,7 @@ use crate::output::{Format, Table, show};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only shows what the guard holds
+    /// Only shows the held removal
     #[arg(long)]
     dry_run: bool,
     /// Form of the output
