@@ -128,8 +128,8 @@ impl Serialize for End {
 /// The message of [`End::NeverAtRest`].
 pub(crate) fn never_at_rest(plans: usize) -> String {
     format!(
-        "something is still left to do after {plans} plans, which is more than it can take; \
-         this is a fault of the planner, report it"
+        "the planner still changes the cluster after {plans} plans, more than any input needs; report this \
+         defect of the planner"
     )
 }
 

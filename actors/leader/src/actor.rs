@@ -255,7 +255,7 @@ impl LeaderState {
                     Err(error) => {
                         given
                             .events
-                            .emit(Event::CommitFailed { what: "start of the reign", why: error.to_string() });
+                            .emit(Event::CommitFailed { what: "start of the epoch", why: error.to_string() });
                         tokio::time::sleep(START_RETRY).await;
                     }
                 }

@@ -172,7 +172,7 @@ fn last_plan<'a>(plan: &'a Plan, epoch: &Epoch, now: OffsetDateTime) -> Result<L
     Ok(LastPlan {
         at: now.format(&Rfc3339).map_err(|error| CommitError::Encoding {
             key: keys::LAST_PLAN.to_owned(),
-            why: format!("its time {now} has no form in RFC 3339: {error}"),
+            why: format!("the time {now} cannot be written in RFC 3339: {error}"),
         })?,
         epoch: epoch.number,
         action: plan.action,

@@ -126,9 +126,8 @@ pub enum OpenError {
     InUse { directory: String },
     /// The file is not a valid file of this store.
     #[error(
-        "the store's file {file} is damaged ({detail}). It was left as it is. \
-         Restore a snapshot in its place (madako store restore SNAPSHOT --to DIRECTORY --force), or move it away to begin \
-         with an empty store"
+        "the store's file {file} is damaged ({detail}) and was not changed; restore a snapshot in its place \
+         (madako store restore SNAPSHOT --to DIRECTORY --force), or move it away to begin with an empty store"
     )]
     Damaged { file: String, detail: String },
     /// A store exists already and must not be replaced.

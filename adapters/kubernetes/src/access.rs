@@ -172,7 +172,7 @@ impl Reader<'_> {
         ] {
             if given {
                 let expected = match field {
-                    "proxy-url" => "no such field: the API server is asked directly",
+                    "proxy-url" => "no such field: requests go directly to the API server",
                     _ => "no such field: requests go only to a verified API server",
                 };
                 self.problems.add(format!("{}.{field}", names.cluster), "", expected);
@@ -236,8 +236,9 @@ impl Reader<'_> {
     }
 
     fn user(&mut self, user: AuthInfo, names: &Names) -> AuthInfo {
-        let programs = "no such field: no programs are run for credentials; give a token, a tokenFile or a client certificate";
-        let another = "no such field: requests are made as the user itself";
+        let programs = "no such field: the service runs no programs for credentials; give a token, a tokenFile \
+                        or a client certificate";
+        let another = "no such field: the service sends requests as the user itself";
         for (given, field, expected) in [
             (user.exec.is_some(), "exec", programs),
             (user.auth_provider.is_some(), "auth-provider", programs),

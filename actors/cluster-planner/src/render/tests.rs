@@ -66,6 +66,6 @@ fn what_a_registry_says_cannot_write_to_the_terminal() {
 #[test]
 fn plans_that_never_come_to_rest_are_told_as_a_fault() {
     let text = end_table(7, &End::NeverAtRest { plans: 7 });
-    assert!(text.starts_with("After 7 plans: something is still left to do after 7 plans"), "{text}");
-    assert!(text.contains("a fault of the planner"), "{text}");
+    assert!(text.starts_with("After 7 plans: the planner still changes the cluster after 7 plans"), "{text}");
+    assert!(text.contains("defect of the planner"), "{text}");
 }

@@ -18,7 +18,7 @@ fn neither_of_two_machines_at_one_address_is_newly_chosen_and_both_are_reported(
     assert_eq!(reason.address.as_deref(), Some("10.0.0.1"));
     assert_eq!(reason.why.to_string(), "2 machines claim this address (s1, s2), none of them is chosen");
     let error = site.with_constraints(1, 2, 0).plan().unwrap_err();
-    assert!(error.message.contains("1 with an address that is not theirs alone"), "{}", error.message);
+    assert!(error.message.contains("1 with an address of several machines"), "{}", error.message);
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_machine_with_labels_that_kubernetes_does_not_have_is_not_chosen_and_reporte
             reason.address.as_deref() == Some("10.0.0.1") && reason.why == Why::NoSuchLabels(bad.clone())
         }));
         let error = site.with_constraints(1, 2, 0).plan().unwrap_err();
-        assert!(error.message.contains("1 of whose role or labels no label can be made"), "{error}");
+        assert!(error.message.contains("1 with an invalid role or label"), "{error}");
         assert!(error.reasons.iter().any(|reason| reason.why == Why::NoSuchLabels(bad.clone())));
     }
 }
@@ -198,7 +198,7 @@ fn a_node_in_use_is_kept_without_labels_that_kubernetes_does_not_have() {
     let said = reasons_of(&plan.reasons, Action::TaintNodes);
     assert_eq!(
         said.last().unwrap().why.to_string(),
-        "the node has no label for what none can be made of: its role \"a/b c\", its rack -3, \
+        "the node lacks labels that would be invalid: its role \"a/b c\", its rack -3, \
          its label \"foo bar\", the value \"v v\" of its label \"x\""
     );
     assert_eq!(site.plan().unwrap().action, None, "which changes nothing the next time");

@@ -42,8 +42,9 @@ pub fn prospects<'a>(
         reasons.extend(limits.iter().map(|reason| (reason.name(), reason.to_string())));
         let adds = entry.filter(|_| stop.is_none());
         let missing = adds.and_then(|entry| state.repair_config.as_ref()?.of(entry).err());
-        reasons
-            .extend(missing.map(|missing| ("missing", format!("{missing}: its entry will wait for that"))));
+        reasons.extend(
+            missing.map(|missing| ("missing", format!("{missing}: the entry will wait until there is one"))),
+        );
         Prospect {
             machine,
             address,

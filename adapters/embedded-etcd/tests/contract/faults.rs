@@ -336,7 +336,7 @@ async fn a_damaged_file_is_refused_and_left_as_it_was() {
         match EmbeddedEtcd::open(on(directory.path())) {
             Err(error) => {
                 assert!(matches!(&error, OpenError::Damaged { .. }), "damage {number}: {error}");
-                assert!(error.to_string().contains("left as it is"), "{error}");
+                assert!(error.to_string().contains("was not changed"), "{error}");
                 assert!(
                     std::fs::read(&path).expect("the file") == *damaged,
                     "damage {number} was written over"

@@ -40,7 +40,7 @@ pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<Shared>) {
                 if error.kind == StoreErrorKind::Denied {
                     tracing::error!(%error, "placement needs a user that may read the whole key space of the store");
                 } else {
-                    tracing::info!(%error, "the view of placement's resources is not fed");
+                    tracing::info!(%error, "the view of placement's resources receives no changes");
                 }
                 *shared.trouble() = Some(error);
                 shared.stands(Position { attached: false, ..shared.position() });

@@ -20,7 +20,7 @@ pub(super) fn application(spec: &ApplicationSpec, path: Path<'_>, problems: &mut
     if spec.manifest.is_empty() && spec.tosca.is_empty() && csar.is_empty() {
         problems.add(
             path.field("manifest"),
-            "nothing, nor a \"tosca\" or a \"csar\"",
+            "no \"manifest\", \"tosca\" or \"csar\"",
             "a manifest, a TOSCA template, or the address of a CSAR archive",
         );
     }
@@ -47,7 +47,7 @@ pub(super) fn cluster(spec: &ClusterSpec, path: Path<'_>, problems: &mut Problem
     if kubeconfig.is_empty() && spec.tosca.is_empty() {
         problems.add(
             path.field("kubeconfig"),
-            "nothing, nor a \"tosca\"",
+            "no \"kubeconfig\" or \"tosca\"",
             "a kubeconfig, or a TOSCA template",
         );
     }
@@ -83,7 +83,7 @@ pub(super) fn im_spec(spec: &ImSpec, path: Path<'_>, problems: &mut Problems) {
     if spec.token.is_none() && (spec.username.is_none() || spec.password.is_none()) {
         problems.add(
             path.field("token"),
-            "nothing, nor a \"username\" with a \"password\"",
+            "no \"token\", and no \"username\" with \"password\"",
             "a token, or a user with a password",
         );
     }

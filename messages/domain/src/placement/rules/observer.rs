@@ -48,19 +48,19 @@ fn identifies(schema: &Map<String, Value>, resource: &Map<String, Value>) -> boo
 fn check_resource(schema: &Map<String, Value>, path: Path<'_>, problems: &mut Problems) {
     for name in ["apiVersion", "kind"] {
         if schema.get(name).is_none_or(Value::is_null) {
-            problems.add(path.field(name), "", "that of the resource");
+            problems.add(path.field(name), "", "the value in the resource");
         }
     }
     match schema.get("metadata") {
         Some(Value::Object(metadata)) => {
             let path = path.field("metadata");
             if metadata.get("name").is_none_or(Value::is_null) {
-                problems.add(path.field("name"), "", "that of the resource");
+                problems.add(path.field("name"), "", "the value in the resource");
             }
             check_fields(metadata, &["name"], path, problems);
         }
         Some(value) if !value.is_null() => problems.add(path.field("metadata"), kind(value), "an object"),
-        _ => problems.add(path.field("metadata"), "", "that of the resource"),
+        _ => problems.add(path.field("metadata"), "", "the value in the resource"),
     }
     check_fields(schema, &["apiVersion", "kind", "metadata"], path, problems);
 }
@@ -76,14 +76,14 @@ fn check_value(value: &Value, path: Path<'_>, problems: &mut Problems) {
         Value::Null => {}
         Value::Object(fields) => check_fields(fields, &[], path, problems),
         Value::Array(items) => check_list(items, path, problems),
-        _ => problems.add(path, kind(value), "null, for a field that is watched"),
+        _ => problems.add(path, kind(value), "null for a watched field"),
     }
 }
 
 fn check_list(items: &[Value], path: Path<'_>, problems: &mut Problems) {
     let expected = format!("an object with {LEAST} and {MOST} as the last item");
     let Some((Value::Object(control), items)) = items.split_last() else {
-        problems.add(path, "a list without it", expected);
+        problems.add(path, "a list without this item", expected);
         return;
     };
     let path_here = path.item(items.len());

@@ -123,13 +123,13 @@ impl fmt::Display for Why {
                 state.name()
             ),
             Self::NoSuchLabels(bad) => {
-                write!(f, "the machine is not chosen, as no label can be made of {}", Listed(bad))
+                write!(f, "the machine is not chosen, because its labels would be invalid: {}", Listed(bad))
             }
             Self::UnderRepair => f.write_str(
                 "the machine is not chosen for the control plane, as it is being repaired or rebooted",
             ),
             Self::LabelsLeftOut(bad) => {
-                write!(f, "the node has no label for what none can be made of: {}", Listed(bad))
+                write!(f, "the node lacks labels that would be invalid: {}", Listed(bad))
             }
             Self::NoneUnused(shortage) => {
                 write!(f, "workers beyond minimum-workers are promoted: {shortage}")
@@ -268,8 +268,8 @@ impl fmt::Display for Shortage {
     }
 }
 
-const BAD_ADDRESS: &str = "with an address that is not theirs alone";
-const BAD_LABELS: &str = "of whose role or labels no label can be made";
+const BAD_ADDRESS: &str = "with an address of several machines";
+const BAD_LABELS: &str = "with an invalid role or label";
 const BAD_TAINT: &str = "with a taint that is not tolerated";
 const UNDER_REPAIR: &str = "being repaired or rebooted";
 
