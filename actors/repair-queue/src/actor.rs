@@ -329,7 +329,7 @@ impl RepairState {
         let node = places.get(outlook.address.as_str()).map_or("", |place| place.name);
         let Some(transition) = Transition::new(state, index, node, now) else { return false };
         let step = state.repair.entries.get(&index).map_or(0, |item| item.value.step);
-        let succeeds = "the health check says that the machine is healthy";
+        let succeeds = "the health check reports a healthy machine";
         let (change, then) = match next {
             Next::Nothing => return false,
             Next::Remove => (transition.remove(), Then::Nothing),

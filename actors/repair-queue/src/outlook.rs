@@ -267,13 +267,13 @@ impl fmt::Display for Next {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("nothing; the entry stays until an operator deletes it"),
-            Self::Remove => f.write_str("it is removed"),
+            Self::Remove => f.write_str("the entry is removed"),
             Self::Restore => f.write_str("the entry returns to its latest state"),
             Self::Succeed { command: true } => {
                 f.write_str("the success command runs, and the entry succeeds")
             }
-            Self::Succeed { command: false } => f.write_str("it succeeds"),
-            Self::Fail(why) => write!(f, "it fails: {why}"),
+            Self::Succeed { command: false } => f.write_str("the entry succeeds"),
+            Self::Fail(why) => write!(f, "the entry fails: {why}"),
             Self::Drain { step } => write!(f, "the node is drained for step {step}"),
             Self::Abandon(why) => write!(f, "the drain is abandoned: {why}"),
             Self::Execute { step } => write!(f, "the command of step {step} is run"),
@@ -288,7 +288,7 @@ impl fmt::Display for Failure {
             Self::NoStepLeft { step } => {
                 write!(f, "the machine is not healthy, and there is no step {step}")
             }
-            Self::NoCommand { step } => write!(f, "step {step} names no command"),
+            Self::NoCommand { step } => write!(f, "step {step} has no command"),
         }
     }
 }

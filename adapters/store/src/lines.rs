@@ -77,7 +77,7 @@ impl Target {
         // Without a user, no authentication is awaited.
         Client::from_channel(etcd_client::Channel::Tonic(channel), Some(options))
             .now_or_never()
-            .unwrap_or_else(|| Err(Error::Internal("making a client had to wait".into())))
+            .unwrap_or_else(|| Err(Error::Internal("the creation of the client had to wait".into())))
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) fn document(version: &str) -> Value {
         (
             Target::Me,
             "/me",
-            "Who asks, and the roles",
+            "The user and its roles",
             200,
             json!({"type": "object", "required": ["user", "roles"]}),
         ),
@@ -172,19 +172,19 @@ fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) ->
                 (`{\"type\": \"ADDED\" | \"MODIFIED\" | \"DELETED\", \"object\": ...}`), or empty as a sign of life \
                 every `heartbeat` seconds (10; 0 for none).";
             description.push(text);
-            description.push("`continue` takes `metadata.continue` of a list before, which had a `limit`.");
+            description.push("`continue` is `metadata.continue` of an earlier list with a `limit`.");
         }
         // 409: the stored value cannot be read.
         _ => statuses.extend([404, 409, 412]),
     }
     if matches!(target, Target::Object(_) | Target::Part(..)) && *method != Method::GET {
         statuses.extend([400, 422]);
-        description.push("With `If-Match` only the version is changed that `ETag` named.");
+        description.push("With `If-Match` the request changes only the version with this `ETag`.");
     }
     if *method == Method::DELETE {
         parameters.push(json!({
             "name": "force", "in": "query", "schema": {"type": "string"},
-            "description": "`True` takes an application or a cluster away at once, and what is stored and cannot be read.",
+            "description": "`True` removes an application or a cluster at once, and a stored resource that cannot be read.",
         }));
     }
     if part.is_none() && *method != Method::GET && super::query::states(kind).is_some() {
@@ -198,15 +198,15 @@ fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) ->
     }
     let mut responses = problems(&statuses);
     let shown = if verb.starts_with("list") { types.list(kind, &resource) } else { resource };
-    let mut success = answer("What was asked for", shown);
+    let mut success = answer("The requested resources", shown);
     if !verb.starts_with("list") {
         success["headers"] = json!({
-            "ETag": {"schema": {"type": "string"}, "description": "The version; none of what is gone."},
+            "ETag": {"schema": {"type": "string"}, "description": "The version; absent for a removed resource."},
         });
     }
     responses.insert("200".to_owned(), success);
     if *method == Method::DELETE {
-        let gone = json!({"description": "What could not be read is gone."});
+        let gone = json!({"description": "The unreadable resource is removed."});
         responses.insert("204".to_owned(), gone);
     }
     operation.insert("responses".to_owned(), responses.into());
@@ -221,17 +221,24 @@ fn explanation() -> Value {
     };
     let mut responses = problems(&[401, 403, 404, 422, 503]);
     let schema = json!({"type": "object", "required": ["application", "revision", "decision", "clusters"]});
-    responses.insert("200".to_owned(), answer(
-            "Every candidate, and what became of it. From an instance that does not decide: `last`, what was decided \
-             last, `leader`, the host of the one that decides, and nothing else",
+    responses.insert(
+        "200".to_owned(),
+        answer(
+            "Every candidate with its result. An instance that does not control placement answers with \
+             `last` (the last decision) and `leader` (the host of the controlling instance) only",
             schema,
-        ));
+        ),
+    );
     json!({
         "operationId": "explain_Application",
         "tags": [Kind::Application.api().name()],
-        "summary": "Why an application is where it is, and what would have changed it",
+        "summary": "The reasons of the placement of an application, and changes that would alter it",
         "parameters": [
-            parameter("with", json!({"type": "string", "pattern": ASSUMED}), "A metric and the value that it is taken to have, such as `load=0.5`."),
+            parameter(
+                "with",
+                json!({"type": "string", "pattern": ASSUMED}),
+                "A metric and its assumed value, such as `load=0.5`.",
+            ),
             parameter("without", json!({"type": "string"}), "A cluster that is left out."),
         ],
         "responses": responses,
@@ -252,15 +259,18 @@ fn dependents(kind: Kind) -> Value {
         "required": ["dependents", "hidden"],
         "properties": {
             "dependents": {"type": "array", "items": one},
-            "hidden": {"type": "integer", "description": "How many more go along that the user may not list."},
+            "hidden": {
+                "type": "integer",
+                "description": "Number of further deleted resources that the user may not list.",
+            },
         },
     });
     let mut responses = problems(&[401, 403, 404, 409, 503]);
-    responses.insert("200".to_owned(), answer("What a deletion takes along", schema));
+    responses.insert("200".to_owned(), answer("The resources that a deletion removes as well", schema));
     json!({
         "operationId": format!("dependents_{}", kind.name()),
         "tags": [kind.api().name()],
-        "summary": "What is deleted along with it",
+        "summary": "The resources that the deletion removes as well",
         "responses": responses,
     })
 }
@@ -270,7 +280,7 @@ fn list_parameters() -> [Value; 2] {
     let selector = SELECTOR.replace("KEY", &bare(LABEL_KEY)).replace("VALUE", &bare(LABEL));
     let parameter = |name: &str, schema: Value, text: &str| json!({"name": name, "in": "query", "schema": schema, "description": text});
     [
-        parameter("limit", json!({"type": "integer", "minimum": 1}), "At most so many."),
+        parameter("limit", json!({"type": "integer", "minimum": 1}), "Maximum number of items."),
         parameter(
             "labelSelector",
             json!({"type": "string", "pattern": selector}),

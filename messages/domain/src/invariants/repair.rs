@@ -196,7 +196,7 @@ fn records_change(change: &RepairChange, before: &RepairQueue, after: &RepairQue
             next = Some(record.id + 1);
         } else {
             let what =
-                format!("record {} is neither the next ({next:?}) nor one that had not ended", record.id);
+                format!("record {} is neither the next ({next:?}) nor an unfinished record", record.id);
             violations.push(broken_record(what));
         }
     }

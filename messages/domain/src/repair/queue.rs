@@ -267,7 +267,7 @@ fn items<T: DeserializeOwned>(
     for (key, entry) in below(entries, prefix) {
         let mut fault = |why: String| faults.push(Fault { key: key.clone(), why });
         let Some(number) = number_of(key, prefix) else {
-            fault("its key does not end in 16 hexadecimal digits".to_owned());
+            fault("the key does not end in 16 hexadecimal digits".to_owned());
             continue;
         };
         let kept = last
