@@ -324,7 +324,7 @@ impl Director {
                     if let Some(epoch) = &wanted {
                         self.melted.send_replace(false);
                         if let Err(error) = self.root.add_child(self.reign(epoch)).await {
-                            tracing::error!(%error, "the reign could not be started");
+                            tracing::error!(%error, "cannot start the reign");
                         }
                     }
                     running = wanted;

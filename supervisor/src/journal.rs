@@ -98,7 +98,7 @@ fn log(instance: &str, event: &Event) {
             instance,
             vanished = guard.vanished.len(),
             agreed = guard.agreed,
-            "the removal guard holds an observation back"
+            "the removal guard holds back an observation"
         ),
         Event::Released { why } => info!(instance, why, "the removal guard lets observations through"),
         Event::TaintsKnown { nodes } => {

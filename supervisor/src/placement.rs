@@ -38,9 +38,9 @@ use crate::tree::actor_name;
 #[derive(Debug, thiserror::Error)]
 pub enum PlacementError {
     /// Its own listener could not be bound.
-    #[error("the placement API cannot be served")]
+    #[error("cannot serve the placement API")]
     Bind(#[source] BindError),
-    #[error("the placement API cannot be served with TLS")]
+    #[error("cannot serve the placement API with TLS")]
     Tls(#[source] TlsError),
     /// Clients of other machines could use it without a login.
     #[error("{0}")]

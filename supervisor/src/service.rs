@@ -55,17 +55,17 @@ pub struct ServiceOptions {
 /// Error of starting the service. No part of it runs.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    #[error("the embedded store cannot be opened")]
+    #[error("cannot open the embedded store")]
     Open(#[source] OpenError),
     #[error("{0}")]
     Taken(String),
-    #[error("the embedded store cannot be served")]
+    #[error("cannot serve the embedded store")]
     Serve(#[source] ServeError),
     /// The embedded store gave no client.
     #[error("cannot open a client of the embedded store")]
     Client(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The notes of commands beside the embedded store's file cannot be read.
-    #[error("the notes of commands in {directory} cannot be read")]
+    #[error("cannot read the notes of commands in {directory}")]
     Notes { directory: String, source: io::Error },
     /// The settings for access to the store.
     #[error("invalid store configuration")]
@@ -76,7 +76,7 @@ pub enum ServiceError {
     /// The client of the cluster's API server.
     #[error(transparent)]
     Kubernetes(ConnectError),
-    #[error("health, version and metrics cannot be served")]
+    #[error("cannot serve health, version and metrics")]
     Http(#[source] BindError),
     #[error(transparent)]
     Placement(PlacementError),

@@ -41,7 +41,7 @@ impl StoreFailures {
             Ok(noted) => noted,
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(error) => {
-                tracing::warn!(%error, file = %self.0.display(), "the note of the store's last failure cannot be read");
+                tracing::warn!(%error, file = %self.0.display(), "cannot read the note of the store's last failure");
                 String::new()
             }
         };

@@ -192,7 +192,7 @@ fn many(
 }
 
 fn created(path: &Path) -> anyhow::Result<File> {
-    File::create(path).with_context(|| format!("making {}", path.display()))
+    File::create(path).with_context(|| format!("cannot create {}", path.display()))
 }
 
 fn progress(length: Span) -> Progress {
@@ -291,7 +291,7 @@ impl Seen<'_> {
         for (promise, verdict) in &report.promises {
             why.extend(verdict.violations.iter().map(|what| format!("{}: {what}", promise.name())));
         }
-        why.extend(report.untested.iter().map(|promise| format!("{}: not put to the test", promise.name())));
+        why.extend(report.untested.iter().map(|promise| format!("{}: not tested", promise.name())));
         why.extend(report.not_exercised.iter().map(|id| format!("{}: not exercised", id.name())));
         why.extend(report.calm.found.iter().map(|found| format!("at the end: {found}")));
         why.extend(report.shortfalls.iter().map(ToString::to_string));
@@ -371,7 +371,7 @@ impl Seen<'_> {
             table.row([count.to_string(), report.counts.of(*count).to_string()]);
         }
         for (kind, (made, failed)) in &report.calls {
-            table.row([format!("calls of {kind}"), format!("{made}, {failed} in vain")]);
+            table.row([format!("calls of {kind}"), format!("{made}, {failed} failed")]);
         }
         for (family, count) in &report.refused {
             table.row([format!("refused transactions of {family}"), count.to_string()]);
@@ -415,10 +415,10 @@ impl Seen<'_> {
     }
 
     fn write(&self, directory: &Path) -> anyhow::Result<()> {
-        fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+        fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
         let put = |name: &str, text: String| {
             let path = directory.join(name);
-            fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
         };
         put("report.json", format!("{:#}\n", self.value()))?;
         put("report.txt", self.text())?;

@@ -129,7 +129,7 @@ fn a_simulation_ends_with_what_became_of_it() {
     let (code, text, errors) = simulate(little, &["--seed", "5"]);
     assert_eq!(code, 1, "{text}{errors}");
     assert!(text.contains("drawn: faults[0] pauses for "), "{text}");
-    assert!(text.contains("Again with: madako-chaos simulate --scenario - --seed 5 --for 5m\n"), "{text}");
+    assert!(text.contains("Repeat with: madako-chaos simulate --scenario - --seed 5 --for 5m\n"), "{text}");
 
     let away = "faults:\n- {at: 1m, do: kill, target: provider=influx, for: 30s}\n";
     let (code, json, errors) = simulate(away, &["--seed", "5", "-o", "json"]);

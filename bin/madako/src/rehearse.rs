@@ -175,7 +175,7 @@ fn begin_in_time(faults: &[Fault], length: Span) -> Result<(), Failure> {
 }
 
 fn created(path: &Path) -> Result<Trace, Failure> {
-    let file = File::create(path).with_context(|| format!("making {}", path.display()));
+    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()));
     Ok(Box::new(BufWriter::new(file.map_err(Failure::BadInput)?)))
 }
 

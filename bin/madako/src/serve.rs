@@ -42,7 +42,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
     };
     let service = Service::start(&options.config, service_options)
         .await
-        .context("the service does not start")
+        .context("cannot start the service")
         .map_err(Failure::Failed)?;
     tracing::info!(http = %service.http(), version = VERSION, "started");
     if let Some(api) = service.placement_http() {

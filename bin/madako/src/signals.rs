@@ -9,7 +9,7 @@ pub(crate) async fn stop() {
             signals.recv().await;
         }
         Err(error) => {
-            tracing::error!(%error, "a signal cannot be listened to");
+            tracing::error!(%error, "cannot listen to signals");
             std::future::pending().await
         }
     };

@@ -68,7 +68,7 @@ impl Traces {
             .with_endpoint(collector.to_string())
             .with_timeout(EXPORT_DEADLINE)
             .build()
-            .with_context(|| format!("traces cannot be sent to {collector}"))?;
+            .with_context(|| format!("cannot send traces to {collector}"))?;
         let resource = Resource::builder()
             .with_service_name("madako")
             .with_attributes([

@@ -76,7 +76,7 @@ fn endpoints(root: &mut Fields, problems: &mut Problems) -> Vec<String> {
         root.report(
             "endpoints",
             "an empty list",
-            "URLs such as http://127.0.0.1:2379, or no such key",
+            "URLs such as http://127.0.0.1:2379; without the key, the embedded store is used",
             problems,
         );
     }
@@ -120,7 +120,7 @@ pub(super) fn certificate(
 ) -> Option<Pem> {
     let (pem, _) = either(fields, names, problems)?;
     if !pem::has_certificates(&pem.text) {
-        fields.report(pem.field, "something else", "certificates in PEM", problems);
+        fields.report(pem.field, "another value", "certificates in PEM", problems);
         return None;
     }
     Some(pem)
@@ -138,7 +138,7 @@ pub(super) fn private_key(
             .push(format!("`{}`: other users can read the private key (chmod o-r)", fields.path(pem.field)));
     }
     if !pem::is_key(&pem.text) {
-        fields.report(pem.field, "something else", "a private key in PEM, not encrypted", problems);
+        fields.report(pem.field, "another value", "a private key in PEM, not encrypted", problems);
         return None;
     }
     Some(pem)
@@ -150,7 +150,7 @@ fn check_pair(root: &mut Fields, cert: Option<&Pem>, key: Option<&Pem>, problems
         (Some(cert), Some(key)) if cert.inline != key.inline => root.report(
             key.field,
             format!("another form than `{}`", cert.field),
-            "both as files or both as PEM text, since CKE's programs leave out any other pair",
+            "both as files or both as PEM text (CKE's programs ignore a mixed pair)",
             problems,
         ),
         (Some(cert), Some(key)) => check_match(root, cert, key, problems),

@@ -86,9 +86,9 @@ impl Embedded {
                  `embedded: {{listen: ADDRESS:PORT}}`, or remove the section and name an etcd in `endpoints`"
             ),
             EmbeddedOrigin::Nothing => format!(
-                "the configuration names neither `endpoints` nor an `embedded` section, so the embedded store \
-                 would serve {listen}, but another program listens there: if that is the etcd to use, name it \
-                 in `endpoints: [http://{listen}]`; if not, choose another address with \
+                "the configuration names neither `endpoints` nor an `embedded` section, so the embedded \
+                 store would serve {listen}, but another program listens there: if this program is the etcd \
+                 to use, name it in `endpoints: [http://{listen}]`; if not, choose another address with \
                  `embedded: {{listen: ADDRESS:PORT}}`"
             ),
         }

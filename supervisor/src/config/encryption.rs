@@ -15,7 +15,7 @@ pub(super) fn read(mut section: Fields, problems: &mut Problems) -> Sealing {
         (Some(path), None) => from_file(&mut section, &path, problems),
         (None, Some(name)) => from_environment(&mut section, &name, problems),
         (Some(_), Some(_)) => {
-            section.report("key_env", "a second place for keys", "`key_file` or `key_env`", problems);
+            section.report("key_env", "a second source of keys", "`key_file` or `key_env`", problems);
             None
         }
         (None, None) => {

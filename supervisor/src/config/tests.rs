@@ -138,7 +138,7 @@ fn wrong_values_are_refused_one_by_one() {
         ("timeout: -1s", "timeout: got \"-1s\", expected a duration"),
         ("timeout: yes", "timeout: got true, expected a text"),
         ("password: yes\nusername: u", "password: got a boolean, expected a text, in quotes"),
-        ("tls-ca: nonsense", "tls-ca: got something else, expected certificates in PEM"),
+        ("tls-ca: nonsense", "tls-ca: got another value, expected certificates in PEM"),
         (
             "tls-ca-file: /nonexistent/ca",
             "tls-ca-file: got \"/nonexistent/ca\", expected a file that can be read",
@@ -171,7 +171,7 @@ fn outside_loopback_the_embedded_store_needs_certificates_of_both_sides() {
     assert!(message.contains("0.0.0.0:2379 is not loopback"), "{message}");
     // On loopback certificates are optional, but must be complete.
     let message = refusal("embedded: {listen: '127.0.0.1:1', tls-cert: x}");
-    assert!(message.contains("embedded.tls-cert: got something else"), "{message}");
+    assert!(message.contains("embedded.tls-cert: got another value"), "{message}");
     assert!(!message.contains("tls-key"), "nothing else is asked for yet: {message}");
 
     let dir = tempfile::tempdir().unwrap();
@@ -218,7 +218,7 @@ fn certificates_come_as_text_or_as_files_and_in_pairs() {
         (block("tls-cert", &cert), "tls-key: expected the private key of `tls-cert`"),
         (block("tls-key", &key), "tls-cert: expected the certificate of `tls-key`"),
         (format!("{}{}", block("tls-cert", &cert), block("tls-key", &other_key)), "tls-key: got another key"),
-        (format!("{}{}", block("tls-cert", &cert), block("tls-key", &cert)), "tls-key: got something else"),
+        (format!("{}{}", block("tls-cert", &cert), block("tls-key", &cert)), "tls-key: got another value"),
     ] {
         let message = refusal(&text);
         assert!(message.contains(part), "{part:?} is not in {message}");

@@ -49,8 +49,8 @@ pub(crate) async fn replace_told(
     let before = replace(store, key, value.clone()).await?;
     print(&match before {
         None => format!("{what}: stored\n"),
-        Some(entry) if entry.value[..] == value[..] => format!("{what}: stored, the same as before\n"),
-        Some(_) => format!("{what}: stored, in place of another\n"),
+        Some(entry) if entry.value[..] == value[..] => format!("{what}: stored, unchanged\n"),
+        Some(_) => format!("{what}: stored, replacing the previous value\n"),
     })
 }
 

@@ -95,7 +95,7 @@ fn stuck(state: &ClusterState) -> Vec<Stuck> {
     }
     if noted(REGISTRY_SILENT).is_some_and(|_| !state.disabled) {
         let url = state.url.as_ref().map_or("its URL", |url| url.value.as_str());
-        let why = "sabakan has given no good answer for more than three poll intervals";
+        let why = "sabakan has returned no valid answer for more than three poll intervals";
         add("plans", REGISTRY_SILENT, why, &format!("check sabakan ({url}) and the leader's log"));
     }
     if let Some(Obstacle { why, .. }) = noted(NO_PLAN).filter(|_| !state.disabled) {
@@ -107,7 +107,7 @@ fn stuck(state: &ClusterState) -> Vec<Stuck> {
         );
     }
     if state.repair.disabled {
-        let remedy = "madako repair-queue enable lets repairs go on";
+        let remedy = "madako repair-queue enable resumes repairs";
         add("repairs", REPAIR_QUEUE_DISABLED, "the repair queue is disabled", remedy);
     }
     if state.auto_repair_disabled {
@@ -148,7 +148,7 @@ fn held(guard: &GuardState) -> String {
     let count = guard.vanished.len();
     match guard.confirmed {
         true => format!(
-            "{count} nodes vanished from sabakan; their removal is confirmed and goes on at the next poll"
+            "{count} nodes vanished from sabakan; their removal is confirmed and continues at the next poll"
         ),
         false => format!(
             "{count} nodes vanished from sabakan at once; {} of {POLLS_TO_AGREE} polls agree",

@@ -108,7 +108,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
         }
         Command::Restore { snapshot: path, to, force, output } => {
             let shown = path.display();
-            let bytes = std::fs::read(&path).with_context(|| format!("reading the snapshot {shown} failed"));
+            let bytes = std::fs::read(&path).with_context(|| format!("cannot read the snapshot {shown}"));
             let bytes = bytes.map_err(Failure::BadInput)?;
             let snapshot = Snapshot::read(&bytes)
                 .map_err(|error| Failure::bad_input(format_args!("{shown} cannot be restored: {error}")))?;

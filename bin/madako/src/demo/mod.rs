@@ -63,7 +63,7 @@ pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<bool> {
     let mut screen = if options.json {
         Screen::Nothing
     } else if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
-        Screen::Live(Box::new(ratatui::try_init().context("the terminal cannot be taken over")?))
+        Screen::Live(Box::new(ratatui::try_init().context("cannot take over the terminal")?))
     } else {
         Screen::Lines
     };

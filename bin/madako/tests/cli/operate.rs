@@ -15,9 +15,17 @@ async fn the_url_is_stored_as_ckecli_stores_it() {
     let Some(etcd) = Etcd::start().await else { return };
     for (typed, stored, told) in [
         ("http://10.0.0.1:10080", "http://10.0.0.1:10080/graphql", "stored"),
-        ("http://10.0.0.1:10080/graphql", "http://10.0.0.1:10080/graphql", "stored, the same as before"),
-        ("http://10.0.0.1:10080/base/", "http://10.0.0.1:10080/base/graphql", "stored, in place of another"),
-        ("https://sabakan.example/graphql", "https://sabakan.example/graphql", "stored, in place of another"),
+        ("http://10.0.0.1:10080/graphql", "http://10.0.0.1:10080/graphql", "stored, unchanged"),
+        (
+            "http://10.0.0.1:10080/base/",
+            "http://10.0.0.1:10080/base/graphql",
+            "stored, replacing the previous value",
+        ),
+        (
+            "https://sabakan.example/graphql",
+            "https://sabakan.example/graphql",
+            "stored, replacing the previous value",
+        ),
     ] {
         assert_eq!(etcd.run(&["sabakan", "set-url", typed]).await.calm(), format!("URL: {told}\n"));
         assert_eq!(etcd.get("sabakan/url").await.unwrap(), stored);
@@ -134,7 +142,7 @@ async fn a_template_is_checked_whole_and_comes_back() {
     // The shown template can be set again through a pipe, and is unchanged then.
     let shown = etcd.run(&["sabakan", "get-template"]).await.calm();
     let before = etcd.get("sabakan/template").await.unwrap();
-    let same = "template: stored, the same as before\n";
+    let same = "template: stored, unchanged\n";
     assert_eq!(etcd.run_fed(&["sabakan", "set-template", "-"], shown.as_bytes()).await.calm(), same);
     assert_eq!(etcd.get("sabakan/template").await.unwrap(), before);
 
@@ -194,7 +202,7 @@ async fn variables_are_stored_as_they_are_and_absent_ones_warned_of() {
     assert_eq!(etcd.run(&["sabakan", "get-variables"]).await.calm(), text);
 
     let warned = etcd.run_fed(&["sabakan", "set-variables", "-"], br#"{"having":{"roles":["boot"]}}"#).await;
-    assert_eq!((warned.code, warned.out.as_str()), (0, "variables: stored, in place of another\n"));
+    assert_eq!((warned.code, warned.out.as_str()), (0, "variables: stored, replacing the previous value\n"));
     assert!(warned.err.starts_with("madako: warning: notHaving: "), "{}", warned.err);
 
     for (wrong, part) in [

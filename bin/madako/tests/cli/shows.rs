@@ -236,7 +236,7 @@ async fn a_table_of_the_status_tells_what_is_stuck_and_what_to_do() {
     .await;
     let table = shown().await;
     for (rule, parts) in [
-        ("registry-silent", &["2026-11-21T09:30:00Z", "no good answer", "check sabakan"][..]),
+        ("registry-silent", &["2026-11-21T09:30:00Z", "no valid answer", "check sabakan"][..]),
         ("no-plan", &["2026-11-21T09:40:00Z", "too few machines", "madako plan"]),
         ("repair-queue-disabled", &["2026-11-21T09:50:00Z"]),
     ] {

@@ -102,12 +102,16 @@ fn of_several_strategies_the_first_of_krakes_order_counts_and_a_warning_names_th
         (&["static"][..], Strategy::Static("system"), None),
         (&["keystone"], keystone, None),
         (&["keycloak"], keycloak, None),
-        (&["keystone", "static"], Strategy::Static("system"), Some("`static` no effect has `keystone`:")),
-        (&["keycloak", "keystone"], keystone, Some("`keystone` no effect has `keycloak`:")),
+        (
+            &["keystone", "static"],
+            Strategy::Static("system"),
+            Some("Madako uses `static` and ignores `keystone`:"),
+        ),
+        (&["keycloak", "keystone"], keystone, Some("Madako uses `keystone` and ignores `keycloak`:")),
         (
             &["keycloak", "keystone", "static"],
             Strategy::Static("system"),
-            Some("`static` no effect has `keystone`, `keycloak`:"),
+            Some("Madako uses `static` and ignores `keystone`, `keycloak`:"),
         ),
     ] {
         let strategy: Vec<String> = on.iter().map(|name| format!("{name}: {{enabled: true}}")).collect();

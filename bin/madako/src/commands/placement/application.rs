@@ -123,10 +123,13 @@ fn update_options() -> Vec<Arg> {
     options.extend(sources());
     options.extend([
         wait(&["reconciling", "running"]),
-        switch("remove-existing-labels", "Removes its labels first"),
-        switch("remove-existing-label-constraints", "Removes its label constraints first"),
-        switch("remove-existing-resource-constraints", "Removes its custom resource constraints first"),
-        switch("remove-existing-metric-constraints", "Removes its metric constraints first"),
+        switch("remove-existing-labels", "Removes the existing labels first"),
+        switch("remove-existing-label-constraints", "Removes the existing label constraints first"),
+        switch(
+            "remove-existing-resource-constraints",
+            "Removes the existing custom resource constraints first",
+        ),
+        switch("remove-existing-metric-constraints", "Removes the existing metric constraints first"),
     ]);
     options.extend(shared_options());
     options.extend(backoffs(false));

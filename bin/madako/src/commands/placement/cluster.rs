@@ -72,10 +72,16 @@ pub(super) const CLUSTER: Resource = Resource {
         options: || {
             let mut options = vec![name("Name of the cluster"), kubeconfig(), context(), tosca()];
             options.extend([
-                switch("remove-existing-labels", "Removes its labels first"),
-                switch("remove-existing-metrics", "Removes its metrics first"),
-                switch("remove-existing-cloud-label-constraints", "Removes its label constraints first"),
-                switch("remove-existing-cloud-metric-constraints", "Removes its metric constraints first"),
+                switch("remove-existing-labels", "Removes the existing labels first"),
+                switch("remove-existing-metrics", "Removes the existing metrics first"),
+                switch(
+                    "remove-existing-cloud-label-constraints",
+                    "Removes the existing label constraints first",
+                ),
+                switch(
+                    "remove-existing-cloud-metric-constraints",
+                    "Removes the existing metric constraints first",
+                ),
             ]);
             options.extend(shared_options());
             options.extend(cloud_constraints());
@@ -170,7 +176,7 @@ fn template(file: &str) -> Result<Value, Failure> {
     match documents.len() {
         1 => Ok(documents.swap_remove(0)),
         many => Err(Failure::bad_input(format_args!(
-            "{file} holds {many} documents, expected one TOSCA template"
+            "{file} contains {many} documents, expected one TOSCA template"
         ))),
     }
 }

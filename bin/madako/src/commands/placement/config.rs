@@ -170,7 +170,7 @@ impl Reading {
             Value::String(text) if !text.is_empty() => return Some(text.clone()),
             Value::Null if !required => {}
             Value::Null => self.wrong(field, "", "a text"),
-            _ => self.wrong(field, "something else", "a text"),
+            _ => self.wrong(field, "another value", "a text"),
         }
         None
     }
@@ -182,7 +182,7 @@ impl Reading {
             Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let url = url.filter(|url| url.username().is_empty() && url.password().is_none());
         if url.is_none() {
-            self.wrong(field, "something else", expected);
+            self.wrong(field, "another value", expected);
         }
         url
     }
@@ -191,7 +191,7 @@ impl Reading {
         if !tls.is_null() && !tls.is_object() {
             self.wrong(
                 "tls",
-                "something else",
+                "another value",
                 "a mapping with enabled, client_ca, client_cert and client_key",
             );
             return None;

@@ -209,8 +209,9 @@ const fn provider(
         columns: PROVIDER_COLUMNS,
         details: PROVIDER_DETAILS,
         create: Some(Create {
-            more: "A prometheus needs --url, a static --metric, a kafka (KSQL) --url, --comparison-column, \
-                   --value-column and --table, an influx --url, --token, --org and --bucket.",
+            more: "The required options depend on the type: --url for prometheus, --metric for static; \
+                   --url, --comparison-column, --value-column and --table for kafka (KSQL); --url, --token, \
+                   --org and --bucket for influx.",
             options: || {
                 let types = PROVIDER_TYPES.map(|(name, _)| name);
                 let mut options = vec![
@@ -252,15 +253,14 @@ pub(super) const GLOBAL_METRICS_PROVIDER: Resource = provider(
 
 fn provider_options() -> [Arg; 8] {
     [
-        text("url", "URL", "Address of a prometheus, kafka or influx"),
-        weighted("metric", "VALUE", "Metric of a static one and its value; may be given several times")
-            .short('m'),
-        text("table", "NAME", "Table of a kafka (KSQL)"),
-        text("comparison-column", "NAME", "Column of a kafka that names the metric"),
-        text("value-column", "NAME", "Column of a kafka that holds the value"),
-        text("token", "TOKEN", "Token of an influx"),
-        text("org", "NAME", "Organisation of an influx"),
-        text("bucket", "NAME", "Bucket of an influx"),
+        text("url", "URL", "Address of the provider (prometheus, kafka, influx)"),
+        weighted("metric", "VALUE", "Metric and its value (static); may be given several times").short('m'),
+        text("table", "NAME", "Table in KSQL (kafka)"),
+        text("comparison-column", "NAME", "Column with the name of the metric (kafka)"),
+        text("value-column", "NAME", "Column with the value (kafka)"),
+        text("token", "TOKEN", "Token (influx)"),
+        text("org", "NAME", "Organisation (influx)"),
+        text("bucket", "NAME", "Bucket (influx)"),
     ]
 }
 
@@ -398,7 +398,7 @@ fn build_from_file(given: &Given) -> Result<Value, Failure> {
             Ok(documents.swap_remove(0))
         }
         1 => Err(Failure::bad_input(format_args!("{file}: metadata.name must be the name of the resource"))),
-        many => Err(Failure::bad_input(format_args!("{file} holds {many} documents, expected one"))),
+        many => Err(Failure::bad_input(format_args!("{file} contains {many} documents, expected one"))),
     }
 }
 

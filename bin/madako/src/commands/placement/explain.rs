@@ -202,7 +202,7 @@ fn said(decision: &Decision) -> String {
         }
         Outcome::Creates { cluster, cloud } => format!("{cluster} is created for it on {cloud}"),
         Outcome::WaitsForCluster { cluster } => format!("waits until {cluster} is online"),
-        Outcome::LeftAlone { why } => format!("is left alone ({})", word(why)),
+        Outcome::LeftAlone { why } => format!("the scheduler ignores it ({})", word(why)),
     };
     if let Some(gain) = &decision.gain {
         said += &format!(

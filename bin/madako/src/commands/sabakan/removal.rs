@@ -65,7 +65,7 @@ fn table(held: &GuardState) -> String {
     }
     let count = held.vanished.len();
     let state = if held.confirmed {
-        format!("Confirmed: the removal of {count} nodes goes on at the next poll.")
+        format!("Confirmed: the removal of {count} nodes continues at the next poll.")
     } else {
         format!("Held: {count} nodes vanished; {} of {POLLS_TO_AGREE} polls agree.", held.agreed)
     };

@@ -42,7 +42,7 @@ pub(super) async fn run(
         None => Some(access::open(global)?),
     };
     let part = PathBuf::from(format!("{shown}.part"));
-    let writing = || format!("writing {} failed", part.display());
+    let writing = || format!("cannot write {}", part.display());
     let mut file = BufWriter::new(begin(&part).with_context(writing).map_err(Failure::Failed)?);
     let saved = match (path, &running) {
         (Some(path), _) => {
@@ -93,7 +93,8 @@ fn begin(part: &Path) -> io::Result<File> {
 
 /// Reads a written snapshot and renames it. Returns its size in bytes, too.
 fn name(part: &Path, to: &Path) -> Result<(Snapshot, usize), Failure> {
-    let bytes = fs::read(part).with_context(|| format!("reading {} again failed", part.display()));
+    let bytes =
+        fs::read(part).with_context(|| format!("cannot read {} for its verification", part.display()));
     let bytes = bytes.map_err(Failure::Failed)?;
     let snapshot = Snapshot::read(&bytes)
         .map_err(|error| Failure::failed(format_args!("the written snapshot is not whole: {error}")))?;
@@ -102,7 +103,7 @@ fn name(part: &Path, to: &Path) -> Result<(Snapshot, usize), Failure> {
         File::open(directory.unwrap_or(Path::new("."))).and_then(|directory| directory.sync_all())
     });
     named
-        .with_context(|| format!("renaming the snapshot to {} failed", to.display()))
+        .with_context(|| format!("cannot rename the snapshot to {}", to.display()))
         .map_err(Failure::Failed)?;
     Ok((snapshot, bytes.len()))
 }

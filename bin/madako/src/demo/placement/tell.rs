@@ -35,7 +35,7 @@ pub(crate) fn tell(application: &ObjectKey, decision: &Decision) -> Option<Strin
         Outcome::WaitsForMetric { metrics, .. } => {
             format!("{name} waits for the first value of {}", metrics.join(", "))
         }
-        Outcome::LeftAlone { why: LeftAlone::Failed } => format!("{name} failed and is left alone"),
+        Outcome::LeftAlone { why: LeftAlone::Failed } => format!("{name} failed; the scheduler ignores it"),
         Outcome::Stays { .. }
         | Outcome::LeftAlone { why: LeftAlone::Deleted | LeftAlone::DeletedWithOwner } => return None,
     })

@@ -106,7 +106,7 @@ async fn an_empty_list_takes_nobody_away() {
         service.until_metric("cke_sabakan_integration_successful", &[], 1.0).await;
         site.unchanged(&before, &format!("after {fault:?}")).await;
     }
-    assert!(service.told("the removal guard holds an observation back") >= 2);
+    assert!(service.told("the removal guard holds back an observation") >= 2);
     assert!(site.keys.get("madako/removal-guard").await.is_none(), "it holds nothing now");
     assert_eq!(site.grow_to(WORKERS + 1).await.version, 2);
 }

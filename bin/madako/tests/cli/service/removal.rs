@@ -117,7 +117,7 @@ async fn three_polls_that_agree_need_no_operator() {
     })
     .await;
     gone_and_replaced(&before, &after, &gone);
-    assert!(service.told("the removal guard holds an observation back") >= 2);
+    assert!(service.told("the removal guard holds back an observation") >= 2);
     service.until_log("enough polls in a row agreed").await;
     assert_eq!(held(&site).await, None);
     assert_eq!(site.grow_to(WORKERS + 1).await.version, 3);
