@@ -32,7 +32,7 @@ pub fn normalize(spec: &MetricSpec, value: f64) -> Result<f64, String> {
     if !(min..=max).contains(&value) {
         return Err(format!("its value {value} is not between {min} and {max}"));
     }
-    #[expect(clippy::float_cmp, reason = "what is allowed are whole numbers")]
+    #[expect(clippy::float_cmp, reason = "allowed values are whole numbers")]
     let allows = |allowed: &i64| float(*allowed) == value;
     if !spec.allowed_values.is_empty() && !spec.allowed_values.iter().any(allows) {
         let listed: Vec<String> = spec.allowed_values.iter().take(LISTED).map(ToString::to_string).collect();

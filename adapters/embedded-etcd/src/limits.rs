@@ -107,7 +107,7 @@ const _: () =
     assert!(STREAM_WINDOW_BYTES < CONNECTION_WINDOW_BYTES, "one stream does not hold up the others");
 const _: () = assert!(
     MAX_EVENT_BYTES <= MAX_RECENT_BYTES && MAX_EVENT_REVISIONS <= MAX_RECENT_REVISIONS,
-    "what is kept serves a whole reading"
+    "the kept revisions serve a whole read"
 );
 const _: () = assert!(MAX_BATCH <= MAX_WAITING_WRITES, "a batch is made from writes that wait");
 const _: () =

@@ -44,4 +44,4 @@ pub(crate) const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(5);
 
 const _: () =
     assert!(HEARTBEAT.as_secs() < MAX_HEARTBEAT.as_secs() && HEARTBEAT.as_secs() < BLOCKING.as_secs());
-const _: () = assert!(HANDSHAKES <= BACKLOG, "handshakes are a part of what waits");
+const _: () = assert!(HANDSHAKES <= BACKLOG, "handshakes are a part of the backlog");

@@ -73,11 +73,11 @@ pub const POLLS_TO_AGREE: u32 = 3;
 
 const _: () = assert!(
     MOST_TRANSACTION_BYTES + MOST_TRANSACTION_BYTES / 10 < 3 << 19,
-    "a request has room for what is around keys and values"
+    "a request has room for the encoding around keys and values"
 );
 const _: () = assert!(
     MAX_DELETED * 2 <= MOST_OPERATIONS,
-    "a transaction that deletes records has room for what it is made for"
+    "a transaction that deletes records has room for its own writes"
 );
 const _: () = assert!(MAX_MACHINE_BYTES < MOST_TRANSACTION_BYTES, "a request holds a machine");
 const _: () = assert!(
