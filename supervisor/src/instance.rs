@@ -110,7 +110,7 @@ pub struct InstanceOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum InstanceError {
     /// The root supervisor could not be started.
-    #[error("instance {id} could not be started: {why}")]
+    #[error("cannot start instance {id}: {why}")]
     Root { id: String, why: String },
 }
 

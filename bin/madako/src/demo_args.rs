@@ -16,8 +16,8 @@ pub(crate) const SEED: u64 = 1;
 
 /// Shows the whole service on a simulated data center.
 ///
-/// Years pass in minutes, a retired worker leaves after 10 seconds instead of 300, and every 30 to 50 seconds the
-/// demo kills one of the service's actors, to show how it comes back.
+/// Simulated years pass in minutes, a retired worker leaves after 10 seconds instead of 300, and every 30 to 50 seconds
+/// the demo kills one of the service's actors, to show its restart.
 ///
 /// The scheduler places ten applications on five clusters with changing metrics. An application may move after 15
 /// seconds instead of 60, metrics are fetched every 2 seconds instead of 15, and from time to time a cluster goes

@@ -110,7 +110,7 @@ fn start_log(
     traces: Option<&Traces>,
 ) -> Result<Option<Arc<LogFile>>, Failure> {
     let log = CkeLog::new(&global.log, default, Arc::new(SystemClock)).map_err(|error| {
-        Failure::bad_input(format_args!("the log file of --logfile cannot be opened: {error}"))
+        Failure::bad_input(format_args!("cannot open the log file of --logfile: {error}"))
     })?;
     let file = log.file();
     tracing::subscriber::set_global_default(log.subscriber(traces))

@@ -19,8 +19,8 @@ pub(crate) const SESSION_TTLS: (Duration, Duration) =
 
 /// Runs the service.
 ///
-/// The flags are those of cke. Durations are Go's: 90s, 1m30s, 1.5h. Without endpoints in the configuration
-/// file the service keeps its state in a store of its own, in /var/lib/madako.
+/// The flags are those of cke. Durations are Go's: 90s, 1m30s, 1.5h. Without endpoints in the configuration file, the
+/// service keeps its state in its embedded store in /var/lib/madako.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  madako serve --config /etc/cke/config.yml --interval 30s --logformat json"

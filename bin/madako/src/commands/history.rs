@@ -90,7 +90,7 @@ async fn follow(args: &Args, store: &dyn Store, printer: &Printer) -> Result<(),
             }
         }
     }
-    Err(Failure::failed("the watch of the records ended"))
+    Err(Failure::failed("the watch on the records ended"))
 }
 
 /// Prints records one after another.

@@ -208,7 +208,7 @@ async fn update(
     let name = match given.text("name") {
         Some(_) => given.name()?.to_owned(),
         // The document names its resource.
-        None => change.name.clone().ok_or_else(|| Failure::bad_input("a name is missing"))?,
+        None => change.name.clone().ok_or_else(|| Failure::bad_input("the document has no metadata.name"))?,
     };
     let api = Api::new(settings)?;
     match rewrite(&api, place, &[&name], given.query(), &change.apply).await? {

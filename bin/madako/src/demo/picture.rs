@@ -123,7 +123,7 @@ impl Picture {
 
     /// Takes in that the demo itself killed an actor. Returns the line.
     pub(crate) fn injected(&mut self, actor: &str) -> String {
-        let told = format!("the demo kills {actor}: a fault injected to show what follows");
+        let told = format!("the demo kills {actor}: an injected fault to show the restart");
         self.remember(told.clone());
         told
     }

@@ -177,7 +177,7 @@ async fn the_default_demo_shows_a_taint_a_node_that_leaves_and_an_actor_that_com
     let taint = first(Action::TaintNodes);
     assert!(taint.is_some_and(|at| at < Duration::from_secs(60)), "first seen: {:?}", seen.first);
     let told = |what: &str| seen.picture.events.iter().any(|(_, told)| told.contains(what));
-    assert!(told(": a fault injected to show what follows"), "{:?}", seen.picture.events);
+    assert!(told(": an injected fault to show the restart"), "{:?}", seen.picture.events);
     assert!(told(" runs again (restart "), "{:?}", seen.picture.events);
 }
 

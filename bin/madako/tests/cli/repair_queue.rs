@@ -139,7 +139,7 @@ async fn back_off_is_reset_and_what_a_later_version_added_stays() {
     etcd.put("repairs/data/0000000000000005", IN_BACK_OFF).await;
     assert_eq!(
         etcd.run(&["repair-queue", "reset-backoff"]).await.calm(),
-        "entry 5 (unreachable of 10.0.0.2, processing): tried again at once\n"
+        "entry 5 (unreachable of 10.0.0.2, processing): retried at once\n"
     );
     let stored = etcd.get("repairs/data/0000000000000005").await.unwrap();
     let reset = IN_BACK_OFF

@@ -172,7 +172,7 @@ impl Api {
         while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(&error))? {
             if body.len() + chunk.len() > MAX_ANSWER_BYTES {
                 return Err(Failure::failed(format_args!(
-                    "the answer about {} has more than {MAX_ANSWER_BYTES} bytes",
+                    "the answer about {} is longer than {MAX_ANSWER_BYTES} bytes",
                     request.subject
                 )));
             }
@@ -293,7 +293,7 @@ fn pem(path: &Path) -> Result<Vec<u8>, Failure> {
     let facts = fs::metadata(path).map_err(|error| unusable(path, &error))?;
     if facts.len() > MAX_PEM_BYTES {
         return Err(Failure::bad_input(format_args!(
-            "{} has more than {MAX_PEM_BYTES} bytes",
+            "{} is longer than {MAX_PEM_BYTES} bytes",
             path.display()
         )));
     }

@@ -84,7 +84,7 @@ pub(super) async fn reset_backoff(store: &dyn Store) -> Result<(), Failure> {
             waits
         };
         if let Some((true, entry)) = change(store, entry.index, reset).await? {
-            print(&format!("{}: tried again at once\n", called(&entry)))?;
+            print(&format!("{}: retried at once\n", called(&entry)))?;
         }
     }
     Ok(())
