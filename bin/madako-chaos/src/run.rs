@@ -96,7 +96,6 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     verdict(report.outcome, &report.why_not())
 }
 
-/// The result of the command.
 fn verdict(outcome: Outcome, why: &[String]) -> Result<(), Failure> {
     let no_pass = || anyhow!("the run did not pass: {}", why.join("; "));
     match outcome {

@@ -58,7 +58,6 @@ pub(crate) fn with_faults(named: &str, faults: &[String]) -> Result<Scenario, Fa
     Ok(scenario)
 }
 
-/// A row of the list.
 #[derive(Debug, Serialize)]
 struct Listed {
     name: &'static str,

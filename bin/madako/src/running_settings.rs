@@ -7,7 +7,6 @@ use madako_domain::keys;
 use madako_domain::settings::Settings;
 use madako_domain::state::ClusterState;
 
-/// The origin of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A flag of the command.
@@ -28,7 +27,6 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A setting with its origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) value: Duration,

@@ -71,7 +71,6 @@ pub(crate) struct ServeOptions {
 }
 
 impl ServeArgs {
-    /// The collector of traces.
     pub(crate) fn collector(&self) -> Option<&Collector> {
         self.otlp_endpoint.as_ref()
     }
@@ -124,7 +123,6 @@ pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// A duration within bounds.
 pub(crate) fn bounded(text: &str, (least, greatest): (Duration, Duration)) -> Result<Duration, String> {
     let duration = duration::parse(text).map_err(|expected| format!("expected {expected}"))?;
     if (least..=greatest).contains(&duration) {

@@ -103,7 +103,6 @@ fn defaults() -> BTreeMap<String, String> {
     .collect()
 }
 
-/// The defaults of holds of repairs.
 fn hold_defaults(config: &Config) -> impl Iterator<Item = (String, String)> + use<> {
     let hold = config.repair.hold.as_ref().expect("it is on in the service");
     [
@@ -116,7 +115,6 @@ fn hold_defaults(config: &Config) -> impl Iterator<Item = (String, String)> + us
     .into_iter()
 }
 
-/// The defaults of placement.
 fn placement_defaults() -> BTreeMap<String, String> {
     // Without keys nothing is encrypted, so that there is no default.
     let Placement { controllers, api, scheduler, metrics, encryption: _ } =

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::repository::{members, text, texts};
 use crate::{nothing, one};
 
-/// The properties of a metric.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Metric {
     /// `counter`, `gauge` or `histogram`; more than one is a fault.

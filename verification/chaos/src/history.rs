@@ -78,7 +78,6 @@ pub struct Wrote {
     pub written: Option<(i64, Vec<String>)>,
 }
 
-/// An event of the run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Event {

@@ -74,7 +74,6 @@ pub enum Node {
     /// Counted from 1.
     Store(u32),
     Registry,
-    /// Name of the provider.
     Provider(String),
     /// Clients and every process that is no node: without faults.
     Client,

@@ -28,7 +28,6 @@ const EMPTY: i64 = 1;
 /// Pause before a member is asked again.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// A change of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub key: String,
@@ -36,7 +35,6 @@ pub struct Change {
     pub value: Option<Vec<u8>>,
     /// Revision of the key's creation.
     pub created: i64,
-    /// Revision of this change.
     pub modified: i64,
     /// 0: none.
     pub lease: i64,

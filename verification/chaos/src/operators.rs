@@ -252,7 +252,6 @@ async fn add_entry(
     commit(client, (counter, revision), puts).await
 }
 
-/// Resets the back-off of a drain.
 async fn reset_back_off(client: &mut Client) -> Result<Written, etcd_client::Error> {
     let waits = entries(client).await?.into_iter().find(|(_, _, entry)| entry.drain_backoff_expire.is_some());
     let Some((key, revision, mut entry)) = waits else { return Ok(None) };

@@ -102,7 +102,6 @@ pub struct Report {
     pub not_exercised: Vec<String>,
     /// Random beginnings of faults.
     pub draws: Vec<Draw>,
-    /// Effects of each fault.
     pub faults: Vec<Struck>,
     /// The timeline as SVG.
     #[serde(skip)]
@@ -276,7 +275,6 @@ impl Report {
             .map(|name| format!("{name} had nothing to judge, which this scenario is bound to give it"))
     }
 
-    /// A verdict in one word.
     fn word(verdict: &Verdict) -> &'static str {
         match (verdict.broken, verdict.judged) {
             (0, 0) => "not exercised",

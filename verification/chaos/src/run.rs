@@ -68,7 +68,6 @@ pub struct Options {
 
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The schedule is too long.
     #[error(transparent)]
     Schedule(#[from] TooMany),
     #[error("{what}")]

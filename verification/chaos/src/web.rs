@@ -63,7 +63,6 @@ impl<'a> Ask<'a> {
         Self { method: &Method::GET, path, expected: None, body: None, within }
     }
 
-    /// A request with a body.
     #[must_use]
     pub(crate) fn send(method: &'a Method, path: &'a str, body: &'a Value, within: Duration) -> Self {
         Self { method, path, expected: None, body: Some(body), within }

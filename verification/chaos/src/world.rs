@@ -130,7 +130,6 @@ pub(crate) struct World {
     links: Vec<Link>,
 }
 
-/// The inputs of a world.
 pub(crate) struct Plan<'a> {
     pub(crate) programs: &'a Programs,
     pub(crate) scenario: &'a Scenario,

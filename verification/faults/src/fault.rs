@@ -74,7 +74,6 @@ pub enum Target {
     /// Counted from 1.
     Store(u32),
     Registry,
-    /// Name of the provider.
     Provider(String),
     /// An actor of the leader, by its name in the tree: one of [`ACTORS`].
     Actor(&'static str),

@@ -62,6 +62,5 @@ promises! {
 pub struct Verdict {
     /// Number of tests.
     pub judged: u64,
-    /// A description of each violation.
     pub violations: Vec<String>,
 }

@@ -34,7 +34,6 @@ pub(crate) async fn three(scene: &mut Scene) -> anyhow::Result<Instances> {
     Ok(instances)
 }
 
-/// Removes the leader from the instances.
 pub(crate) fn take_leader(scene: &mut Scene, instances: &mut Instances) -> anyhow::Result<(String, Madako)> {
     scene.witness.catch_up();
     let leader = scene.witness.leader().context("nobody leads")?;

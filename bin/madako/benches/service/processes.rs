@@ -56,7 +56,6 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// An etcd of several members.
     pub(crate) fn members<const MANY: usize>(place: &Place) -> anyhow::Result<[Self; MANY]> {
         let mut peers = Vec::new();
         for number in 0..MANY {

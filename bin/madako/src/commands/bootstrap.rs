@@ -203,7 +203,6 @@ fn got(value: &Value) -> String {
     }
 }
 
-/// The kind that a document names.
 fn kind_of(document: &Value) -> Result<Kind, Vec<Problem>> {
     if !document.is_object() {
         return Err(vec![wrong("", got(document), "an object with api, kind and metadata")]);

@@ -17,7 +17,6 @@ pub(crate) struct Summary {
     /// Committed clusters.
     pub(crate) commits: u64,
     pub(crate) plans: BTreeMap<&'static str, u64>,
-    /// Changes of the leader.
     pub(crate) leader_changes: u64,
     pub(crate) actor_restarts: u64,
     pub(crate) invariant_violations: u64,
@@ -67,7 +66,6 @@ impl Summary {
         }
     }
 
-    /// The summary as text.
     pub(crate) fn text(&self) -> String {
         let plans: Vec<String> =
             self.plans.iter().map(|(action, count)| format!("{action} {count}")).collect();

@@ -28,7 +28,6 @@ pub(super) enum Value {
     Bool(bool),
 }
 
-/// The contents of a line.
 pub(super) struct Line<'a> {
     pub(super) at: OffsetDateTime,
     pub(super) severity: Severity,

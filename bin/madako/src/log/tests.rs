@@ -14,7 +14,6 @@ impl Clock for Noon {
     }
 }
 
-/// The log of `act`.
 fn logged(format: LogFormat, severity: Severity, act: impl FnOnce()) -> String {
     let buffer = Arc::new(Mutex::new(Vec::new()));
     let log = CkeLog {

@@ -97,7 +97,6 @@ fn parse<T>(name: &str, parse: fn(&str) -> Result<T, InputError>) -> Result<T, F
     parse(&read_text(name)?).map_err(|error| in_file(name, error))
 }
 
-/// The error with the name of its file.
 fn in_file(name: &str, error: InputError) -> Failure {
     Failure::BadInput(anyhow::Error::from(error).context(name.to_owned()))
 }

@@ -70,7 +70,6 @@ fn judged(rules: &Value) -> BTreeSet<String> {
     judged.map(|rule| rule["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The demo on this address.
 fn demo(http: SocketAddr) -> Pid {
     let pids = std::fs::read_dir("/proc")
         .unwrap()

@@ -43,7 +43,6 @@ impl Answer {
         self.err
     }
 
-    /// The output as JSON.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -149,12 +148,10 @@ impl Etcd {
         Some(Self { _process: process, files, store, config })
     }
 
-    /// Runs the program on it.
     pub(crate) async fn run(&self, args: &[&str]) -> Answer {
         madako(&[&["--config", self.config.as_str()], args].concat()).await
     }
 
-    /// Runs the program on it with this standard input.
     pub(crate) async fn run_fed(&self, args: &[&str], input: &[u8]) -> Answer {
         madako_fed(&[&["--config", self.config.as_str()], args].concat(), input).await
     }
@@ -180,7 +177,6 @@ impl Etcd {
         assert!(matches!(outcome, Outcome::Committed { .. }));
     }
 
-    /// The value of a key.
     pub(crate) async fn get(&self, key: &str) -> Option<String> {
         let entry = self.store.list(key).await.unwrap().entries.remove(key)?;
         Some(String::from_utf8(entry.value.to_vec()).unwrap())

@@ -35,7 +35,6 @@ pub struct Act {
     pub seen: Micros,
     /// The instance that ran it.
     pub instance: u32,
-    /// Address of the machine.
     pub address: String,
 }
 

@@ -8,7 +8,6 @@ use crate::datacenter::{Line, What};
 
 pub const REGISTRY: &str = "registry";
 
-/// Requests to the registry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Asked {
     /// Answered polls of the service.

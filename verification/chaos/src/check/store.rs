@@ -19,7 +19,6 @@ use super::Verdicts;
 use crate::history::Micros;
 use crate::observer::{Change, PREFIX, Revision};
 
-/// Answers of the registry.
 #[derive(Debug, Clone, Default)]
 pub struct Answered {
     /// Times and addresses of the answers, the earliest first. Repeated equal answers are included at intervals.

@@ -40,7 +40,6 @@ pub struct Stated {
     pub held: bool,
 }
 
-/// A command of a repair.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Repaired {
     /// Address of the machine.

@@ -158,7 +158,6 @@ service_subnet: 10.68.0.0/16
 /// Zones of the clusters, in turn; applications demand one of them.
 pub(crate) const ZONES: [&str; 3] = ["a", "b", "c"];
 
-/// A cluster for applications.
 pub(super) fn cluster(name: &str, number: usize) -> Value {
     json!({
         "metadata": {"name": name, "labels": {"zone": ZONES[number % ZONES.len()]}},
@@ -171,7 +170,6 @@ pub(super) fn cluster(name: &str, number: usize) -> Value {
     })
 }
 
-/// The kubeconfig of an API server.
 pub(super) fn kubeconfig(name: &str, server: &str) -> Value {
     json!({
         "apiVersion": "v1",

@@ -156,7 +156,6 @@ impl Follow {
     }
 }
 
-/// A watch for bindings.
 struct Bound(Follow);
 
 impl Bound {

@@ -100,7 +100,6 @@ impl Connection {
     }
 }
 
-/// The value of a header.
 fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().find_map(|line| {
         let (known, value) = line.split_once(':')?;
@@ -108,7 +107,6 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// The lines of a stream.
 pub(super) struct Lines {
     connection: Connection,
     /// Consumed bytes of the buffer.

@@ -64,7 +64,6 @@ fn metric_name(number: usize) -> String {
     format!("metric-{number}")
 }
 
-/// The static provider and its metrics.
 pub(super) fn metrics() -> Vec<(&'static str, Value)> {
     let table: serde_json::Map<String, Value> =
         (0..METRICS).map(|number| (metric_name(number), json!(0.05 * (number + 1) as f64))).collect();

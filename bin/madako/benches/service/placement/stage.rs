@@ -41,7 +41,6 @@ pub(super) struct Settings {
 /// The processes of a measurement.
 pub(super) struct Stage {
     pub(super) address: SocketAddr,
-    /// Endpoint of the store.
     pub(super) endpoint: String,
     pub(super) madako: Madako,
     pub(super) etcd: Option<Etcd>,
@@ -128,7 +127,6 @@ impl Stage {
         Ok(())
     }
 
-    /// A connection to the API.
     pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
         Connection::open(self.address).await
     }

@@ -114,7 +114,6 @@ async fn watch(address: SocketAddr, opened: tokio::sync::oneshot::Sender<()>) ->
     Ok(told)
 }
 
-/// Number of the change in a line.
 fn number(line: &[u8]) -> Option<usize> {
     let line = std::str::from_utf8(line).ok()?;
     let (_, rest) = line.split_once(MARK)?;

@@ -180,7 +180,6 @@ fn list<T: DeserializeOwned>(name: Option<&str>, subject: &str) -> Result<Vec<T>
     Ok(read)
 }
 
-/// The error with the name of its file.
 fn in_file(name: &str, error: InputError) -> Failure {
     Failure::BadInput(anyhow::Error::from(error).context(name.to_owned()))
 }

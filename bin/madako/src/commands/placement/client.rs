@@ -35,7 +35,6 @@ impl Request {
     }
 }
 
-/// A successful answer.
 #[derive(Debug)]
 pub(super) struct Answer {
     status: StatusCode,

@@ -7,7 +7,6 @@ use crate::failure::Failure;
 /// Changes a document. May be called several times, each time with the current resource.
 pub(super) type Apply = Box<dyn Fn(&mut Value) -> Result<(), Failure>>;
 
-/// The change of an update.
 pub(super) struct Change {
     /// Name of the resource, if the input names it.
     pub(super) name: Option<String>,

@@ -19,7 +19,6 @@ pub(super) struct Column {
     form: Form,
 }
 
-/// The form of a value.
 #[derive(Debug, Clone, Copy)]
 enum Form {
     Plain,

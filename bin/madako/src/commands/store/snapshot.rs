@@ -15,7 +15,6 @@ use crate::cli::Global;
 use crate::failure::Failure;
 use crate::output::{OutputArgs, Table, print, show};
 
-/// The destination of the snapshot.
 pub(super) struct Target {
     pub(super) to: PathBuf,
     /// Whether an existing file is replaced.

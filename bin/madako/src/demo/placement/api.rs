@@ -14,15 +14,9 @@ use crate::limits::{DEMO_DEADLINE, MAX_DEMO_ANSWER, MAX_TOLD};
 pub(crate) enum ApiError {
     /// No complete answer.
     #[error("the placement API did not answer {path}")]
-    Http {
-        /// Path of the request.
-        path: String,
-        source: HttpError,
-    },
-    /// The API refused.
+    Http { path: String, source: HttpError },
     #[error("the placement API refused {path}: status {status}: {said}")]
     Refused {
-        /// Path of the request.
         path: String,
         status: u16,
         /// The beginning of the answer's text.
@@ -30,11 +24,7 @@ pub(crate) enum ApiError {
     },
     /// The answer has another form.
     #[error("the placement API's answer to {path} is malformed: {why}")]
-    Malformed {
-        /// Path of the request.
-        path: String,
-        why: String,
-    },
+    Malformed { path: String, why: String },
 }
 
 pub(crate) struct Api {
@@ -48,7 +38,6 @@ impl Api {
         Self { transport, url }
     }
 
-    /// Creates a global resource.
     pub(super) async fn create_global(&self, plural: &str, body: &Value) -> Result<(), ApiError> {
         self.send(HttpMethod::Post, format!("/core/{plural}"), Some(body)).await.map(drop)
     }

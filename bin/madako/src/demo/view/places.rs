@@ -52,7 +52,6 @@ pub(super) fn lines(picture: &Picture, width: u16) -> Vec<Line<'static>> {
     lines
 }
 
-/// Widths of the columns.
 struct Columns {
     name: usize,
     location: usize,

@@ -9,7 +9,6 @@ use crate::program::Files;
 pub(crate) struct Procedure<'a> {
     pub(crate) machine_types: &'a [&'a str],
     pub(crate) reset: &'a str,
-    /// The success command.
     pub(crate) success: Option<&'a str>,
     /// Duration of the watch after the repair command.
     pub(crate) watch_seconds: u32,

@@ -56,7 +56,6 @@ impl Site {
         Self::of(files, config, keys, 4, &MACHINES).await
     }
 
-    /// A site with these machines.
     pub(crate) async fn of(
         files: Files,
         config: &str,

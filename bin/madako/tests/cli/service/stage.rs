@@ -124,7 +124,6 @@ impl Serve {
         page(self.http, "/health").await.map_or(0, |(status, _)| status)
     }
 
-    /// Waits for a status of `/health`.
     pub(crate) async fn until_health(&self, status: u16) {
         eventually(&format!("/health is {status}"), async || (self.health().await == status).then_some(()))
             .await;
@@ -136,7 +135,6 @@ impl Serve {
         sum_of(&metrics, name, labels).unwrap_or(0.0)
     }
 
-    /// Waits until a metric is at least this.
     pub(crate) async fn until_metric(&self, name: &str, labels: &[&str], least: f64) {
         eventually(&format!("{name}{labels:?} is {least}"), async || {
             (self.metric(name, labels).await >= least).then_some(())

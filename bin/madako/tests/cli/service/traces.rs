@@ -74,7 +74,6 @@ pub(super) fn names<'s>(spans: &[&'s Span]) -> Vec<&'s str> {
     spans.iter().map(|span| span.name.as_str()).collect()
 }
 
-/// The text of an attribute.
 pub(super) fn text(attributes: &[KeyValue], key: &str) -> Option<String> {
     let attribute = attributes.iter().find(|attribute| attribute.key == key)?;
     match &attribute.value {

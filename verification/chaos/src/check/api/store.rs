@@ -37,7 +37,6 @@ impl fmt::Display for Shown {
 pub(super) struct Step {
     revision: i64,
     at: Micros,
-    /// Changes by key.
     pub(super) changes: BTreeMap<String, Shown>,
 }
 

@@ -20,7 +20,6 @@ const ANSWER: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Api(SocketAddr);
 
-/// An answer of the API.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) status: u16,

@@ -17,7 +17,6 @@ use crate::program::Files;
 
 use api::Api;
 
-/// The namespace of these tests.
 const NAMESPACE: &str = "testing";
 /// Placement on loopback, with one user that has all rights; some tests append to it.
 const PLACEMENT: &str =
@@ -76,7 +75,6 @@ async fn until_decides(service: &Serve) {
     service.until_metric("madako_placement_owner", &[], 1.0).await;
 }
 
-/// The API of a service.
 fn api(service: &Serve) -> Api {
     Api::at(service.address())
 }

@@ -14,7 +14,6 @@ fn provider(table: Value) -> Value {
     json!({"metadata": {"name": "table"}, "spec": {"type": "static", "static": {"metrics": table}}})
 }
 
-/// The number of a round.
 fn round(span: &Span) -> u64 {
     text(&span.attributes, "round").expect("it has a number").parse().unwrap()
 }
