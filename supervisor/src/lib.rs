@@ -29,5 +29,6 @@ pub fn describe_metrics() {
     madako_store::describe_metrics();
     measured::describe_metrics();
     store_failure::describe_metrics();
+    predecessor::describe_metrics();
     tree::describe_metrics();
 }

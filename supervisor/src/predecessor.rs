@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use madako_embedded_etcd::{Left, LeftLease};
 use madako_host::{CommandsLeft, LeftCommands};
+use metrics::{Unit, describe_gauge, gauge};
 use tokio::time::{Instant, sleep};
 
 use crate::limits::{PREDECESSOR_GLANCE, PREDECESSOR_SAID_EVERY};
@@ -21,6 +22,7 @@ use crate::service::ServiceError;
 
 /// Directory of command notes, within the store's data directory.
 const NOTES: &str = "commands";
+const METRIC: &str = "madako_predecessor_lease_seconds";
 /// Identifies a boot: 36 characters that the kernel draws at its start.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -28,6 +30,14 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 pub(crate) fn own_mark() -> Option<String> {
     let boot = std::fs::read_to_string(BOOT_ID).ok()?;
     Some(boot.trim().to_owned()).filter(|boot| !boot.is_empty())
+}
+
+pub(crate) fn describe_metrics() {
+    describe_gauge!(
+        METRIC,
+        Unit::Seconds,
+        "Time until the session lease of a process that was killed on this boot expires; no instance leads before that. 0: no such lease"
+    );
 }
 
 /// Leases and commands of earlier processes.
@@ -70,6 +80,8 @@ impl Predecessor {
                 Err(error) => format!("notes of its commands cannot be read: {error}"),
             };
             self.leases.retain(|lease| self.left.remaining(lease).is_some());
+            let lasts = self.leases.iter().filter_map(|lease| self.left.remaining(lease)).max();
+            gauge!(METRIC).set(lasts.unwrap_or_default().as_secs_f64());
             if self.leases.is_empty() {
                 break;
             }
@@ -96,7 +108,7 @@ impl Predecessor {
                 Ok(()) => tracing::info!(
                     lease = id,
                     seconds,
-                    "ended the session lease of the process before this one, so many seconds before its time"
+                    "ended the session lease of the previous process before its expiry"
                 ),
                 Err(error) => why = format!("ending it failed: {error}"),
             }
@@ -114,6 +126,6 @@ fn say_it_lasts(left: &Left, lease: &LeftLease, why: &str) {
         lease = format!("{:x}", lease.id),
         seconds = seconds(left, lease),
         why,
-        "waits for the session lease of the process before this one, which ends by itself in so many seconds"
+        "waits for the expiry of the session lease of the previous process"
     );
 }

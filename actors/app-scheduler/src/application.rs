@@ -1,4 +1,4 @@
-//! Decides about one application (seed 004, "Application handler"; issue 4, section 4).
+//! Decides about one application (Krake's "Scheduling", "Application handler").
 //!
 //! Guarantees: a verdict depends on the application and on the places alone, never on other decisions of the same
 //! pass. A bound application stays unless another cluster is better by more than the stickiness, or its own cluster

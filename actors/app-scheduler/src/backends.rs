@@ -1,4 +1,4 @@
-//! Binds clusters to clouds, and Magnum clusters to projects (seed 004, "Cluster handler", "Magnum cluster handler").
+//! Binds clusters to clouds, and Magnum clusters to projects (Krake's "Scheduling", "Cluster handler", "Magnum cluster handler").
 //!
 //! Guarantees: only resources that are unbound, not deleted and not failed are bound, and they are never moved.
 //! Clouds of the namespace precede global ones. Missing metric values cause waiting, never a lasting failure.

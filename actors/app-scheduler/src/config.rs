@@ -44,7 +44,7 @@ pub struct ClusterCreation {
 /// Clusters that an application may be bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Candidates {
-    /// All clusters: "the application handler considers every Kubernetes cluster" (seed 004).
+    /// All clusters: "the application handler considers every Kubernetes cluster" (Krake's "Scheduling").
     #[default]
     All,
     /// Clusters of the application's namespace, as in Krake's code: for namespaces that belong to tenants.
@@ -52,7 +52,7 @@ pub enum Candidates {
 }
 
 impl Default for SchedulerConfig {
-    /// Krake's defaults, and the where Krake has none.
+    /// Krake's defaults, and our own where Krake has none.
     fn default() -> Self {
         Self {
             reschedule_after: Duration::from_secs(60),

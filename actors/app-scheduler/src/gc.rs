@@ -1,4 +1,4 @@
-//! Garbage collection (Krake's `krake/controller/gc.py`; issue 4, section 4).
+//! Garbage collection (Krake's `krake/controller/gc.py`).
 //!
 //! Guarantees: a deleted resource disappears when its finalizers and its dependents are gone, dependents first. All
 //! direct and indirect dependents are marked as deleted. An application that is bound elsewhere is not a cluster's

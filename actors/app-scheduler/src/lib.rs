@@ -1,5 +1,5 @@
 //! AppScheduler: decides which cluster runs an application, which cloud hosts a cluster, and which project a Magnum
-//! cluster (seed 004; issue 4, section 4).
+//! cluster (Krake's "Scheduling").
 //!
 //! The brain is [`pass`]: it maps placement's resources, metrics, settings, memory, time and a seed to writes, with a
 //! decision for each application. [`explain`] shows one decision with every candidate, or the effect of another

@@ -69,7 +69,7 @@ impl Base {
     }
 }
 
-/// Change of a place's state because of its metrics (issue 4, section 3).
+/// Change of a place's state because of its metrics.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum MetricsTurn {
     Fails(Vec<(String, Reason)>),

@@ -1,4 +1,4 @@
-//! State changes of clusters, clouds and projects because of their metrics (issue 4, section 3).
+//! State changes of clusters, clouds and projects because of their metrics.
 //!
 //! Guarantees: only ONLINE becomes FAILING_METRICS, and only FAILING_METRICS returns to ONLINE, with its reasons
 //! cleared. Metrics that were never fetched change nothing.

@@ -13,7 +13,7 @@ use crate::planner::{Obstacle, Planner};
 use crate::score::{self, lifetime_points};
 use crate::templates::TemplateId;
 
-/// Key prefix of the taints that Kubernetes adds for temporary node states (seed 000).
+/// Key prefix of the taints that Kubernetes adds for temporary node states (CKE's `sabakan-integration.md`).
 const TAINT_PREFIX_KUBERNETES: &str = "node.kubernetes.io/";
 
 /// For each worker template, the unused machines that can become its workers.

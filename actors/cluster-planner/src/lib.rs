@@ -1,7 +1,7 @@
 //! ClusterPlanner: decides which part each machine has in the Kubernetes cluster.
 //!
 //! The brain is [`plan`]: it maps a template, constraints, machines and the current cluster to the next configuration
-//! with its reasons (seed 000). [`WhatIf`] runs it repeatedly for machines that are lost or removed, and [`render`]
+//! with its reasons (CKE's `sabakan-integration.md`). [`WhatIf`] runs it repeatedly for machines that are lost or removed, and [`render`]
 //! formats plans.
 //!
 //! # Guarantees

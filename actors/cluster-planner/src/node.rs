@@ -1,4 +1,4 @@
-//! Builds the node of a machine (seed 000, "Node labels", "Node annotations", "Taint nodes").
+//! Builds the node of a machine (CKE's `sabakan-integration.md`, "Node labels", "Node annotations", "Taint nodes").
 
 use std::collections::BTreeMap;
 

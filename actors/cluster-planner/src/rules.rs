@@ -1,4 +1,4 @@
-//! The rules (seed 000, "Initialization" and "Maintenance"), in the order in which they are tried.
+//! The rules (CKE's `sabakan-integration.md`, "Initialization" and "Maintenance"), in the order in which they are tried.
 //!
 //! A rule evaluates the draft, notes why it fires or not, and changes the draft. Filling up to the constraints
 //! happens afterwards.

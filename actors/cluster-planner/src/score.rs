@@ -1,4 +1,4 @@
-//! Scores of machines (seed 000, "Node selection").
+//! Scores of machines (CKE's `sabakan-integration.md`, "Node selection").
 //!
 //! A score is the sum of points of the machine, which are constant during a plan, and points of its rack: each node
 //! of the same kind in the rack subtracts [`POINTS_PER_NODE`].
@@ -9,14 +9,14 @@ use time::OffsetDateTime;
 
 use crate::inventory::Entry;
 
-/// Nodes in a rack at which its points reach 0; more give negative points (seed 000).
+/// Nodes in a rack at which its points reach 0; more give negative points (CKE's `sabakan-integration.md`).
 const RACK_CAPACITY: i64 = 100;
-/// Points that a rack loses for each node (seed 000).
+/// Points that a rack loses for each node (CKE's `sabakan-integration.md`).
 pub(crate) const POINTS_PER_NODE: i64 = 10;
-/// Points of a healthy machine when a node is chosen to leave (seed 000).
+/// Points of a healthy machine when a node is chosen to leave (CKE's `sabakan-integration.md`).
 const HEALTHY_POINTS: i64 = 1_000;
 /// Thresholds in whole days of remaining lifetime: a machine gains a point for each that its days exceed, and loses
-/// one for each that they exceed after its retire date (seed 000).
+/// one for each that they exceed after its retire date (CKE's `sabakan-integration.md`).
 const LIFETIME_DAYS: [i64; 3] = [250, 500, 1_000];
 
 /// The time until a machine's retire date, in whole days truncated towards zero.

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 pub use crate::limits::{MEMORY, MOST_VALUES};
 
-/// A change of direction counts above this part of the hour's range (the number).
+/// A change of direction counts above this part of the hour's range.
 const SWING: f64 = 0.05;
 
 /// The values of the last hour.

@@ -160,7 +160,7 @@ impl Machine {
         self.spec.ipv4.first().map(String::as_str)
     }
 
-    /// True if all properties that become node labels are valid in Kubernetes (seed 000, "Node labels").
+    /// True if all properties that become node labels are valid in Kubernetes (CKE's `sabakan-integration.md`, "Node labels").
     #[must_use]
     pub fn has_good_labels(&self) -> bool {
         let spec = &self.spec;

@@ -17,7 +17,7 @@ mod why;
 
 pub use why::{Choice, Deselection, Leaving, Rival, Score, Shortage, Source, Unpromotable, Why};
 
-/// The action of a plan, named like the rule that leads to it (seed 000, "Maintenance"). A plan has at most one.
+/// The action of a plan, named like the rule that leads to it (CKE's `sabakan-integration.md`, "Maintenance"). A plan has at most one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {

@@ -1,4 +1,4 @@
-//! A fully checked cluster template (seed 000, "Cluster template", "Roles and weights").
+//! A fully checked cluster template (CKE's `sabakan-integration.md`, "Cluster template", "Roles and weights").
 //!
 //! Guarantees: exactly one control plane node and at least one other; different roles if there are several others;
 //! finite weights above 0; no addresses; and otherwise the rules of a cluster configuration. A cluster made from the

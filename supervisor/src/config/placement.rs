@@ -25,7 +25,7 @@ use crate::limits::{
     MAX_BODY, MAX_METRIC_AGE, MAX_METRICS_INTERVAL, MAX_RETRIES, MAX_SECONDS, MAX_TOSCA, METRICS_INTERVAL,
 };
 
-/// Default address of a separate listener: Krake's (issue 4, section 1).
+/// Default address of a separate listener: Krake's.
 const DEFAULT_HOST: &str = "0.0.0.0";
 const DEFAULT_PORT: u16 = 8080;
 

@@ -161,7 +161,7 @@ impl Predicate for Polls {
 #[derive(Default)]
 pub(crate) struct MetricRounds {
     rhythm: Rhythm<(String, String)>,
-    /// When each was fetched last, while nothing hindered that.
+    /// When an instance fetched a metric last, while nothing hindered that.
     last: BTreeMap<(String, String), At>,
     /// Since when metrics are used.
     used: BTreeMap<String, At>,
@@ -192,13 +192,16 @@ impl Predicate for MetricRounds {
         if let Some(often) = often.filter(|_| none_held_back(now, terms, *at, terms.metrics_interval)) {
             ruling.broken(format_args!("{instance} fetches {what} {often}"));
         }
-        let used = self.used.iter().find(|(metric, _)| what.contains(&**metric)).map(|(_, since)| *since);
+        // Metrics of a provider that are asked for together change with what is used: each has its own rounds.
         let quiet = now.is_quiet(&[Place::Providers]);
-        let last = self.last.insert(key, *at).filter(|_| quiet);
-        let Some(last) = last.filter(|last| used.is_some_and(|used| used <= *last)) else { return };
-        // One round is skipped after a failure; not each failure is seen from outside, such as an answer that cannot be used.
-        let limit = terms.metrics_interval * 2 + terms.tolerance;
-        ruling.holds(*at <= last + limit, || format!("{instance} fetches {what} after {:?}", *at - last));
+        for (metric, since) in self.used.iter().filter(|(metric, _)| what.contains(&***metric)) {
+            let last = self.last.insert((instance.clone(), metric.clone()), *at).filter(|_| quiet);
+            let Some(last) = last.filter(|last| since <= last) else { continue };
+            // One round is skipped after a failure; not each failure is seen from outside, such as an answer that cannot be used.
+            let limit = terms.metrics_interval * 2 + terms.tolerance;
+            ruling
+                .holds(*at <= last + limit, || format!("{instance} fetches {metric} after {:?}", *at - last));
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use madako_domain::invariants::{
 };
 use madako_domain::keys;
 use madako_domain::machine::QueryVariables;
+use madako_domain::record::Record;
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::report::default_variables;
 use madako_domain::store::Entry;
@@ -31,6 +32,14 @@ use crate::world::{INTERVAL, PREFIX};
 /// What changes of the repair queue are called, and the keys of which each writes some.
 const REPAIR: &str = "repair-";
 const OF_REPAIRS: [&str; 4] = [keys::REPAIRS, keys::RECORDS, keys::REPAIR_KEPT, keys::REPAIR_HOLDS];
+
+/// Changes of the repair queue that register no record, and the keys of which each writes some.
+const UNRECORDED: [(&str, &[&str]); 4] = [
+    ("repair-hold", &[keys::REPAIR_HOLDS]),
+    ("repair-request", &[keys::REPAIRS]),
+    ("repair-disown", &OF_REPAIRS),
+    ("repair-forget", &OF_REPAIRS),
+];
 
 /// Polls for which an observation may be planned on, and how long a commit may be on its way after that where nothing is wrong.
 const PLANNED_ON: u32 = 3;
@@ -61,8 +70,10 @@ struct Judged {
     observed: VecDeque<(Duration, &'static str, BTreeSet<String>)>,
     /// Revision of the template that the newest cluster was made from: a commit compares it.
     made_from: i64,
-    /// Revisions that an instance was told of as changes of the repair queue.
-    acknowledged_repairs: BTreeSet<i64>,
+    /// Changes of the repair queue that an instance was told of, by revision.
+    acknowledged_repairs: BTreeMap<i64, String>,
+    /// Operations of the records that each revision wrote.
+    operations: BTreeMap<i64, BTreeSet<String>>,
     violations: Vec<Violation>,
     exemptions: Exemptions,
     commits: u64,
@@ -126,6 +137,10 @@ impl Checker {
                 format_args!("{revision} {} {key}", if value.is_some() { "put" } else { "delete" }),
             );
             judged.history.entry(revision).or_default().insert(key.clone());
+            let record = value.as_deref().filter(|_| key.starts_with(keys::RECORDS));
+            if let Some(Ok(record)) = record.map(serde_json::from_slice::<Record>) {
+                judged.operations.entry(revision).or_default().insert(record.operation);
+            }
             if key.starts_with(keys::LEADER) {
                 let created = judged.values.get(key).map(|(_, created)| *created);
                 judged.leader(revision, value.is_some(), created);
@@ -177,7 +192,7 @@ impl Checker {
             "removal-guard" => Some(keys::REMOVAL_GUARD),
             // Which keys these are depends on what was done.
             what if what.starts_with(REPAIR) => {
-                judged.acknowledged_repairs.insert(revision);
+                judged.acknowledged_repairs.insert(revision, what.to_owned());
                 None
             }
             "obstacles" => Some(keys::OBSTACLES),
@@ -223,14 +238,7 @@ impl Checker {
         let mut violations = std::mem::take(&mut judged.violations);
         violations.extend(one_writer(&judged.acknowledged_writes, &judged.terms));
         violations.extend(nothing_lost(&judged.acknowledged, &judged.history));
-        let of_repairs = |key: &String| OF_REPAIRS.iter().any(|prefix| key.starts_with(prefix));
-        for revision in &judged.acknowledged_repairs {
-            if !judged.history.get(revision).is_some_and(|keys| keys.iter().any(of_repairs)) {
-                let what =
-                    format!("a change of the repair queue was acknowledged at {revision}, which has none");
-                violations.push(Violation { invariant: Id::I9, what });
-            }
-        }
+        violations.extend(judged.unshown_repairs());
         violations
     }
 
@@ -277,6 +285,22 @@ impl Checker {
 }
 
 impl Judged {
+    /// Changes of the repair queue that were acknowledged at a revision which does not show them.
+    fn unshown_repairs(&self) -> impl Iterator<Item = Violation> {
+        self.acknowledged_repairs.iter().filter_map(|(revision, what)| {
+            let wrote = |prefix: &&str| {
+                self.history.get(revision).is_some_and(|keys| keys.iter().any(|key| key.starts_with(*prefix)))
+            };
+            let unrecorded = UNRECORDED.iter().find(|(name, _)| name == what);
+            let shown = unrecorded.map_or_else(
+                || self.operations.get(revision).is_some_and(|operations| operations.contains(what)),
+                |(_, keys)| keys.iter().any(wrote),
+            );
+            let what = format!("{what} was acknowledged at {revision}, which does not show it");
+            (!shown).then_some(Violation { invariant: Id::I9, what })
+        })
+    }
+
     fn leader(&mut self, revision: i64, put: bool, created: Option<i64>) {
         if !put {
             let term = self.terms.iter_mut().find(|term| Some(term.epoch) == created && term.ended.is_none());

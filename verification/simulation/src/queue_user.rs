@@ -74,6 +74,19 @@ impl QueueUser {
         })
     }
 
+    /// Enables the queue if it is disabled, by whichever client.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub async fn enable(&mut self) -> Result<(), Error> {
+        let key = format!("{PREFIX}{}", keys::REPAIRS_DISABLED);
+        let answer = self.store.people().await?.get(key, None).await?;
+        if answer.kvs().first().is_some_and(|kv| kv.value() == b"true") {
+            self.put(keys::REPAIRS_DISABLED, b"false".to_vec()).await?;
+        }
+        Ok(())
+    }
+
     /// Turns the queue, or what the registry asks for, off or on.
     ///
     /// # Errors

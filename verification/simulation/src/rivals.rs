@@ -69,6 +69,9 @@ pub const REQUIRED: [(&str, u64); 8] = [
 /// What the others are told as.
 const OTHER: &str = "other keys";
 
+/// The part of the transactions that meets no rival.
+const UNDISTURBED: f64 = 0.25;
+
 /// How long a switch stays thrown.
 const BRIEFLY: Duration = Duration::from_secs(12);
 
@@ -177,18 +180,20 @@ impl Rivals {
 
     /// A transaction is about to be sent.
     async fn meet(&self, transaction: &Transaction, base: &str) {
-        let known = about(transaction, base);
-        if known.is_empty() {
-            return;
-        }
+        let mut known = about(transaction, base);
         let (family, key, number, draw) = {
             let mut state = self.0.state.lock().unwrap();
             let Some(pause) = state.pause else { return };
-            let (now, at) = (Instant::now(), state.chance.random_range(0..known.len()));
-            let (family, key) = known[at].clone();
-            if state.next.get(family).is_some_and(|next| *next > now) {
+            // Otherwise a transaction that compares many families would never be taken.
+            if state.chance.random_bool(UNDISTURBED) {
                 return;
             }
+            let now = Instant::now();
+            // The family that has waited longest: one that few transactions compare would lose most draws.
+            known.retain(|(family, _)| state.next.get(family).is_none_or(|next| *next <= now));
+            let Some(longest) = known.iter().map(|(family, _)| state.next.get(family)).min() else { return };
+            known.retain(|(family, _)| state.next.get(family) == longest);
+            let (family, key) = known.swap_remove(state.chance.random_range(0..known.len()));
             let pause = pause.mul_f64(state.chance.random_range(0.5..1.5));
             state.next.insert(family, now + pause);
             state.number += 1;

@@ -2,8 +2,8 @@
 //! slow API server delays nothing.
 //!
 //! Guarantees: the last good answer counts until it is older than three intervals. After that, and without a
-//! configured API server, taints are unknown: then they neither exclude nor replace a node (seed 000 does not require
-//! taints). The first plan of an epoch waits for the first answer, for a bounded time.
+//! configured API server, taints are unknown: then they neither exclude nor replace a node (CKE's
+//! `sabakan-integration.md` does not require taints). The first plan of an epoch waits for the first answer, for a bounded time.
 
 #[cfg(test)]
 mod tests;

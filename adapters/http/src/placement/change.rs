@@ -197,7 +197,7 @@ fn application_binding(body: &str) -> Result<Change, Problem> {
         let bound = application.status.scheduled_to.as_ref();
         if bound.is_some_and(|bound| binding::same(bound, &cluster)) && application.status.scheduled.is_some()
         {
-            // The decision did not change, so `scheduled` does not change either (seed 004, "scheduled").
+            // The decision did not change, so `scheduled` does not change either (Krake's "Scheduling", "scheduled").
             binding::trigger(application, now.instant());
         } else {
             binding::bind(application, cluster.clone(), now.instant());

@@ -18,7 +18,7 @@ use crate::proxy::{Proxy, Weather};
 
 /// The shortest useful lease, because etcd's expiry has steps of 500 ms.
 const TTL: Duration = Duration::from_secs(2);
-/// Time limit of a handover (from the measures).
+/// Time limit of a handover.
 const HANDOVER: Duration = Duration::from_millis(200);
 
 fn stand(store: &EtcdStore, host: &str) -> Campaign {

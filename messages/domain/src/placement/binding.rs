@@ -2,7 +2,7 @@
 //! requests, the scheduler for its decisions.
 //!
 //! Guarantees: the resource depends on its new target and no longer on the previous one, unless it still runs there.
-//! Deleting a cluster then does not delete an application that is bound elsewhere (issue 4; Krake keeps former
+//! Deleting a cluster then does not delete an application that is bound elsewhere (Krake keeps former
 //! owners). A bound application can be deployed: `kube_controller_triggered` is not before `modified`, even if
 //! another clock wrote that time.
 //!

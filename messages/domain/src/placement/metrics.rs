@@ -58,7 +58,7 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Number of changes of direction in an hour above which a metric oscillates (the number).
+    /// Number of changes of direction in an hour above which a metric oscillates.
     pub const MOST_TURNS: u32 = 6;
 
     /// True if the value oscillates.

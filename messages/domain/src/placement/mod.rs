@@ -1,4 +1,4 @@
-//! Placement of applications and clusters (seed 004).
+//! Placement of applications and clusters (Krake's "Scheduling").
 //!
 //! The resources have the JSON form of Krake 1.0, field by field (see [`madako_json::krake`]), so that its clients
 //! and its store keep working. This module does not store, authorize or decide.

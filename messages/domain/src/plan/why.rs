@@ -204,7 +204,7 @@ pub struct Choice {
     pub runner_up: Option<Rival>,
 }
 
-/// The parts of a score (seed 000, "Node selection").
+/// The parts of a score (CKE's `sabakan-integration.md`, "Node selection").
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Score {
     /// Points for health; only nodes that may have to leave get them.

@@ -70,6 +70,10 @@ impl Contenders {
         self.rivals.begin(rate);
         while next(rate * PART, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
+            // A queue that stays disabled for most of a run sends no transaction that could be refused.
+            if let Err(error) = self.queue.enable().await {
+                self.history.note("contender", format_args!("cannot enable repairs: {error}"));
+            }
             let done = match self.chance.random_range(0..12_u32) {
                 0 => self.operator.act().await.map_err(|error| error.to_string()),
                 1 => self.queue.act().await.map_err(|error| error.to_string()),

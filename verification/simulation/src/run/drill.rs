@@ -49,6 +49,7 @@ pub(super) fn is_held(scenario: &Scenario, length: Span) -> bool {
 struct Drill<'a> {
     injector: &'a mut Injector,
     people: &'a mut Stopped,
+    drains: &'a Drains,
 }
 
 /// Does everything, one after the other; what people of placement do, beside it.
@@ -63,8 +64,8 @@ pub(super) async fn drill(injector: &mut Injector, people: &mut Stopped, drains:
             user.drill().await;
         }
     };
-    let mut drill = Drill { injector, people };
-    tokio::join!(of_placement, drill.of_machines(drains));
+    let mut drill = Drill { injector, people, drains };
+    tokio::join!(of_placement, drill.of_machines());
     people.placement = placement;
     injector.world.history.note("drill", "ends");
 }
@@ -83,13 +84,16 @@ impl Drill<'_> {
         self.wait(Duration::from_secs(seconds)).await;
     }
 
-    /// Addresses of the control plane nodes, and of the workers that answer, few of each rack.
+    /// Addresses of the control plane nodes, and of the healthy workers, [`OF_A_RACK`] of each rack. Workers whose drain meets pods that may
+    /// not go are first.
     fn nodes(&self) -> (Vec<String>, Vec<String>) {
         let Some(cluster) = self.injector.world.checker.cluster() else { return (Vec::new(), Vec::new()) };
         let machines = self.injector.world.registry.machines();
         let mut racks: BTreeMap<i64, usize> = BTreeMap::new();
         let mut workers = Vec::new();
-        for node in cluster.workers() {
+        let mut nodes: Vec<_> = cluster.workers().collect();
+        nodes.sort_by_key(|node| !self.drains.is_forbidden_on(&node.address));
+        for node in nodes {
             let machine = machines.iter().find(|machine| machine.address() == Some(&*node.address));
             let Some(machine) = machine.filter(|machine| machine.status.state == MachineState::Healthy)
             else {
@@ -113,7 +117,7 @@ impl Drill<'_> {
         }
     }
 
-    async fn of_machines(&mut self, drains: &Drains) {
+    async fn of_machines(&mut self) {
         // What faults and people left is over: the settings are the usual ones, and nothing is repaired.
         self.wait_seconds(1).await;
         let _ = self.people.operator.settle().await;
@@ -122,9 +126,7 @@ impl Drill<'_> {
         self.wait_seconds(150).await;
         let _ = self.people.queue.disable(keys::REPAIRS_DISABLED, true).await;
         self.transactions().await;
-        let (_, mut workers) = self.nodes();
-        // Their drains meet pods that may not go.
-        workers.sort_by_key(|address| !drains.is_forbidden_on(address));
+        let (_, workers) = self.nodes();
         let mut workers = workers.into_iter();
         let repaired: Vec<String> = workers.by_ref().take(REPAIRED).collect();
         let retires = workers.next();
@@ -133,7 +135,7 @@ impl Drill<'_> {
         if let Some(retires) = &retires {
             self.set_state(retires, MachineState::Retiring);
         }
-        drains.forbid(true);
+        self.drains.forbid(true);
         for address in repaired.iter().chain(&unasked) {
             self.set_state(address, MachineState::Unhealthy);
         }
@@ -166,7 +168,7 @@ impl Drill<'_> {
             self.wait(LOOK).await;
         }
         self.slow_leader().await;
-        drains.forbid(false);
+        self.drains.forbid(false);
         self.missing().await;
         self.silent_registry().await;
         for address in repaired.iter().chain(&unasked) {

@@ -390,7 +390,12 @@ impl Injector {
         self.move_panic().await;
         self.restart_those_that_ended().await;
         if let Some(failure) = self.world.store.failure() {
-            self.world.history.note("store", format_args!("failed: {failure}"));
+            let told = format!("failed: {failure}");
+            self.world.history.note("store", &told);
+            // Only a full disk may fail it for good.
+            if self.full == 0 {
+                self.world.unplanted.lock().unwrap().push(format!("the store {told}"));
+            }
             self.world.store.kill();
         }
         if self.world.network.condition(Place::Store).down == 0 && self.world.store.etcd().is_none() {

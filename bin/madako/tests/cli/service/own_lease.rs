@@ -19,7 +19,7 @@ const LONG_TTL: &str = "600s";
 const LONG_TTL_SECONDS: i64 = 600;
 /// Most time from the start of a process to its leadership: far below the time to live.
 const QUICKLY: Duration = Duration::from_secs(30);
-const ENDED: &str = "ended the session lease of the process before this one";
+const ENDED: &str = "ended the session lease of the previous process";
 
 #[tokio::test]
 async fn a_killed_process_does_not_keep_the_next_one_from_leading() {
@@ -76,15 +76,18 @@ async fn the_lease_of_a_killed_process_stays_until_the_watchers_of_its_commands_
     kill_process(watcher, Signal::STOP).unwrap();
     service.kill().await;
     let service = site.serve(LONG_TTL, QUICK).await;
-    service.until_log("waits for the session lease of the process before this one").await;
+    service.until_log("waits for the expiry of the session lease of the previous process").await;
     service.until_log("1 of its commands are being ended").await;
     assert!(runs(&command));
+    let lasts = async || service.metric("madako_predecessor_lease_seconds", &[]).await;
+    assert!((1.0..=600.0).contains(&lasts().await));
     assert_eq!(service.epoch().await, None);
     assert_eq!(site.keys.candidates().await[0].lease(), own);
     assert!(!service.log().contains(ENDED), "{}", service.log());
     kill_process(watcher, Signal::CONT).unwrap();
     leader_after(&[&service], epoch).await;
     assert!(!runs(&command), "a new leader acts");
+    assert!(lasts().await < 1.0);
     assert!(service.log().contains(ENDED), "{}", service.log());
 }
 

@@ -1,4 +1,4 @@
-//! The languages for conditions on a placement: on labels, on metrics and on custom resources (seed 004,
+//! The languages for conditions on a placement: on labels, on metrics and on custom resources (Krake's "Scheduling",
 //! "Constraints"; Krake's `krake/data/constraints.py`).
 //!
 //! For: parsing constraints, comparing them, and evaluating them with the reason for a mismatch as data.

@@ -1,12 +1,12 @@
 //! The brain alone, with events in random order: answers come late, twice, never, or out of order. Commits are
 //! written without an answer, long after it, or not at all.
 
+mod cases;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_effects::{
-    Action, AttemptEnd, Conclusion, Effect, EffectEvent, Left, RETRY_FIRST, Seen, Workflow,
-};
+use madako_effects::{Action, AttemptEnd, Conclusion, Effect, EffectEvent, Left, Seen, Workflow};
 use madako_protocol::actors::{CommitError, Committed};
 use madako_protocol::permit::{Moment, Permit};
 use proptest::collection::vec;
@@ -484,120 +484,4 @@ proptest! {
         }
         assert_eq!(world.flow.wake(), None, "nothing is waited for");
     }
-}
-
-#[test]
-fn the_end_of_one_command_and_the_start_of_the_next_are_one_change() {
-    let now = Moment::now();
-    let mut flow = Workflow::<&str, Task>::default();
-    let task = |record| Task { thing: 0, record, attempts: 1 };
-    let answer =
-        |flow: &mut Workflow<&'static str, Task>, action: Option<Action<&'static str, Task>>, revision| {
-            let Some(Action::Commit { number, .. }) = action else { panic!("{action:?}") };
-            flow.on(EffectEvent::Committed { number, result: Ok(Committed { revision }) }, now)
-        };
-    let begin = |flow: &mut Workflow<&'static str, Task>, actions: &[Action<&'static str, Task>]| {
-        let [Action::Answered { .. }, Action::Ask { number, .. }, Action::Decide] = actions else {
-            panic!("{actions:?}")
-        };
-        let permit = Some(Permit::give(7, now + Duration::from_secs(9)));
-        let started = flow.on(EffectEvent::Permitted { number: *number, permit }, now);
-        let [Action::Start { number, effect, .. }] = started[..] else { panic!("{started:?}") };
-        let _ended = flow.on(EffectEvent::Ended { number, end: AttemptEnd::Final("done".to_owned()) }, now);
-        effect
-    };
-    let announced = flow.announce("running pull", task(1), 5, now);
-    let actions = answer(&mut flow, announced, 6);
-    assert_eq!(begin(&mut flow, &actions), task(1));
-    assert_eq!(flow.announce("another operation", task(2), 6, now), None, "the end is not recorded yet");
-    let next = flow.record("running run", Some(task(2)), 6, now);
-    let actions = answer(&mut flow, next, 7);
-    assert_eq!(begin(&mut flow, &actions), task(2));
-    let last = flow.record("completed", None, 7, now);
-    answer(&mut flow, last, 8);
-    assert_eq!((flow.conclusion(), flow.under_way()), (None, None));
-}
-
-#[test]
-fn an_effect_whose_announcement_shows_late_begins_then_and_a_permit_is_asked_for_each_second() {
-    let mut now = Moment::now();
-    let mut flow = Workflow::<(), Task>::default();
-    let task = Task { thing: 0, record: 1, attempts: 1 };
-    let Some(Action::Commit { number, .. }) = flow.announce((), task, 5, now) else { panic!() };
-    let unanswered = Err(CommitError::Unanswered { deadline: Duration::from_secs(10) });
-    let told = flow.on(EffectEvent::Committed { number, result: unanswered }, now);
-    assert!(!told.iter().any(|action| matches!(action, Action::Ask { .. })), "{told:?}");
-    assert_eq!((flow.unsure(), flow.under_way()), (Some(&task), None));
-    now += RETRY_FIRST;
-    assert_eq!(flow.on(EffectEvent::Passed, now), [Action::Decide]);
-    assert_eq!(flow.seen(Seen::NotYet, now), []);
-    let mut asked = flow.seen(Seen::Announced, now);
-    assert_eq!((flow.unsure(), flow.under_way()), (None, Some(&task)));
-    for _ in 0..3 {
-        let [Action::Ask { number, .. }] = asked[..] else { panic!("{asked:?}") };
-        assert_eq!(flow.on(EffectEvent::Permitted { number, permit: None }, now), []);
-        now += Duration::from_millis(999);
-        assert_eq!(flow.on(EffectEvent::Passed, now), []);
-        now += Duration::from_millis(1);
-        asked = flow.on(EffectEvent::Passed, now);
-    }
-}
-
-#[test]
-fn an_answer_to_what_was_given_up_changes_nothing() {
-    let now = Moment::now();
-    let permit = || Some(Permit::give(7, now + Duration::from_secs(9)));
-    let mut flow = Workflow::<(), Task>::default();
-    let task = Task { thing: 0, record: 1, attempts: 3 };
-    let Some(Action::Commit { number, .. }) = flow.announce((), task, 5, now) else { panic!() };
-    let mut actions = flow.on(EffectEvent::Committed { number, result: Ok(Committed { revision: 6 }) }, now);
-    let mut old: Vec<EffectEvent<String>> = Vec::new();
-    for _ in 0..2 {
-        for event in &old {
-            assert_eq!(flow.on(event.clone(), now), [], "{event:?}");
-        }
-        let asked = actions.iter().find_map(|action| match action {
-            Action::Ask { number, .. } => Some(*number),
-            _ => None,
-        });
-        let given = EffectEvent::Permitted { number: asked.unwrap(), permit: permit() };
-        let [Action::Start { number, .. }] = flow.on(given.clone(), now)[..] else { panic!() };
-        for event in &old {
-            assert_eq!(flow.on(event.clone(), now), [], "{event:?}");
-        }
-        let end = EffectEvent::Ended { number, end: AttemptEnd::Failed("no".to_owned()) };
-        let [Action::Pause { number, .. }] = flow.on(end.clone(), now)[..] else { panic!() };
-        for event in &old {
-            assert_eq!(flow.on(event.clone(), now), [], "{event:?}");
-        }
-        let over = EffectEvent::Paused { number, against: None };
-        actions = flow.on(over.clone(), now);
-        old.extend([given, end, over]);
-    }
-}
-
-#[test]
-fn a_change_that_was_refused_waits_for_a_newer_state_and_one_without_an_answer_for_a_pause() {
-    let mut now = Moment::now();
-    let mut flow = Workflow::<(), Task>::default();
-    let fail = |flow: &mut Workflow<(), Task>, error: CommitError, now| {
-        let Some(Action::Commit { number, .. }) = flow.change((), 5, now) else { panic!() };
-        assert!(!flow.may_decide_on(9), "one change at a time");
-        let _told = flow.on(EffectEvent::Committed { number, result: Err(error) }, now);
-    };
-    fail(&mut flow, CommitError::Conflict { keys: Vec::new() }, now);
-    assert!(!flow.may_decide_on(5) && flow.may_decide_on(6));
-    flow.forgive();
-    for pause in [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000].map(Duration::from_millis) {
-        fail(&mut flow, CommitError::Unanswered { deadline: Duration::from_secs(10) }, now);
-        assert_eq!(flow.wake(), Some(now + pause));
-        flow.look_again(now + pause - Duration::from_millis(1));
-        assert!(!flow.may_decide_on(5));
-        now += pause;
-        assert_eq!(flow.on(EffectEvent::Passed, now), [Action::Decide]);
-        assert!(flow.may_decide_on(5));
-    }
-    let Some(Action::Commit { number, .. }) = flow.change((), 5, now) else { panic!() };
-    let _told = flow.on(EffectEvent::Committed { number, result: Ok(Committed { revision: 8 }) }, now);
-    assert!(!flow.may_decide_on(7) && flow.may_decide_on(8), "a state that shows the last change");
 }
