@@ -298,8 +298,8 @@ impl QueryVariables {
         match &self.not_having {
             None => warnings.push(Warning::new(
                 "notHaving",
-                "without it the registry's default for it does not hold either: \
-                 boot servers and retired machines are chosen as well",
+                "without the field, the registry's default for it is off too: boot servers and retired \
+                 machines are chosen as well",
             )),
             Some(not_having) => {
                 let boot = "boot".to_owned();

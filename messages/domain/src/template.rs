@@ -172,7 +172,7 @@ impl Parts {
                 None => problems.add(path, "", "a role, since there is more than one worker template"),
                 Some(role) => {
                     if let Some(first) = known.insert(role, worker.index) {
-                        let expected = format!("a role of its own (nodes[{first}] has this one)");
+                        let expected = format!("a unique role (nodes[{first}] has the same role)");
                         problems.add(path, shown_text(role), expected);
                     }
                 }

@@ -316,7 +316,10 @@ fn taken<T>(read: Result<Requested<T>, RequestError>) -> Result<T, Problem> {
     match read {
         Ok(read) => {
             if !read.passed_over.is_empty() {
-                tracing::debug!(fields = ?read.passed_over, "fields that krakectl sends by mistake were passed over");
+                tracing::debug!(
+                    fields = ?read.passed_over,
+                    "a request has fields that krakectl sends by mistake; they are ignored"
+                );
             }
             Ok(read.value)
         }

@@ -26,7 +26,7 @@ fn variables_are_checked_whole() {
         ),
         (
             "{}",
-            "accepted; notHaving: without it the registry's default for it does not hold either: \
+            "accepted; notHaving: without the field, the registry's default for it is off too: \
              boot servers and retired machines are chosen as well",
         ),
         ("[]", "set of query variables is not valid; got a list, expected an object"),
