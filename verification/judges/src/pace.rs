@@ -1,4 +1,4 @@
-//! What comes at an interval: neither more often nor less.
+//! Promises about requests at an interval: neither more often nor less.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::oracle::{Predicate, Ruling, Seen};
 use crate::picture::{Picture, Written};
 use crate::terms::Terms;
 
-/// Intervals that are looked at: what is asked for at once now and then comes out of step, and is no more often.
+/// Length of the window in intervals: an immediate extra request shifts the following ones, without raising their rate.
 const WINDOW: u32 = 5;
 
-/// What may come beside the interval within a window: the ends of the window, and what was under way at its beginning.
+/// Extra requests allowed within a window: at both ends of the window, and under way at its beginning.
 const BESIDE: usize = 2;
 
-/// When things happened, within a window.
+/// Times of events within a window.
 #[derive(Default)]
 struct Window(VecDeque<At>);
 
@@ -34,12 +34,12 @@ impl Window {
     }
 }
 
-/// Something that comes at an interval, for each of several things.
+/// Events at an interval, for each of several keys.
 struct Rhythm<K> {
     came: BTreeMap<K, Window>,
-    /// What asks for one more at once: events, each of which may bring one.
+    /// Events that each allow one extra request at once.
     causes: Window,
-    /// Since when each is to come, and came last.
+    /// For each expected key: the last event, or the beginning of the expectation.
     due: BTreeMap<K, At>,
 }
 
@@ -50,7 +50,7 @@ impl<K> Default for Rhythm<K> {
 }
 
 impl<K: Ord + Clone> Rhythm<K> {
-    /// It came; says so if that was too often.
+    /// Counts an event; returns a description if it came too often.
     fn comes(&mut self, key: &K, at: At, interval: Duration) -> Option<String> {
         let window = interval * WINDOW;
         let count = self.came.entry(key.clone()).or_default().push(at, window);
@@ -61,12 +61,12 @@ impl<K: Ord + Clone> Rhythm<K> {
         (count > WINDOW as usize + BESIDE + causes).then(|| format!("{count} times within {window:?}"))
     }
 
-    /// One more may come.
+    /// Allows one extra event.
     fn caused(&mut self, at: At) {
         self.causes.0.push_back(at);
     }
 
-    /// These are to come from now on; what is overdue, each once.
+    /// Sets the expected keys. Returns those without an event for longer than `limit`, each once.
     fn wanted(&mut self, wanted: BTreeSet<K>, at: At, limit: Duration) -> Vec<K> {
         self.due.retain(|key, _| wanted.contains(key));
         let mut overdue = Vec::new();
@@ -81,9 +81,9 @@ impl<K: Ord + Clone> Rhythm<K> {
     }
 }
 
-/// Whether so many requests count: none that a fault held back is among them.
+/// Whether the window is free of requests that a fault held back.
 fn none_held_back(now: &Picture, terms: &Terms, at: At, interval: Duration) -> bool {
-    // What was held back arrives for about as long as that lasted.
+    // Held back requests arrive for about as long as the fault lasted.
     !terms.holds_back || now.is_undisturbed(at.saturating_sub(interval * WINDOW * 2 + terms.tolerance))
 }
 
@@ -91,12 +91,12 @@ fn writes(written: &[Written], keys: &[&str]) -> usize {
     written.iter().filter(|written| keys.iter().any(|key| written.key.starts_with(key))).count()
 }
 
-/// Whether an actor may have been started anew, or another instance leads.
+/// Whether an actor may have been restarted, or another instance may lead.
 fn begins_anew(fact: &Fact, written: &[Written]) -> bool {
     matches!(fact, Fact::Troubled { .. }) || writes(written, &[keys::LEADER]) > 0
 }
 
-/// See [`crate::Promise::MachinePolls`] and [`crate::Promise::ReportPolls`].
+/// [`crate::Promise::MachinePolls`] and [`crate::Promise::ReportPolls`].
 pub(crate) struct Polls {
     question: Question,
     rhythm: Rhythm<String>,
@@ -107,7 +107,7 @@ impl Polls {
         Self { question, rhythm: Rhythm::default() }
     }
 
-    /// The leader, while it is to poll and nothing hinders it.
+    /// The leader, while it is expected to poll and no fault prevents that.
     fn polls(&self, now: &Picture) -> Option<String> {
         let leader = now.leader.as_ref().filter(|_| now.is_quiet(&[Place::Registry]))?;
         let asks = match self.question {
@@ -120,7 +120,8 @@ impl Polls {
 
 impl Predicate for Polls {
     fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
-        // A change of these asks at once; so does a new actor. The second question is asked anew for a rack that is held.
+        // A change of one of these keys causes a request at once; so does a new actor. The request for reports is repeated
+        // for a held rack.
         let causes = [
             keys::SABAKAN_URL,
             keys::SABAKAN_VARIABLES,
@@ -157,13 +158,12 @@ impl Predicate for Polls {
     }
 }
 
-/// See [`crate::Promise::MetricRounds`].
 #[derive(Default)]
 pub(crate) struct MetricRounds {
     rhythm: Rhythm<(String, String)>,
-    /// When an instance fetched a metric last, while nothing hindered that.
+    /// Last fetch of each metric by each instance, while no fault prevented fetching.
     last: BTreeMap<(String, String), At>,
-    /// Since when metrics are used.
+    /// Beginning of the use of each metric.
     used: BTreeMap<String, At>,
 }
 
@@ -178,11 +178,11 @@ impl Predicate for MetricRounds {
             self.used.retain(|metric, _| used.contains(metric));
             let new: Vec<String> =
                 used.into_iter().filter(|metric| !self.used.contains_key(*metric)).cloned().collect();
-            // What is new is fetched at once.
+            // A new metric is fetched at once.
             new.iter().for_each(|_| self.rhythm.caused(*at));
             self.used.extend(new.into_iter().map(|metric| (metric, *at)));
         }
-        // A provider that fails is asked in fewer rounds.
+        // A failing provider is skipped in some rounds.
         if matches!(fact, Fact::Provided { good: false, .. }) {
             self.last.clear();
         }
@@ -192,12 +192,13 @@ impl Predicate for MetricRounds {
         if let Some(often) = often.filter(|_| none_held_back(now, terms, *at, terms.metrics_interval)) {
             ruling.broken(format_args!("{instance} fetches {what} {often}"));
         }
-        // Metrics of a provider that are asked for together change with what is used: each has its own rounds.
+        // The set of metrics in one request changes with the metrics in use, so each metric has its own rounds.
         let quiet = now.is_quiet(&[Place::Providers]);
         for (metric, since) in self.used.iter().filter(|(metric, _)| what.contains(&***metric)) {
             let last = self.last.insert((instance.clone(), metric.clone()), *at).filter(|_| quiet);
             let Some(last) = last.filter(|last| since <= last) else { continue };
-            // One round is skipped after a failure; not each failure is seen from outside, such as an answer that cannot be used.
+            // One round is skipped after a failure; some failures are not observable from outside, such as an unusable
+            // answer.
             let limit = terms.metrics_interval * 2 + terms.tolerance;
             ruling
                 .holds(*at <= last + limit, || format!("{instance} fetches {metric} after {:?}", *at - last));
@@ -205,14 +206,13 @@ impl Predicate for MetricRounds {
     }
 }
 
-/// See [`crate::Promise::HealthChecks`].
 #[derive(Default)]
 pub(crate) struct HealthChecks {
     rhythm: Rhythm<String>,
 }
 
 impl HealthChecks {
-    /// Machines whose health is to be asked for while nothing hinders that.
+    /// Machines whose health must be checked, unless a fault prevents it.
     fn asked(now: &Picture) -> BTreeSet<String> {
         if !now.is_quiet(&[Place::Hosts]) {
             return BTreeSet::new();
@@ -233,7 +233,7 @@ impl HealthChecks {
 
 impl Predicate for HealthChecks {
     fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
-        // Each change of an entry asks anew, and each attempt of a command that fails.
+        // Each change of an entry causes a new check, and so does each failed attempt of a command.
         let entries = writes(written, &[keys::REPAIRS]);
         let attempt = matches!(fact, Fact::Ended { command: Command::Repair, .. });
         for _ in 0..entries + usize::from(attempt) {

@@ -1,4 +1,5 @@
-//! `kill -9` of a single instance on its embedded store: the next process ends the session lease of the killed one, and no other.
+//! `kill -9` of a single instance on its embedded store: the next process revokes the session lease of the killed one,
+//! and no other.
 
 use std::fs;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::program::CLUSTER;
 /// A session's time to live that no test waits for.
 const LONG_TTL: &str = "600s";
 const LONG_TTL_SECONDS: i64 = 600;
-/// Most time from the start of a process to its leadership: far below the time to live.
+/// Maximum time from the start of a process to its leadership: far below the time to live.
 const QUICKLY: Duration = Duration::from_secs(30);
 const ENDED: &str = "ended the session lease of the previous process";
 
@@ -44,14 +45,14 @@ async fn a_killed_process_does_not_keep_the_next_one_from_leading() {
         assert_eq!(site.keys.at_root("theirs").await.unwrap().lease(), foreign);
         epoch = newer;
     }
-    // A clean end leaves nothing to end.
+    // A clean end leaves no lease to revoke.
     assert_eq!(service.terminate().await.code(), Some(0));
     let service = site.serve(LONG_TTL, QUICK).await;
     leader_after(&[&service], epoch).await;
     assert!(!service.log().contains(ENDED), "{}", service.log());
 }
 
-/// A service that leads and runs a command, whose process and whose watcher's it gives.
+/// A service that leads and runs a command; with the ids of the command and of its watcher.
 async fn service_with_a_command(site: &Site, session_ttl: &str) -> (Serve, i64, String, Pid) {
     let service = site.serve(session_ttl, QUICK).await;
     let (_, epoch) = leader_after(&[&service], 0).await;
@@ -72,7 +73,7 @@ async fn the_lease_of_a_killed_process_stays_until_the_watchers_of_its_commands_
     let site = site_on_embedded(4, &MACHINES).await;
     let (service, epoch, command, watcher) = service_with_a_command(&site, LONG_TTL).await;
     let own = site.keys.candidates().await[0].lease();
-    // A watcher that cannot kill for now.
+    // The watcher is stopped, and so cannot kill for now.
     kill_process(watcher, Signal::STOP).unwrap();
     service.kill().await;
     let service = site.serve(LONG_TTL, QUICK).await;
@@ -102,7 +103,7 @@ async fn the_lease_of_a_process_that_was_killed_with_a_watcher_ends_by_itself() 
     service.until_log("watchers of 1 of its commands were killed too").await;
     let (_, epoch) = leader_after(&[&service], epoch).await;
     assert!(!service.log().contains(ENDED), "{}", service.log());
-    // That is over with that lease.
+    // The lease is gone, and so is the note of it.
     eventually("no note is left", async || {
         (fs::read_dir(site.files.path("data/commands")).unwrap().count() == 0).then_some(())
     })
