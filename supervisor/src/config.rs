@@ -144,8 +144,8 @@ impl Config {
         if let (Some(mode), Some(field)) = (mode, secret) {
             check_mode(mode, &field, &mut problems);
         }
-        let sealing = placement.as_ref().map(|placement| placement.encryption.clone()).unwrap_or_default();
-        let mut clients = StoreConfig { prefix, timeout, sealing, ..access.clients };
+        let encryption = placement.as_ref().map(|placement| placement.encryption.clone()).unwrap_or_default();
+        let mut clients = StoreConfig { prefix, timeout, encryption, ..access.clients };
         let store = match (embedded, clients.endpoints.is_empty()) {
             (Some(embedded), _) => StoreChoice::Embedded(embedded),
             (None, false) => StoreChoice::External,

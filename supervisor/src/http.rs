@@ -109,16 +109,16 @@ struct Serving {
 }
 
 #[derive(Debug)]
-struct Ended;
+struct ServerEnded;
 
 impl Actor for Http {
-    type Msg = Ended;
+    type Msg = ServerEnded;
     type State = Serving;
     type Arguments = (Served, watch::Receiver<bool>);
 
     async fn pre_start(
         &self,
-        myself: ActorRef<Ended>,
+        myself: ActorRef<ServerEnded>,
         (Served { bound, router, limits, tls }, mut closing): (Served, watch::Receiver<bool>),
     ) -> Result<Serving, ActorProcessingErr> {
         let listener = bound.listener().await?;
@@ -149,15 +149,15 @@ impl Actor for Http {
             };
             // The waiter may have given up, and a stopping actor accepts no messages.
             let _ = ended.send(());
-            let _ = myself.cast(Ended);
+            let _ = myself.cast(ServerEnded);
         });
         Ok(Serving { shutdown, stopped, done: Some(done), _task: task })
     }
 
     async fn handle(
         &self,
-        _: ActorRef<Ended>,
-        Ended: Ended,
+        _: ActorRef<ServerEnded>,
+        ServerEnded: ServerEnded,
         serving: &mut Serving,
     ) -> Result<(), ActorProcessingErr> {
         if *serving.stopped.borrow() {
@@ -166,7 +166,11 @@ impl Actor for Http {
         Err("the HTTP server ended".into())
     }
 
-    async fn post_stop(&self, _: ActorRef<Ended>, serving: &mut Serving) -> Result<(), ActorProcessingErr> {
+    async fn post_stop(
+        &self,
+        _: ActorRef<ServerEnded>,
+        serving: &mut Serving,
+    ) -> Result<(), ActorProcessingErr> {
         serving.shutdown.send_replace(true);
         if let Some(done) = serving.done.take() {
             // The server's drain time bounds this; an error means that it has ended already.

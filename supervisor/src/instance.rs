@@ -33,7 +33,7 @@ use madako_protocol::event::{Event, EventSink};
 use madako_protocol::host::Host;
 use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::latest::{self, Subscriber};
-use madako_protocol::mailbox::Letter;
+use madako_protocol::mailbox::Envelope;
 use madako_protocol::placement::objects::Objects;
 use madako_protocol::placement::providers::MetricsProviders;
 use madako_protocol::ports::{Clock, Registry};
@@ -151,7 +151,7 @@ impl Instance {
         let (ownership, owner) = watch::channel(Ownership::Unknown);
         let (closing, closes) = watch::channel(false);
         let (given_up, gave_up) = mpsc::channel(1);
-        let wanted = Arc::new(Wanted(wanted));
+        let wanted = Arc::new(WantedReign(wanted));
 
         let leader = LeaderArguments {
             store: Arc::clone(&ports.store),
@@ -244,15 +244,15 @@ impl Instance {
     ///
     /// # Errors
     /// The tree has ended.
-    pub async fn status(&self) -> Result<TreeStatus, crate::tree::Ended> {
+    pub async fn status(&self) -> Result<TreeStatus, crate::tree::SupervisorEnded> {
         self.tree.root().status().await
     }
 }
 
 /// Epoch whose reign should run. The latest value wins, so that the leader never waits.
-struct Wanted(watch::Sender<Option<Epoch>>);
+struct WantedReign(watch::Sender<Option<Epoch>>);
 
-impl ReignControl for Wanted {
+impl ReignControl for WantedReign {
     fn begin(&self, epoch: &Epoch) {
         self.0.send_replace(Some(epoch.clone()));
     }
@@ -269,7 +269,11 @@ impl ReignControl for Wanted {
 }
 
 /// Maps events of the tree to events of the instance, and ends the reign when the leader fails.
-fn sink(events: Arc<dyn EventSink>, clock: Arc<dyn Clock>, wanted: Arc<Wanted>) -> crate::tree::EventSink {
+fn sink(
+    events: Arc<dyn EventSink>,
+    clock: Arc<dyn Clock>,
+    wanted: Arc<WantedReign>,
+) -> crate::tree::EventSink {
     Arc::new(move |event| match event {
         TreeEvent::ChildFailed { child, reason, restart_in, .. } => {
             measured::failed(child, &*clock);
@@ -353,7 +357,7 @@ impl Director {
         self.melted.send_replace(true);
         self.ports.events.emit(Event::Meltdown { pause: PAUSE_AFTER_MELTDOWN });
         if let Some(leader) = registry::where_is(actor_name(&self.options.id, LEADER)) {
-            let yielded = ActorRef::<Letter<LeaderMessage>>::from(leader)
+            let yielded = ActorRef::<Envelope<LeaderMessage>>::from(leader)
                 .cast(LeaderMessage::Yield { pause: PAUSE_AFTER_MELTDOWN }.into());
             if let Err(error) = yielded {
                 tracing::error!(%error, "the leader actor did not receive the request to give up leadership");

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use madako_domain::repair::refusal::{Reason, Refusal, ReportNews};
-use madako_protocol::event::{Blocked, Event, EventSink};
+use madako_protocol::event::{BlockedBy, Event, EventSink};
 use tokio::sync::broadcast;
 
 use crate::limits::{JOURNAL_BEHIND, MOST_NAMED};
@@ -111,7 +111,7 @@ fn log(instance: &str, event: &Event) {
             "the taints of the Kubernetes nodes are unknown: plans ignore them"
         ),
         // Every epoch begins in this state; an unavailable store or registry has its own events.
-        Event::Blocked(why @ (Blocked::NoState | Blocked::NoObservation)) => {
+        Event::Blocked(why @ (BlockedBy::NoState | BlockedBy::NoObservation)) => {
             info!(instance, reason = why.name(), %why, "nothing is planned yet");
         }
         Event::Blocked(why) => warn!(instance, reason = why.name(), %why, "nothing is planned"),
@@ -191,7 +191,7 @@ fn report_news(instance: &str, news: &ReportNews) {
             rack, machines, serials, "the leader holds back repairs in a rack: its machines failed together"
         );
     }
-    for rack in &news.let_go {
+    for rack in &news.released {
         info!(instance, rack, "the leader no longer holds back repairs in a rack");
     }
     for name in Reason::NAMES {

@@ -20,12 +20,12 @@ use madako_http::{BindError, Limits, Router};
 use madako_metrics_providers::Providers;
 use madako_protocol::actors::SchedulerMessage;
 use madako_protocol::feed::Task;
-use madako_protocol::mailbox::Letter;
+use madako_protocol::mailbox::Envelope;
 use madako_protocol::placement::explainer::{Explainer, NoExplanation};
 use madako_protocol::placement::objects::Objects;
 use madako_protocol::ports::{Clock, HttpTransport};
 use madako_protocol::store::Store;
-use madako_store::{EtcdStore, Sealing};
+use madako_store::{Encryption, EtcdStore};
 use ractor::rpc::CallResult;
 use ractor::{ActorRef, registry};
 
@@ -73,8 +73,8 @@ pub(crate) fn ports(
 }
 
 /// Logs the id of the active encryption key, if there is one.
-pub(crate) fn say_how_secrets_are_kept(sealing: &Sealing) {
-    let mut ids = sealing.ids();
+pub(crate) fn say_how_secrets_are_kept(encryption: &Encryption) {
+    let mut ids = encryption.ids();
     if let Some(key) = ids.next() {
         let former = ids.collect::<Vec<_>>().join(", ");
         tracing::info!(key, former, "secrets of placement's resources are encrypted in the store");
@@ -196,10 +196,10 @@ impl Explainer for AskScheduler {
         let Some(scheduler) = registry::where_is(&self.name) else {
             return Err(self.elsewhere(&application).await?);
         };
-        let scheduler = ActorRef::<Letter<SchedulerMessage>>::from(scheduler);
+        let scheduler = ActorRef::<Envelope<SchedulerMessage>>::from(scheduler);
         let asked = application.clone();
-        let letter = |reply| SchedulerMessage::Explain { application: asked, what_if, reply }.into();
-        match scheduler.call(letter, Some(EXPLAIN_DEADLINE)).await {
+        let envelope = |reply| SchedulerMessage::Explain { application: asked, what_if, reply }.into();
+        match scheduler.call(envelope, Some(EXPLAIN_DEADLINE)).await {
             Ok(CallResult::Success(answer)) => Ok(answer?),
             Ok(CallResult::Timeout) => Err(NoExplanation::Unanswered),
             Ok(CallResult::SenderError) | Err(_) => Err(self.elsewhere(&application).await?),

@@ -4,7 +4,7 @@
 //! lease's whole time to live. This module ends such a lease early, and no other lease.
 //!
 //! Guarantees: a lease is ended only if the embedded store recorded it as a lease of its owner's own client
-//! ([`Left`]), if the owner ran on this boot of this kernel, and if no part of the owner runs any more.
+//! ([`EarlierLeases`]), if the owner ran on this boot of this kernel, and if no part of the owner runs any more.
 //! `docs/decisions/own-lease.md` explains how this is known. In all other cases the lease expires.
 //!
 //! Does not: end leases of other clients of the store, of a process on another boot, or of a process whose watchers
@@ -12,7 +12,7 @@
 
 use std::path::{Path, PathBuf};
 
-use madako_embedded_etcd::{Left, LeftLease};
+use madako_embedded_etcd::{EarlierLeases, LeftLease};
 use madako_host::{CommandsLeft, LeftCommands};
 use metrics::{Unit, describe_gauge, gauge};
 use tokio::time::{Instant, sleep};
@@ -42,7 +42,7 @@ pub(crate) fn describe_metrics() {
 
 /// Leases and commands of earlier processes.
 pub(crate) struct Predecessor {
-    left: Left,
+    left: EarlierLeases,
     leases: Vec<LeftLease>,
     commands: LeftCommands,
     notes: PathBuf,
@@ -50,7 +50,11 @@ pub(crate) struct Predecessor {
 
 impl Predecessor {
     /// Reads the remains. The caller holds the lock of the store and has not run commands yet.
-    pub(crate) fn find(left: Left, mark: Option<&str>, data_dir: &Path) -> Result<Self, ServiceError> {
+    pub(crate) fn find(
+        left: EarlierLeases,
+        mark: Option<&str>,
+        data_dir: &Path,
+    ) -> Result<Self, ServiceError> {
         let notes = data_dir.join(NOTES);
         let commands = LeftCommands::find(&notes)
             .map_err(|source| ServiceError::Notes { directory: notes.display().to_string(), source })?;
@@ -71,7 +75,7 @@ impl Predecessor {
     pub(crate) async fn end(mut self) {
         let mut said: Option<Instant> = None;
         loop {
-            let why = match self.commands.look() {
+            let why = match self.commands.check() {
                 Ok(CommandsLeft::Ended) => self.end_leases().await,
                 Ok(CommandsLeft::Running(running)) => format!("{running} of its commands are being ended"),
                 Ok(CommandsLeft::Unknown(unknown)) => format!(
@@ -117,11 +121,11 @@ impl Predecessor {
     }
 }
 
-fn seconds(left: &Left, lease: &LeftLease) -> u64 {
+fn seconds(left: &EarlierLeases, lease: &LeftLease) -> u64 {
     left.remaining(lease).unwrap_or_default().as_secs()
 }
 
-fn say_it_lasts(left: &Left, lease: &LeftLease, why: &str) {
+fn say_it_lasts(left: &EarlierLeases, lease: &LeftLease, why: &str) {
     tracing::warn!(
         lease = format!("{:x}", lease.id),
         seconds = seconds(left, lease),

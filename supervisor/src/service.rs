@@ -238,7 +238,7 @@ impl Service {
         let api = match &options.placement {
             None => None,
             Some(placement) => {
-                placement::say_how_secrets_are_kept(store.sealing());
+                placement::say_how_secrets_are_kept(store.encryption());
                 let objects: Arc<dyn Objects> = Arc::new(CachedObjects::start(&store));
                 denied = Some(placement::say_what_is_denied(Arc::clone(&objects)));
                 if placement.controllers {

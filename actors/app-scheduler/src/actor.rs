@@ -28,8 +28,8 @@ use madako_protocol::event::{Event, EventSink};
 use madako_protocol::feed::{Task, forward, later};
 use madako_protocol::gate::commit;
 use madako_protocol::latest::Subscriber;
-use madako_protocol::mailbox::Letter;
-use madako_protocol::placement::follow::{Followed, follow};
+use madako_protocol::mailbox::Envelope;
+use madako_protocol::placement::follow::{FollowEvent, follow};
 use madako_protocol::placement::objects::{Gap, Objects};
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
@@ -39,7 +39,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{Span, info_span};
 
-use self::kept::{Remembered, remembered};
+use self::kept::{StoredMemory, stored_memory};
 use crate::batch::{Batch, batches, count_moves};
 use crate::config::SchedulerConfig;
 use crate::explain::explain;
@@ -74,7 +74,7 @@ pub struct SchedulerState {
     snapshot: Option<Snapshot>,
     metrics: Option<Arc<MetricsObserved>>,
     /// Span of the newest metrics, until a pass uses them.
-    round: Option<Span>,
+    fetch_span: Option<Span>,
     /// `None` until the kept data is read: decisions need it.
     memory: Option<Memory>,
     last: BTreeMap<ObjectKey, Decision>,
@@ -111,39 +111,39 @@ struct Writing {
 }
 
 /// Triggers a pass whenever this instance becomes the owner.
-async fn look_when_owned(
+async fn wake_when_owned(
     mut ownership: watch::Receiver<Ownership>,
-    scheduler: ActorRef<Letter<SchedulerMessage>>,
+    scheduler: ActorRef<Envelope<SchedulerMessage>>,
 ) {
     // An error means that the sender is gone, as at the end of the instance.
     while ownership.changed().await.is_ok() {
         let ours = matches!(*ownership.borrow_and_update(), Ownership::Ours { .. });
-        if ours && scheduler.cast(SchedulerMessage::Look.into()).is_err() {
+        if ours && scheduler.cast(SchedulerMessage::Reconcile.into()).is_err() {
             return;
         }
     }
 }
 
 impl Actor for Scheduler {
-    type Msg = Letter<SchedulerMessage>;
+    type Msg = Envelope<SchedulerMessage>;
     type State = SchedulerState;
     type Arguments = SchedulerArguments;
 
     async fn pre_start(
         &self,
-        myself: ActorRef<Letter<SchedulerMessage>>,
+        myself: ActorRef<Envelope<SchedulerMessage>>,
         given: SchedulerArguments,
     ) -> Result<SchedulerState, ActorProcessingErr> {
         let feeds = [
             follow(Arc::clone(&given.objects), myself.clone(), SchedulerMessage::Followed),
             forward(given.metrics.clone(), myself.clone(), SchedulerMessage::Metrics),
-            Task::start(look_when_owned(given.ownership.clone(), myself.clone())),
+            Task::start(wake_when_owned(given.ownership.clone(), myself.clone())),
         ];
         let mut state = SchedulerState {
             given,
             snapshot: None,
             metrics: None,
-            round: None,
+            fetch_span: None,
             memory: None,
             last: BTreeMap::new(),
             written: 0,
@@ -165,12 +165,12 @@ impl Actor for Scheduler {
 
     async fn handle(
         &self,
-        myself: ActorRef<Letter<SchedulerMessage>>,
-        letter: Letter<SchedulerMessage>,
+        myself: ActorRef<Envelope<SchedulerMessage>>,
+        envelope: Envelope<SchedulerMessage>,
         state: &mut SchedulerState,
     ) -> Result<(), ActorProcessingErr> {
         // The mark is dropped at the end of this handler; only then does the feed send the next value.
-        let _handled = match letter.open() {
+        let _handled = match envelope.open() {
             SchedulerMessage::Remembered(kept) => {
                 state.remember(&kept);
                 None
@@ -182,11 +182,11 @@ impl Actor for Scheduler {
             }
             SchedulerMessage::Metrics(observed, handled) => {
                 state.metrics = Some(observed);
-                state.round = Some(Span::current());
+                state.fetch_span = Some(Span::current());
                 state.change(&myself);
                 Some(handled)
             }
-            SchedulerMessage::Look => {
+            SchedulerMessage::Reconcile => {
                 state.debounce = None;
                 state.changed = true;
                 None
@@ -206,9 +206,9 @@ impl Actor for Scheduler {
 }
 
 impl SchedulerState {
-    fn followed(&mut self, myself: &ActorRef<Letter<SchedulerMessage>>, followed: Followed) {
+    fn followed(&mut self, myself: &ActorRef<Envelope<SchedulerMessage>>, followed: FollowEvent) {
         match (followed, &mut self.snapshot) {
-            (Followed::Listed { revision, objects, after }, _) => {
+            (FollowEvent::Listed { revision, objects, after }, _) => {
                 if let Some(gap) = &after {
                     tracing::info!(%gap, "the scheduler lists resources again");
                 }
@@ -219,24 +219,24 @@ impl SchedulerState {
                 }
                 self.snapshot = Some(Snapshot::new(revision, objects));
             }
-            (Followed::Changed(changes), Some(snapshot)) => snapshot.apply(&changes),
+            (FollowEvent::Changed(changes), Some(snapshot)) => snapshot.apply(&changes),
             // Changes before the first list are ignored.
-            (Followed::Changed(_), None) => {}
+            (FollowEvent::Changed(_), None) => {}
         }
     }
 
     /// Handles a change: a pass follows at once, or after the debounce.
-    fn change(&mut self, myself: &ActorRef<Letter<SchedulerMessage>>) {
+    fn change(&mut self, myself: &ActorRef<Envelope<SchedulerMessage>>) {
         let debounce = self.given.config.debounce;
         if debounce.is_zero() {
             self.changed = true;
         } else if self.debounce.is_none() {
-            self.debounce = Some(later(myself.clone(), debounce, SchedulerMessage::Look));
+            self.debounce = Some(later(myself.clone(), debounce, SchedulerMessage::Reconcile));
         }
     }
 
     /// Reads the kept data; retries until it succeeds.
-    fn read(&mut self, myself: &ActorRef<Letter<SchedulerMessage>>) {
+    fn read(&mut self, myself: &ActorRef<Envelope<SchedulerMessage>>) {
         let (store, events) = (Arc::clone(&self.given.store), Arc::clone(&self.given.events));
         let actor = myself.clone();
         self.memory = None;
@@ -259,7 +259,7 @@ impl SchedulerState {
 
     fn remember(&mut self, kept: &Kept) {
         self.reading = None;
-        let Remembered { memory, last, moves_revision } = remembered(kept);
+        let StoredMemory { memory, last, moves_revision } = stored_memory(kept);
         self.memory = Some(memory);
         self.last = last;
         self.moves_revision = moves_revision;
@@ -267,7 +267,7 @@ impl SchedulerState {
         self.changed |= self.retry.is_none();
     }
 
-    fn decide(&mut self, myself: &ActorRef<Letter<SchedulerMessage>>) -> Result<(), ActorProcessingErr> {
+    fn decide(&mut self, myself: &ActorRef<Envelope<SchedulerMessage>>) -> Result<(), ActorProcessingErr> {
         if !self.changed || self.writing.is_some() || self.debounce.is_some() {
             return Ok(());
         }
@@ -283,13 +283,13 @@ impl SchedulerState {
         }
         if let Some((until, timer)) = self.rests.as_mut().filter(|(until, _)| *until > Instant::now()) {
             let rest = until.duration_since(Instant::now());
-            timer.get_or_insert_with(|| later(myself.clone(), rest, SchedulerMessage::Look));
+            timer.get_or_insert_with(|| later(myself.clone(), rest, SchedulerMessage::Reconcile));
             return Ok(());
         }
         self.changed = false;
         // The pass, its commits and their effects are children of the span that brought the metrics, however long
         // those waited here.
-        let round = self.round.take();
+        let round = self.fetch_span.take();
         let parent = round.as_ref().and_then(Span::id);
         let began = Instant::now();
         let _pass = info_span!(parent: parent, "placement", snapshot = snapshot.revision()).entered();
@@ -334,16 +334,16 @@ impl SchedulerState {
     }
 
     /// Triggers a pass at the next due time.
-    fn wake(&mut self, myself: &ActorRef<Letter<SchedulerMessage>>, decided: &Pass, now: OffsetDateTime) {
+    fn wake(&mut self, myself: &ActorRef<Envelope<SchedulerMessage>>, decided: &Pass, now: OffsetDateTime) {
         self.timer = decided.again.map(|again| {
             let pause = Duration::try_from(again - now).unwrap_or_default().min(LONGEST_SLEEP);
-            later(myself.clone(), pause, SchedulerMessage::Look)
+            later(myself.clone(), pause, SchedulerMessage::Reconcile)
         });
     }
 
     fn send(
         &mut self,
-        myself: &ActorRef<Letter<SchedulerMessage>>,
+        myself: &ActorRef<Envelope<SchedulerMessage>>,
         now: OffsetDateTime,
         metrics: Option<Arc<MetricsObserved>>,
         (number, mut batch): (usize, Batch),
@@ -383,7 +383,7 @@ impl SchedulerState {
         let Some(snapshot) = &self.snapshot else { return Vec::new() };
         let found = batch.bindings.iter().filter_map(|(application, cluster)| {
             let cluster = snapshot.shared(cluster)?;
-            let to = snapshot.seen::<Cluster>(&cluster.key)?.value.status.scheduled_to.as_ref();
+            let to = snapshot.typed::<Cluster>(&cluster.key)?.value.status.scheduled_to.as_ref();
             let cloud = to.and_then(ResourceRef::key).and_then(|cloud| snapshot.shared(&cloud));
             Some(BindingEvidence {
                 application: snapshot.shared(application)?,
@@ -398,7 +398,7 @@ impl SchedulerState {
 
     fn written(
         &mut self,
-        myself: &ActorRef<Letter<SchedulerMessage>>,
+        myself: &ActorRef<Envelope<SchedulerMessage>>,
         number: usize,
         result: Result<Committed, CommitError>,
     ) -> Result<(), ActorProcessingErr> {
@@ -442,7 +442,7 @@ impl SchedulerState {
             None if failed => {
                 let pause = self.retry.map_or(RETRY_FIRST, |pause| (pause * 2).min(RETRY_MOST));
                 self.retry = Some(pause);
-                self.timer = Some(later(myself.clone(), pause, SchedulerMessage::Look));
+                self.timer = Some(later(myself.clone(), pause, SchedulerMessage::Reconcile));
             }
             None => self.retry = None,
         }

@@ -6,7 +6,7 @@
 //!
 //! Does not: delay moves to spread them ([`crate::moves`]).
 
-mod case;
+mod evaluation;
 
 use std::rc::Rc;
 
@@ -16,12 +16,12 @@ use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::kubernetes::{Application, ApplicationState};
 use time::OffsetDateTime;
 
-use self::case::Case;
+use self::evaluation::Evaluation;
 use crate::config::SchedulerConfig;
 use crate::failure::Attempt;
 use crate::memory::Memory;
 use crate::scope::Scope;
-use crate::snapshot::{Seen, Snapshot};
+use crate::snapshot::{Snapshot, TypedResource};
 use crate::target::Target;
 
 pub(crate) struct Verdict<'a> {
@@ -54,7 +54,7 @@ pub(crate) enum Act<'a> {
 
 /// Inputs shared by all verdicts of a pass.
 #[derive(Clone, Copy)]
-pub(crate) struct Court<'p> {
+pub(crate) struct PassContext<'p> {
     pub(crate) snapshot: &'p Snapshot,
     pub(crate) config: &'p SchedulerConfig,
     pub(crate) memory: &'p Memory,
@@ -65,16 +65,16 @@ pub(crate) struct Court<'p> {
 /// Clouds for new clusters: those of the namespace, and global ones.
 pub(crate) type Clouds<'s, 'a> = [&'s mut Scope<'a>; 2];
 
-impl Court<'_> {
+impl PassContext<'_> {
     /// Decides about an application. `clouds`: given if a cluster may be created for it.
-    pub(crate) fn judge<'a>(
+    pub(crate) fn decide<'a>(
         &self,
-        seen: Seen<'a, Application>,
+        resource: TypedResource<'a, Application>,
         with_owner: bool,
         clusters: &mut Scope<'a>,
         clouds: Option<Clouds<'_, 'a>>,
     ) -> Verdict<'a> {
-        let application = seen.value;
+        let application = resource.value;
         let alone = if application.metadata.deleted.is_some() {
             Some(LeftAlone::Deleted)
         } else if with_owner {
@@ -84,10 +84,10 @@ impl Court<'_> {
         };
         let wants = Wants::from(application);
         let class = clusters.class(&wants);
-        let case = Case { court: *self, seen, wants, class, clusters };
+        let evaluation = Evaluation { context: *self, application: resource, wants, class, clusters };
         match alone {
-            Some(why) => case.verdict(Outcome::LeftAlone { why }, Act::Nothing),
-            None => case.judge(clouds),
+            Some(why) => evaluation.verdict(Outcome::LeftAlone { why }, Act::Nothing),
+            None => evaluation.decide(clouds),
         }
     }
 }

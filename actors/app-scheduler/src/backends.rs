@@ -13,15 +13,15 @@ use madako_domain::placement::metadata::{Reason, ReasonCode, ResourceRef};
 use madako_domain::placement::openstack::{MagnumCluster, MagnumClusterState, Project};
 use time::OffsetDateTime;
 
-use crate::draft::{Draft, What};
+use crate::draft::{Draft, WriteKind};
 use crate::draw::Draw;
 use crate::scope::Scope;
-use crate::snapshot::{Seen, Snapshot};
-use crate::target::{Takes, Target};
+use crate::snapshot::{Snapshot, TypedResource};
+use crate::target::{Availability, Target};
 
 /// Result for an unbound cluster or Magnum cluster.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Placed {
+pub enum BackendOutcome {
     Bound {
         to: ObjectKey,
     },
@@ -58,19 +58,19 @@ fn choose<'a>(scope: &mut Scope<'a>, wants: &Wants<'a>, seed: u64, uid: &str) ->
     let failing = scope
         .targets()
         .iter()
-        .any(|target| target.takes == Takes::FailingMetrics && lasting.met_by(&target.offer));
+        .any(|target| target.availability == Availability::FailingMetrics && lasting.met_by(&target.offer));
     if failing { Choice::Failing } else { Choice::Nowhere }
 }
 
 /// Binds a cluster to a cloud. `None`: the cluster is not the scheduler's task.
 pub(crate) fn place_cluster<'a>(
-    seen: Seen<'a, Cluster>,
+    resource: TypedResource<'a, Cluster>,
     scopes: [&mut Scope<'a>; 2],
     seed: u64,
     now: OffsetDateTime,
     draft: &mut Draft,
-) -> Option<Placed> {
-    let cluster = seen.value;
+) -> Option<BackendOutcome> {
+    let cluster = resource.value;
     if cluster.metadata.deleted.is_some()
         || !cluster.spec.kubeconfig.reveal().is_empty()
         || cluster.status.state == ClusterState::Failed
@@ -82,56 +82,56 @@ pub(crate) fn place_cluster<'a>(
     let mut failing = false;
     for scope in scopes {
         match choose(scope, &wants, seed, &cluster.metadata.uid) {
-            Choice::Waits(until) => return Some(Placed::WaitsForMetric { until }),
+            Choice::Waits(until) => return Some(BackendOutcome::WaitsForMetric { until }),
             Choice::Failing => failing = true,
             Choice::Nowhere => {}
             Choice::To(cloud) => {
                 let to = cloud.key().clone();
-                if let Some(cluster) = draft.edit(seen, What::Cluster) {
+                if let Some(cluster) = draft.edit(resource, WriteKind::Cluster) {
                     bind_cluster(cluster, ResourceRef::to(&to), now);
                 }
-                draft.stand_on(&seen.stored.key, cloud.basis());
-                return Some(Placed::Bound { to });
+                draft.stand_on(&resource.stored.key, cloud.basis());
+                return Some(BackendOutcome::Bound { to });
             }
         }
     }
     if failing {
-        return Some(Placed::WaitsForMetrics);
+        return Some(BackendOutcome::WaitsForMetrics);
     }
-    if let Some(cluster) = draft.edit(seen, What::Cluster) {
+    if let Some(cluster) = draft.edit(resource, WriteKind::Cluster) {
         cluster.status.state = ClusterState::Failed;
         cluster.status.reason = Some(Reason::new(ReasonCode::NoSuitableResource, "No matching cloud found"));
     }
-    Some(Placed::Failed)
+    Some(BackendOutcome::Failed)
 }
 
 /// Binds a Magnum cluster to a project. `None`: the cluster is not the scheduler's task.
 pub(crate) fn place_magnum_cluster<'a>(
-    seen: Seen<'a, MagnumCluster>,
+    resource: TypedResource<'a, MagnumCluster>,
     scope: &mut Scope<'a>,
     snapshot: &'a Snapshot,
     seed: u64,
     draft: &mut Draft,
-) -> Option<Placed> {
-    let cluster = seen.value;
+) -> Option<BackendOutcome> {
+    let cluster = resource.value;
     if cluster.metadata.deleted.is_some() || cluster.status.project.is_some() {
         return None;
     }
     match choose(scope, &Wants::from(cluster), seed, &cluster.metadata.uid) {
-        Choice::Waits(until) => Some(Placed::WaitsForMetric { until }),
-        Choice::Failing => Some(Placed::WaitsForMetrics),
+        Choice::Waits(until) => Some(BackendOutcome::WaitsForMetric { until }),
+        Choice::Failing => Some(BackendOutcome::WaitsForMetrics),
         Choice::Nowhere => {
-            if let Some(cluster) = draft.edit(seen, What::Cluster) {
+            if let Some(cluster) = draft.edit(resource, WriteKind::Cluster) {
                 cluster.status.state = MagnumClusterState::Failed;
                 cluster.status.reason =
                     Some(Reason::new(ReasonCode::NoSuitableResource, "No matching OpenStack project found"));
             }
-            Some(Placed::Failed)
+            Some(BackendOutcome::Failed)
         }
         Choice::To(target) => {
             let to = target.key().clone();
-            let project = snapshot.seen::<Project>(&to)?.value;
-            if let Some(cluster) = draft.edit(seen, What::Cluster) {
+            let project = snapshot.typed::<Project>(&to)?.value;
+            if let Some(cluster) = draft.edit(resource, WriteKind::Cluster) {
                 inherit(cluster, project);
                 bind_magnum_cluster(cluster, ResourceRef::to(&to), project.spec.template.clone());
                 if cluster.status.state == MagnumClusterState::Failed {
@@ -140,8 +140,8 @@ pub(crate) fn place_magnum_cluster<'a>(
                     cluster.status.reason = None;
                 }
             }
-            draft.stand_on(&seen.stored.key, target.basis());
-            Some(Placed::Bound { to })
+            draft.stand_on(&resource.stored.key, target.basis());
+            Some(BackendOutcome::Bound { to })
         }
     }
 }

@@ -12,14 +12,14 @@ use bytes::Bytes;
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::invariants::BindingEvidence;
 use madako_domain::limits::{MOST_CONDITIONS, MOST_OPERATIONS};
-use madako_domain::placement::change::{Kept, PlacementMutation, StoredObject};
+use madako_domain::placement::change::{KeptState, PlacementMutation, StoredObject};
 use madako_domain::placement::decision::Decision;
 use madako_domain::placement::kind::ObjectKey;
 use madako_protocol::actors::Mutation;
 use time::OffsetDateTime;
 
 use crate::config::SchedulerConfig;
-use crate::draft::{Deletion, Unit, What};
+use crate::draft::{Deletion, Unit, WriteKind};
 use crate::limits::PREFERRED_BYTES;
 use crate::memory::{self, Memory};
 
@@ -36,9 +36,9 @@ pub(crate) struct Batch {
     /// Resources whose deletion begins or ends here, and the rules.
     pub(crate) deletions: Vec<(ObjectKey, Deletion)>,
     /// Data of clusters that this transaction keeps.
-    pub(crate) clusters: Vec<memory::Kept>,
+    pub(crate) clusters: Vec<memory::MemoryChange>,
     /// Number of units by purpose.
-    pub(crate) what: BTreeMap<What, u64>,
+    pub(crate) what: BTreeMap<WriteKind, u64>,
     /// Number of bindings that are moves.
     pub(crate) moved: u64,
     bytes: usize,
@@ -66,13 +66,13 @@ impl Batch {
         Mutation::Placement(Box::new(change))
     }
 
-    fn keep(&mut self, kept: Kept, value: Option<Bytes>) {
+    fn keep(&mut self, kept: KeptState, value: Option<Bytes>) {
         self.bytes += size(&kept, value.as_ref());
         self.change.kept.insert(kept, value);
     }
 }
 
-fn size(kept: &Kept, value: Option<&Bytes>) -> usize {
+fn size(kept: &KeptState, value: Option<&Bytes>) -> usize {
     kept.key().len() + value.map_or(0, Bytes::len)
 }
 
@@ -83,7 +83,7 @@ fn size(kept: &Kept, value: Option<&Bytes>) -> usize {
 /// Data to keep cannot be written as JSON.
 pub(crate) fn batches(
     units: &[Unit],
-    kept: &[memory::Kept],
+    kept: &[memory::MemoryChange],
     gone: &[ObjectKey],
 ) -> Result<Vec<Batch>, serde_json::Error> {
     let mut all: Vec<Batch> = Vec::new();
@@ -98,14 +98,14 @@ pub(crate) fn batches(
         add(&mut all, unit)?;
     }
     for kept in kept {
-        let cluster = Kept::Cluster(kept.cluster.clone());
+        let cluster = KeptState::Cluster(kept.cluster.clone());
         let value = kept.memory.as_ref().map(serde_json::to_vec).transpose()?.map(Bytes::from);
         let batch = room(&mut all, 0, 1, size(&cluster, value.as_ref()));
         batch.keep(cluster, value);
         batch.clusters.push(kept.clone());
     }
     for application in gone {
-        let decision = Kept::Decision(application.clone());
+        let decision = KeptState::Decision(application.clone());
         room(&mut all, 0, 1, size(&decision, None)).keep(decision, None);
     }
     Ok(all)
@@ -126,7 +126,7 @@ fn add(all: &mut Vec<Batch>, unit: &Unit) -> Result<(), serde_json::Error> {
     let decision = match &unit.decision {
         None => None,
         Some((application, decision)) => {
-            Some((Kept::Decision(application.clone()), Bytes::from(serde_json::to_vec(decision)?)))
+            Some((KeptState::Decision(application.clone()), Bytes::from(serde_json::to_vec(decision)?)))
         }
     };
     let object_size = |(key, object): &(&ObjectKey, Option<StoredObject>)| {
@@ -168,7 +168,7 @@ pub(crate) fn count_moves(
         let mut after = memory.clone();
         after.note_moves(batch.moves, config.reschedule_after, now);
         batch.change.moves_revision = Some(revision);
-        batch.keep(Kept::Moves, Some(serde_json::to_vec(&after.moves)?.into()));
+        batch.keep(KeptState::Moves, Some(serde_json::to_vec(&after.moves)?.into()));
     }
     Ok(())
 }

@@ -78,11 +78,11 @@ pub(crate) fn cluster(
 /// Clusters that an application is bound to, runs on or waits for.
 pub(crate) fn used(snapshot: &Snapshot) -> BTreeSet<ObjectKey> {
     let mut used = BTreeSet::new();
-    for seen in snapshot.of::<Application>() {
-        let status = &seen.value.status;
+    for resource in snapshot.of::<Application>() {
+        let status = &resource.value.status;
         used.extend(status.scheduled_to.as_ref().and_then(ResourceRef::key));
         used.extend(status.running_on.as_ref().and_then(ResourceRef::key));
-        let namespace = seen.stored.key.namespace.as_deref();
+        let namespace = resource.stored.key.namespace.as_deref();
         let waits = status.auto_cluster_create_started.as_deref();
         used.extend(waits.map(|name| ObjectKey::new(Kind::Cluster, namespace, name)));
     }

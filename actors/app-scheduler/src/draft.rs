@@ -11,7 +11,7 @@ use madako_domain::placement::object_value::{Object, Resource};
 use madako_domain::placement::objects::Stored;
 use time::OffsetDateTime;
 
-use crate::snapshot::{Seen, Snapshot};
+use crate::snapshot::{Snapshot, TypedResource};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObjectWrite {
@@ -25,7 +25,7 @@ pub struct ObjectWrite {
 /// Writes of one transaction: all or none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unit {
-    pub what: What,
+    pub what: WriteKind,
     pub writes: Vec<ObjectWrite>,
     /// Revisions of other resources that the decision depends on.
     pub basis: Vec<(ObjectKey, i64)>,
@@ -60,7 +60,7 @@ pub enum Deletion {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum What {
+pub enum WriteKind {
     /// An application is bound, fails, waits, or may be deployed.
     Application,
     /// A cluster is bound to a cloud, or a Magnum cluster to a project.
@@ -73,7 +73,7 @@ pub enum What {
     Garbage,
 }
 
-impl What {
+impl WriteKind {
     /// Label of a metric.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -88,7 +88,7 @@ impl What {
 }
 
 struct Entry {
-    what: What,
+    what: WriteKind,
     revision: i64,
     object: Option<Object>,
     extra: Vec<ObjectWrite>,
@@ -104,7 +104,7 @@ struct Entry {
 pub(crate) struct Draft(BTreeMap<ObjectKey, Entry>);
 
 impl Draft {
-    fn entry(&mut self, stored: &Stored, what: What) -> &mut Entry {
+    fn entry(&mut self, stored: &Stored, what: WriteKind) -> &mut Entry {
         self.0.entry(stored.key.clone()).or_insert_with(|| Entry {
             what,
             revision: stored.mod_revision,
@@ -120,16 +120,20 @@ impl Draft {
     }
 
     /// A resource to change; `None` if this pass deletes it.
-    pub(crate) fn object(&mut self, stored: &Stored, what: What) -> Option<&mut Object> {
+    pub(crate) fn object(&mut self, stored: &Stored, what: WriteKind) -> Option<&mut Object> {
         self.entry(stored, what).object.as_mut()
     }
 
     /// The same for a known type.
-    pub(crate) fn edit<T: Resource>(&mut self, seen: Seen<'_, T>, what: What) -> Option<&mut T> {
-        self.object(seen.stored, what).and_then(T::of_mut)
+    pub(crate) fn edit<T: Resource>(
+        &mut self,
+        resource: TypedResource<'_, T>,
+        what: WriteKind,
+    ) -> Option<&mut T> {
+        self.object(resource.stored, what).and_then(T::of_mut)
     }
 
-    pub(crate) fn delete(&mut self, stored: &Stored, what: What) {
+    pub(crate) fn delete(&mut self, stored: &Stored, what: WriteKind) {
         self.entry(stored, what).object = None;
     }
 
@@ -182,7 +186,7 @@ impl Draft {
     /// Units to write. Applications come first, as they depend on revisions of clusters.
     pub(crate) fn into_units(self, snapshot: &Snapshot) -> Vec<Unit> {
         let applications = snapshot.of::<Application>();
-        let newest = applications.map(|seen| seen.stored.mod_revision).max().unwrap_or_default();
+        let newest = applications.map(|resource| resource.stored.mod_revision).max().unwrap_or_default();
         let units = self.0.into_iter().filter_map(|(key, entry)| {
             let same = entry
                 .object

@@ -21,13 +21,13 @@ use madako_domain::placement::objects::Stored;
 use madako_json::krake::entries::Entries;
 use time::OffsetDateTime;
 
-use crate::book::{Book, Definition, Known};
 use crate::config::Candidates;
 use crate::gc;
+use crate::metric_values::{Definition, MetricValue, MetricValues};
 use crate::pass::{PassInput, Scopes, pass};
 use crate::scope::{Class, Scope};
-use crate::snapshot::Seen;
-use crate::target::{Takes, Target};
+use crate::snapshot::TypedResource;
+use crate::target::{Availability, Target};
 
 /// Explains the decision on an application. `last`: the kept decision on it.
 ///
@@ -40,7 +40,7 @@ pub fn explain(
     last: Option<Decision>,
 ) -> Result<Explanation, ExplainError> {
     let unknown = || ExplainError::Unknown { application: key.clone() };
-    let seen = input.snapshot.seen::<Application>(key).ok_or_else(unknown)?;
+    let resource = input.snapshot.typed::<Application>(key).ok_or_else(unknown)?;
     let metrics = with(input, key, what_if)?;
     let left_out = left_out(input, key, what_if)?;
     let recovered = metrics.as_ref().map(|metrics| input.snapshot.clone().with(recovered(input, metrics)));
@@ -53,10 +53,10 @@ pub fn explain(
     // Candidates include the clusters that the question leaves out.
     let shown = PassInput { snapshot: whole, ..asked };
     let going = gc::collect(shown.snapshot).mark;
-    let mut book = Book::new(shown.snapshot, shown.metrics, shown.config, shown.memory, shown.now);
-    let mut scopes = Scopes::new(&shown, &going, &mut book);
+    let mut values = MetricValues::new(shown.snapshot, shown.metrics, shown.config, shown.memory, shown.now);
+    let mut scopes = Scopes::new(&shown, &going, &mut values);
     let (clusters, clouds) = scopes.of(key.namespace.as_deref());
-    let application = seen.value;
+    let application = resource.value;
     let current = application.status.scheduled_to.as_ref().and_then(|to| to.key());
     let show = Show { input: &shown, wants: Wants::from(application), current, left_out: &left_out };
     let creates = application.spec.auto_cluster_create && input.config.cluster_creation.tosca.is_some();
@@ -88,7 +88,7 @@ impl<'a> Show<'_, 'a> {
 
     fn one(&self, target: &Target<'a>, at: usize, class: &Class) -> Candidate {
         let current = self.current.as_ref() == Some(target.key());
-        let known = target.known.iter().all(|known| matches!(known, Known::Value(_)));
+        let known = target.metric_values.iter().all(|known| matches!(known, MetricValue::Value(_)));
         let stickiness = if current { self.input.config.stickiness } else { 0.0 };
         Candidate {
             target: target.key().clone(),
@@ -116,7 +116,7 @@ impl<'a> Show<'_, 'a> {
             _ => Vec::new(),
         };
         unmet.extend(Wants { metrics: &[], ..self.wants }.unmet(&target.offer));
-        if unmet.is_empty() && target.takes == Takes::FailingMetrics {
+        if unmet.is_empty() && target.availability == Availability::FailingMetrics {
             return Some(failing(target));
         }
         if unmet.is_empty()
@@ -134,11 +134,11 @@ impl<'a> Show<'_, 'a> {
     }
 
     fn metrics(&self, target: &Target<'a>) -> Vec<MetricPart> {
-        let parts = target.offer.metrics().iter().zip(&target.known);
+        let parts = target.offer.metrics().iter().zip(&target.metric_values);
         parts
             .map(|(metric, known)| {
                 let value = match known {
-                    Known::Value(value) => Some(*value),
+                    MetricValue::Value(value) => Some(*value),
                     _ => metric.state.and_then(|state| state.value),
                 };
                 let trust = metric.state.map(|state| &state.trust);
@@ -185,13 +185,13 @@ fn metrics_state(object: &Object) -> Option<(bool, &Entries<Reason>)> {
 fn recovered(input: &PassInput<'_>, metrics: &MetricsObserved) -> Vec<Arc<Stored>> {
     let input = PassInput { metrics: Some(metrics), ..*input };
     let going = gc::collect(input.snapshot).mark;
-    let mut book = Book::new(input.snapshot, input.metrics, input.config, input.memory, input.now);
-    let scopes = Scopes::new(&input, &going, &mut book);
+    let mut values = MetricValues::new(input.snapshot, input.metrics, input.config, input.memory, input.now);
+    let scopes = Scopes::new(&input, &going, &mut values);
     let fails = |object: &Object| metrics_state(object).is_some_and(|(fails, _)| fails);
     scopes
         .all()
         .filter(|target| fails(&target.stored.object))
-        .filter(|target| target.known.iter().all(|known| matches!(known, Known::Value(_))))
+        .filter(|target| target.metric_values.iter().all(|known| matches!(known, MetricValue::Value(_))))
         .map(|target| Arc::new(online(target.stored)))
         .collect()
 }
@@ -253,8 +253,8 @@ fn meant<'a>(
 ) -> Vec<(MetricKey, Definition, &'a MetricSpec)> {
     let all = input.config.candidates == Candidates::All;
     let snapshot = input.snapshot;
-    let global = snapshot.of::<GlobalMetric>().map(|Seen { stored, value }| (stored, &value.spec));
-    let namespaced = snapshot.of::<Metric>().map(|Seen { stored, value }| (stored, &value.spec));
+    let global = snapshot.of::<GlobalMetric>().map(|TypedResource { stored, value }| (stored, &value.spec));
+    let namespaced = snapshot.of::<Metric>().map(|TypedResource { stored, value }| (stored, &value.spec));
     let namespaced = namespaced.filter(|(stored, _)| {
         (all || stored.key.namespace == application.namespace)
             && what_if.reaches(stored.key.namespace.as_deref())
@@ -311,7 +311,7 @@ fn left_out(
 fn find(input: &PassInput<'_>, application: &ObjectKey, what_if: &WhatIf, name: &str) -> Option<ObjectKey> {
     let all = input.config.candidates == Candidates::All;
     let own = ObjectKey::new(Kind::Cluster, application.namespace.as_deref(), name);
-    let clusters = input.snapshot.of::<Cluster>().map(|seen| &seen.stored.key);
+    let clusters = input.snapshot.of::<Cluster>().map(|resource| &resource.stored.key);
     let mut clusters = clusters.filter(|key| what_if.reaches(key.namespace.as_deref()));
     if input.snapshot.get(&own).is_some() && what_if.reaches(own.namespace.as_deref()) {
         return Some(own);

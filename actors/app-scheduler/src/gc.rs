@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::canary::{Canary, is_planted};
-use madako_domain::placement::dependents::{Dependents, Going, Tie};
+use madako_domain::placement::dependents::{DeletionSet, DependentRelation, Dependents};
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::kubernetes::{Application, ApplicationState};
 use madako_domain::placement::metadata::CASCADE_DELETION;
@@ -43,7 +43,7 @@ pub fn collect(snapshot: &Snapshot) -> Garbage<'_> {
     }
     let dependents = Dependents::among(snapshot.all(), |key| snapshot.get(key));
     let roots: Vec<&ObjectKey> = deleted.iter().map(|stored| &stored.key).collect();
-    let Going { reached, circular } = dependents.going_with(&roots);
+    let DeletionSet { reached, circular } = dependents.going_with(&roots);
     let stays = |key: &ObjectKey| snapshot.get(key).is_some_and(|it| it.object.metadata().deleted.is_none());
     garbage.mark = reached.into_iter().filter_map(|(key, owner)| Some((key, owner?))).collect();
     garbage.mark.retain(|key, _| stays(key));
@@ -53,11 +53,11 @@ pub fn collect(snapshot: &Snapshot) -> Garbage<'_> {
             continue;
         }
         let ties = dependents.of(&stored.key);
-        let left = ties.iter().filter(|(_, tie)| *tie == Tie::Left);
+        let left = ties.iter().filter(|(_, tie)| *tie == DependentRelation::Left);
         garbage.release.extend(left.map(|(application, _)| (*application, &stored.key)));
         let finalizers = &stored.object.metadata().finalizers;
         let ours = finalizers.last().is_none_or(|last| last == CASCADE_DELETION);
-        if ours && ties.iter().all(|(_, tie)| *tie == Tie::Left) {
+        if ours && ties.iter().all(|(_, tie)| *tie == DependentRelation::Left) {
             garbage.finish.push(stored);
         }
     }

@@ -24,7 +24,6 @@ mod application;
 mod backends;
 mod batch;
 mod bits;
-mod book;
 mod config;
 mod creation;
 mod draft;
@@ -34,6 +33,7 @@ mod failure;
 pub mod gc;
 mod limits;
 mod memory;
+mod metric_values;
 mod moves;
 mod pass;
 mod scope;
@@ -43,13 +43,13 @@ mod upkeep;
 
 pub use crate::actor::telemetry::describe_metrics;
 pub use crate::actor::{Scheduler, SchedulerArguments, SchedulerState};
-pub use crate::backends::Placed;
+pub use crate::backends::BackendOutcome;
 pub use crate::config::{Candidates, ClusterCreation, MaxMoves, SchedulerConfig};
-pub use crate::draft::{Deletion, ObjectWrite, Unit, What};
+pub use crate::draft::{Deletion, ObjectWrite, Unit, WriteKind};
 pub use crate::explain::explain;
-pub use crate::memory::{ClusterMemory, Kept, Memory, Moves};
+pub use crate::memory::{ClusterMemory, Memory, MemoryChange, Moves};
 pub use crate::pass::{Pass, PassInput, pass};
-pub use crate::snapshot::{Seen, Snapshot};
+pub use crate::snapshot::{Snapshot, TypedResource};
 
 #[cfg(test)]
 mod testing;

@@ -1,6 +1,6 @@
 //! The scheduler's memory between passes, beyond the resources.
 //!
-//! Guarantees: the store keeps all memory that later decisions need ([`Kept`]): the times since which clusters are
+//! Guarantees: the store keeps all memory that later decisions need ([`MemoryChange`]): the times since which clusters are
 //! not online or not used, and the history of moves. Memory that ends with the process (the start of waits for
 //! metrics) only starts anew.
 
@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 
 use crate::config::later;
 use crate::limits::OLDER_MOVES;
-use crate::snapshot::Standing;
+use crate::snapshot::OnlineHistory;
 
 /// Memory of one cluster; the store keeps it unless it is empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ impl ClusterMemory {
     /// The part that is valid for the present cluster: nothing, if the cluster was recreated under its name;
     /// `not_online_since` only if it was not online in between.
     #[must_use]
-    pub(crate) fn of(self, created: i64, standing: Standing) -> Self {
+    pub(crate) fn of(self, created: i64, standing: OnlineHistory) -> Self {
         if self.revision < created {
             return Self::default();
         }
@@ -128,7 +128,7 @@ impl Memory {
 
 /// A change of a cluster's kept memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct MemoryChange {
     pub cluster: ObjectKey,
     /// `None`: delete it.
     pub memory: Option<ClusterMemory>,

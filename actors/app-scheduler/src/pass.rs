@@ -16,17 +16,17 @@ use madako_domain::placement::objects::Stored;
 use madako_domain::placement::openstack::{MagnumCluster, Project};
 use time::OffsetDateTime;
 
-use crate::application::{Act, Court, Verdict};
-use crate::backends::{Placed, place_cluster, place_magnum_cluster};
-use crate::book::Book;
+use crate::application::{Act, PassContext, Verdict};
+use crate::backends::{BackendOutcome, place_cluster, place_magnum_cluster};
 use crate::config::{Candidates, SchedulerConfig, later};
-use crate::draft::{Deletion, Draft, ObjectWrite, Unit, What};
+use crate::draft::{Deletion, Draft, ObjectWrite, Unit, WriteKind};
 use crate::draw::Draw;
 use crate::failure::{is_ours, note, settle};
 use crate::limits::LEAST_PAUSE;
-use crate::memory::{ClusterMemory, Kept, Memory};
+use crate::memory::{ClusterMemory, Memory, MemoryChange};
+use crate::metric_values::MetricValues;
 use crate::scope::Scope;
-use crate::snapshot::{Seen, Snapshot};
+use crate::snapshot::{Snapshot, TypedResource};
 use crate::target::Target;
 use crate::{creation, gc, moves, upkeep};
 
@@ -46,13 +46,13 @@ pub struct PassInput<'a> {
 pub struct Pass {
     pub decisions: BTreeMap<ObjectKey, Decision>,
     /// Results for unbound clusters and Magnum clusters.
-    pub placed: BTreeMap<ObjectKey, Placed>,
+    pub placed: BTreeMap<ObjectKey, BackendOutcome>,
     /// In the order of writing.
     pub units: Vec<Unit>,
     /// Memory for the next pass, without moves: they count when they are committed.
     pub memory: Memory,
     /// Changes of the memory that the store keeps.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<MemoryChange>,
     /// Time of the next pass if nothing changes.
     pub again: Option<OffsetDateTime>,
     /// Resources in dependency cycles, which garbage collection leaves alone.
@@ -74,27 +74,32 @@ impl<'a> Scopes<'a> {
     pub(crate) fn new(
         input: &PassInput<'a>,
         going: &BTreeMap<&ObjectKey, &ObjectKey>,
-        book: &mut Book<'a>,
+        values: &mut MetricValues<'a>,
     ) -> Self {
         let compared = input.config.metric_constraints;
         let candidates = input.config.candidates;
         let target = |target: Target<'a>| Rc::new(target.unless(going));
         let mut clusters = Targets::new();
-        for seen in input.snapshot.of::<Cluster>() {
-            let scope = candidates.scope(seen.stored.key.namespace.as_deref());
-            let cluster = Target::cluster(seen, input.snapshot, book, compared);
+        for resource in input.snapshot.of::<Cluster>() {
+            let scope = candidates.scope(resource.stored.key.namespace.as_deref());
+            let cluster = Target::cluster(resource, input.snapshot, values, compared);
             clusters.entry(scope).or_default().push(target(cluster));
         }
         let mut clouds = Targets::new();
-        for seen in input.snapshot.of::<Cloud>() {
-            let scope = seen.stored.key.namespace.as_deref();
-            clouds.entry(scope).or_default().extend(Target::cloud(seen.stored, book, compared).map(target));
+        for resource in input.snapshot.of::<Cloud>() {
+            let scope = resource.stored.key.namespace.as_deref();
+            clouds
+                .entry(scope)
+                .or_default()
+                .extend(Target::cloud(resource.stored, values, compared).map(target));
         }
         let global = input.snapshot.of::<GlobalCloud>();
-        let global =
-            global.filter_map(|seen| Target::cloud(seen.stored, book, compared)).map(target).collect();
+        let global = global
+            .filter_map(|resource| Target::cloud(resource.stored, values, compared))
+            .map(target)
+            .collect();
         let projects = input.snapshot.of::<Project>();
-        let projects = projects.map(|seen| target(Target::project(seen, book, compared))).collect();
+        let projects = projects.map(|resource| target(Target::project(resource, values, compared))).collect();
         let scopes = |targets: Targets<'a>| {
             targets.into_iter().map(|(key, targets)| (key, Scope::new(targets))).collect()
         };
@@ -134,65 +139,72 @@ impl Candidates {
 pub fn pass(input: &PassInput<'_>) -> Pass {
     let PassInput { snapshot, config, memory, now, seed, .. } = *input;
     let garbage = gc::collect(snapshot);
-    let mut book = Book::new(snapshot, input.metrics, config, memory, now);
-    let mut scopes = Scopes::new(input, &garbage.mark, &mut book);
+    let mut values = MetricValues::new(snapshot, input.metrics, config, memory, now);
+    let mut scopes = Scopes::new(input, &garbage.mark, &mut values);
     let mut draft = Draft::default();
     for target in scopes.all() {
         upkeep::turn(target, &mut draft);
     }
-    let mut memory =
-        Memory { clusters: remembered(input), moves: memory.moves.clone(), waiting: book.into_waiting() };
+    let mut memory = Memory {
+        clusters: cluster_memory(input),
+        moves: memory.moves.clone(),
+        waiting: values.into_waiting(),
+    };
     memory.note_moves(0, config.reschedule_after, now);
 
     let mut placed = BTreeMap::new();
-    for seen in snapshot.of::<Cluster>().filter(|seen| !garbage.mark.contains_key(&seen.stored.key)) {
-        let (_, clouds) = scopes.of(seen.stored.key.namespace.as_deref());
-        if let Some(outcome) = place_cluster(seen, clouds, seed, now, &mut draft) {
-            placed.insert(seen.stored.key.clone(), outcome);
+    for resource in
+        snapshot.of::<Cluster>().filter(|resource| !garbage.mark.contains_key(&resource.stored.key))
+    {
+        let (_, clouds) = scopes.of(resource.stored.key.namespace.as_deref());
+        if let Some(outcome) = place_cluster(resource, clouds, seed, now, &mut draft) {
+            placed.insert(resource.stored.key.clone(), outcome);
         }
     }
-    for seen in snapshot.of::<MagnumCluster>().filter(|seen| !garbage.mark.contains_key(&seen.stored.key)) {
-        let outcome = place_magnum_cluster(seen, &mut scopes.projects, snapshot, seed, &mut draft);
+    for resource in
+        snapshot.of::<MagnumCluster>().filter(|resource| !garbage.mark.contains_key(&resource.stored.key))
+    {
+        let outcome = place_magnum_cluster(resource, &mut scopes.projects, snapshot, seed, &mut draft);
         if let Some(outcome) = outcome {
-            placed.insert(seen.stored.key.clone(), outcome);
+            placed.insert(resource.stored.key.clone(), outcome);
         }
     }
 
-    let mut applications: Vec<Seen<'_, Application>> = snapshot.of::<Application>().collect();
+    let mut applications: Vec<TypedResource<'_, Application>> = snapshot.of::<Application>().collect();
     if is_planted(Canary::LastApplicationForgotten) {
         applications.pop();
     }
-    let court = Court { snapshot, config, memory: &memory, now, seed };
+    let context = PassContext { snapshot, config, memory: &memory, now, seed };
     let mut verdicts: Vec<Verdict<'_>> = applications
         .iter()
-        .map(|seen| {
-            let (clusters, clouds) = scopes.of(seen.stored.key.namespace.as_deref());
-            let creates = seen.value.spec.auto_cluster_create && config.cluster_creation.tosca.is_some();
-            let with_owner = garbage.mark.contains_key(&seen.stored.key);
-            court.judge(*seen, with_owner, clusters, creates.then_some(clouds))
+        .map(|resource| {
+            let (clusters, clouds) = scopes.of(resource.stored.key.namespace.as_deref());
+            let creates = resource.value.spec.auto_cluster_create && config.cluster_creation.tosca.is_some();
+            let with_owner = garbage.mark.contains_key(&resource.stored.key);
+            context.decide(*resource, with_owner, clusters, creates.then_some(clouds))
         })
         .collect();
-    let alive = applications.iter().filter(|seen| seen.value.metadata.deleted.is_none()).count();
+    let alive = applications.iter().filter(|resource| resource.value.metadata.deleted.is_none()).count();
     let limit = config.max_moves.of(alive);
     let left = limit.saturating_sub(memory.moves_within(config.reschedule_after, now));
     let until = memory.next_move(config.reschedule_after, now);
     let until = until.or_else(|| Some(later(now, config.reschedule_after)));
     moves::hold(&mut verdicts, limit, left, until);
 
-    let mut again = Alarm { now, next: None };
+    let mut again = NextPass { now, next: None };
     let mut used = creation::used(snapshot);
     let mut decisions = BTreeMap::new();
     let mut writer = Writer { input, draft, used: &mut used };
-    for (seen, mut verdict) in applications.into_iter().zip(verdicts) {
+    for (resource, mut verdict) in applications.into_iter().zip(verdicts) {
         again.at(verdict.again);
-        writer.write(seen, &mut verdict);
-        decisions.insert(seen.stored.key.clone(), verdict.decision);
+        writer.write(resource, &mut verdict);
+        decisions.insert(resource.stored.key.clone(), verdict.decision);
     }
     let mut draft = writer.draft;
     unused(input, &used, &mut memory, &mut draft, &mut again);
     collect(&garbage, snapshot, now, &mut draft);
     for outcome in placed.values() {
-        if let Placed::WaitsForMetric { until } = outcome {
+        if let BackendOutcome::WaitsForMetric { until } = outcome {
             again.at(Some(*until));
         }
     }
@@ -209,12 +221,12 @@ pub fn pass(input: &PassInput<'_>) -> Pass {
 }
 
 /// Earliest time of the next pass.
-struct Alarm {
+struct NextPass {
     now: OffsetDateTime,
     next: Option<OffsetDateTime>,
 }
 
-impl Alarm {
+impl NextPass {
     fn at(&mut self, time: Option<OffsetDateTime>) {
         let Some(time) = time.map(|time| time.max(later(self.now, LEAST_PAUSE))) else { return };
         self.next = Some(self.next.map_or(time, |next| next.min(time)));
@@ -222,7 +234,7 @@ impl Alarm {
 }
 
 /// Memory of clusters: the time since which each is not online, and whether created ones were ever online.
-fn remembered(input: &PassInput<'_>) -> BTreeMap<ObjectKey, ClusterMemory> {
+fn cluster_memory(input: &PassInput<'_>) -> BTreeMap<ObjectKey, ClusterMemory> {
     let known = |stored: &Stored, standing| {
         let memory = input.memory.clusters.get(&stored.key).copied().unwrap_or_default();
         memory.of(stored.create_revision, standing)
@@ -230,19 +242,19 @@ fn remembered(input: &PassInput<'_>) -> BTreeMap<ObjectKey, ClusterMemory> {
     input
         .snapshot
         .of::<Cluster>()
-        .map(|seen| {
-            let standing = input.snapshot.standing(&seen.stored.key);
-            let mut memory = known(seen.stored, standing);
-            let down = !creation::is_up(seen.value.status.state);
+        .map(|resource| {
+            let standing = input.snapshot.standing(&resource.stored.key);
+            let mut memory = known(resource.stored, standing);
+            let down = !creation::is_up(resource.value.status.state);
             // While it is not online, its memory tracks every revision, so that a reader knows that no change was
             // missed.
-            let least = if down { seen.stored.mod_revision } else { seen.stored.create_revision };
+            let least = if down { resource.stored.mod_revision } else { resource.stored.create_revision };
             memory.revision = memory.revision.max(least);
             // A future time came from a fast clock: waiting for it would take too long.
             let since = memory.not_online_since.map_or(input.now, |since| since.min(input.now));
             memory.not_online_since = down.then_some(since);
-            memory.was_online |= seen.value.spec.auto_generated && standing.was_up;
-            (seen.stored.key.clone(), memory)
+            memory.was_online |= resource.value.spec.auto_generated && standing.was_up;
+            (resource.stored.key.clone(), memory)
         })
         .filter(|(_, memory)| !memory.is_empty())
         .collect()
@@ -254,10 +266,10 @@ fn unused(
     used: &BTreeSet<ObjectKey>,
     memory: &mut Memory,
     draft: &mut Draft,
-    again: &mut Alarm,
+    again: &mut NextPass,
 ) {
-    for seen in input.snapshot.of::<Cluster>() {
-        let (key, cluster) = (&seen.stored.key, seen.value);
+    for resource in input.snapshot.of::<Cluster>() {
+        let (key, cluster) = (&resource.stored.key, resource.value);
         if !cluster.spec.auto_generated || cluster.metadata.deleted.is_some() {
             continue;
         }
@@ -269,7 +281,7 @@ fn unused(
             let until = later(since, input.config.cluster_creation.deletion_retention);
             if until > input.now {
                 again.at(Some(until));
-            } else if let Some(object) = draft.object(seen.stored, What::Unused)
+            } else if let Some(object) = draft.object(resource.stored, WriteKind::Unused)
                 && object.metadata().deleted.is_none()
             {
                 gc::mark_deleted(object, input.now);
@@ -284,17 +296,17 @@ fn unused(
 fn kept(
     before: &BTreeMap<ObjectKey, ClusterMemory>,
     after: &BTreeMap<ObjectKey, ClusterMemory>,
-) -> Vec<Kept> {
+) -> Vec<MemoryChange> {
     let changed = after.iter().filter(|(key, memory)| before.get(*key) != Some(*memory));
-    let changed = changed.map(|(key, memory)| Kept { cluster: key.clone(), memory: Some(*memory) });
+    let changed = changed.map(|(key, memory)| MemoryChange { cluster: key.clone(), memory: Some(*memory) });
     let gone = before.keys().filter(|key| !after.contains_key(*key));
-    changed.chain(gone.map(|key| Kept { cluster: key.clone(), memory: None })).collect()
+    changed.chain(gone.map(|key| MemoryChange { cluster: key.clone(), memory: None })).collect()
 }
 
 fn collect(garbage: &gc::Garbage<'_>, snapshot: &Snapshot, now: OffsetDateTime, draft: &mut Draft) {
     for (key, owner) in &garbage.mark {
         let Some(stored) = snapshot.get(key) else { continue };
-        if let Some(object) = draft.object(stored, What::Garbage)
+        if let Some(object) = draft.object(stored, WriteKind::Garbage)
             && object.metadata().deleted.is_none()
         {
             gc::mark_deleted(object, now);
@@ -302,13 +314,13 @@ fn collect(garbage: &gc::Garbage<'_>, snapshot: &Snapshot, now: OffsetDateTime, 
         }
     }
     for (application, cluster) in &garbage.release {
-        if let Some(object) = draft.object(application, What::Garbage) {
+        if let Some(object) = draft.object(application, WriteKind::Garbage) {
             gc::release(object, cluster);
         }
     }
     for stored in &garbage.finish {
-        if draft.object(stored, What::Garbage).is_some_and(gc::finished) {
-            draft.delete(stored, What::Garbage);
+        if draft.object(stored, WriteKind::Garbage).is_some_and(gc::finished) {
+            draft.delete(stored, WriteKind::Garbage);
             draft.deletes(&stored.key, Deletion::Done);
         }
     }
@@ -321,21 +333,21 @@ struct Writer<'p, 'i> {
 }
 
 impl Writer<'_, '_> {
-    fn write(&mut self, seen: Seen<'_, Application>, verdict: &mut Verdict<'_>) {
+    fn write(&mut self, resource: TypedResource<'_, Application>, verdict: &mut Verdict<'_>) {
         let now = self.input.now;
-        let key = &seen.stored.key;
+        let key = &resource.stored.key;
         match &verdict.act {
             Act::Nothing => return,
             Act::Keep { well, forget } => {
-                if !needs_keeping(seen.value, *well, *forget) {
+                if !needs_keeping(resource.value, *well, *forget) {
                     return;
                 }
-                if let Some(application) = self.draft.edit(seen, What::Application) {
+                if let Some(application) = self.draft.edit(resource, WriteKind::Application) {
                     keep(application, *well, *forget, now);
                 }
             }
             Act::Bind { to, moves } => {
-                if let Some(application) = self.draft.edit(seen, What::Application) {
+                if let Some(application) = self.draft.edit(resource, WriteKind::Application) {
                     bind(application, ResourceRef::to(to.key()), now);
                     application.status.auto_cluster_create_started = None;
                     settle(application);
@@ -345,14 +357,14 @@ impl Writer<'_, '_> {
                 self.used.insert(to.key().clone());
             }
             Act::Fail(attempt) if attempt.counts => {
-                if let Some(application) = self.draft.edit(seen, What::Application) {
+                if let Some(application) = self.draft.edit(resource, WriteKind::Application) {
                     note(application, attempt);
                 }
             }
             Act::Fail(_) => return,
             Act::Create { cloud, moves } => {
                 let (cloud, moves) = (Rc::clone(cloud), moves.is_some());
-                self.create(seen, &cloud, verdict);
+                self.create(resource, &cloud, verdict);
                 if moves {
                     self.draft.counts_as_move(key);
                 }
@@ -361,15 +373,20 @@ impl Writer<'_, '_> {
         self.draft.decided(key, &verdict.decision);
     }
 
-    fn create(&mut self, seen: Seen<'_, Application>, cloud: &Target<'_>, verdict: &mut Verdict<'_>) {
+    fn create(
+        &mut self,
+        resource: TypedResource<'_, Application>,
+        cloud: &Target<'_>,
+        verdict: &mut Verdict<'_>,
+    ) {
         let PassInput { snapshot, config, now, seed, .. } = *self.input;
-        let (key, application) = (&seen.stored.key, seen.value);
+        let (key, application) = (&resource.stored.key, resource.value);
         let mut draw = Draw::new(seed, &format!("cluster for {} at {now}", application.metadata.uid));
         let taken = |key: &ObjectKey| snapshot.get(key).is_some() || self.used.contains(key);
         let name = creation::name(taken, key.namespace.as_deref(), &mut draw);
         let (Some(tosca), Some(name)) = (&config.cluster_creation.tosca, name) else { return };
         let cluster = creation::cluster(&name, application, cloud.key(), tosca, now, &mut draw);
-        if let Some(application) = self.draft.edit(seen, What::Application) {
+        if let Some(application) = self.draft.edit(resource, WriteKind::Application) {
             application.status.auto_cluster_create_started = Some(name.name.clone());
             if application.status.running_on.is_none() {
                 application.status.state = ApplicationState::WaitingForClusterCreation;

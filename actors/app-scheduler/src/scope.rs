@@ -14,7 +14,7 @@ use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::{LabelConstraint, MetricConstraint};
 
 use crate::bits::Bits;
-use crate::target::{Takes, Target};
+use crate::target::{Availability, Target};
 
 /// Places in the order of their keys.
 pub(crate) struct Scope<'a> {
@@ -71,12 +71,12 @@ impl Rank {
 impl<'a> Scope<'a> {
     pub(crate) fn new(targets: Vec<Rc<Target<'a>>>) -> Self {
         let size = targets.len();
-        let takes = |wanted| Bits::of(size, |at| targets[at].takes == wanted);
-        let (ready, waits) = (takes(Takes::Yes), takes(Takes::Waits));
+        let takes = |wanted| Bits::of(size, |at| targets[at].availability == wanted);
+        let (ready, waits) = (takes(Availability::Yes), takes(Availability::Waits));
         let counts = Counts {
             considered: size,
-            not_online: takes(Takes::NotOnline).count() + takes(Takes::Deleted).count(),
-            failing_metrics: takes(Takes::FailingMetrics).count(),
+            not_online: takes(Availability::NotOnline).count() + takes(Availability::Deleted).count(),
+            failing_metrics: takes(Availability::FailingMetrics).count(),
             ..Counts::default()
         };
         let places = targets.iter().enumerate().map(|(at, target)| (target.key(), at)).collect();
@@ -116,12 +116,12 @@ impl<'a> Scope<'a> {
         if let Some(class) = self.classes.get(&signature) {
             return Rc::clone(class);
         }
-        let class = Rc::new(self.judge(wants));
+        let class = Rc::new(self.evaluate(wants));
         self.classes.insert(signature, Rc::clone(&class));
         class
     }
 
-    fn judge(&mut self, wants: &Wants<'a>) -> Class {
+    fn evaluate(&mut self, wants: &Wants<'a>) -> Class {
         let mut counts = self.counts;
         let mut all = self.ready.clone();
         all.unite(&self.waits);

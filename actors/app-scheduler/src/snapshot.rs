@@ -15,19 +15,19 @@ use crate::creation::is_up;
 pub struct Snapshot {
     revision: i64,
     objects: BTreeMap<ObjectKey, Arc<Stored>>,
-    standings: BTreeMap<ObjectKey, Standing>,
+    standings: BTreeMap<ObjectKey, OnlineHistory>,
 }
 
 /// Online state of a cluster, from every observed change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct OnlineHistory {
     /// It was online at some time.
     pub(crate) was_up: bool,
     /// Revision since which it is continuously not online, as far as known; `None`: it is online.
     pub(crate) down_since: Option<i64>,
 }
 
-impl Standing {
+impl OnlineHistory {
     fn next(before: Option<Self>, up: bool, revision: i64) -> Self {
         let Self { was_up, down_since } = before.unwrap_or_default();
         Self { was_up: was_up || up, down_since: (!up).then(|| down_since.unwrap_or(revision)) }
@@ -36,18 +36,18 @@ impl Standing {
 
 /// A resource of one type in a snapshot.
 #[derive(Debug)]
-pub struct Seen<'a, T> {
+pub struct TypedResource<'a, T> {
     pub stored: &'a Stored,
     pub value: &'a T,
 }
 
-impl<T> Clone for Seen<'_, T> {
+impl<T> Clone for TypedResource<'_, T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Seen<'_, T> {}
+impl<T> Copy for TypedResource<'_, T> {}
 
 impl Snapshot {
     #[must_use]
@@ -80,12 +80,12 @@ impl Snapshot {
     fn watch(&mut self, stored: &Stored) {
         if let Some(cluster) = Cluster::of(&stored.object) {
             let before = self.standings.get(&stored.key).copied();
-            let standing = Standing::next(before, is_up(cluster.status.state), stored.mod_revision);
+            let standing = OnlineHistory::next(before, is_up(cluster.status.state), stored.mod_revision);
             self.standings.insert(stored.key.clone(), standing);
         }
     }
 
-    pub(crate) fn standing(&self, cluster: &ObjectKey) -> Standing {
+    pub(crate) fn standing(&self, cluster: &ObjectKey) -> OnlineHistory {
         self.standings.get(cluster).copied().unwrap_or_default()
     }
 
@@ -122,9 +122,9 @@ impl Snapshot {
     }
 
     #[must_use]
-    pub fn seen<T: Resource>(&self, key: &ObjectKey) -> Option<Seen<'_, T>> {
+    pub fn typed<T: Resource>(&self, key: &ObjectKey) -> Option<TypedResource<'_, T>> {
         let stored = self.get(key)?;
-        Some(Seen { stored, value: T::of(&stored.object)? })
+        Some(TypedResource { stored, value: T::of(&stored.object)? })
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Stored> {
@@ -132,12 +132,12 @@ impl Snapshot {
     }
 
     /// In the order of keys.
-    pub fn of<'a, T: Resource + 'a>(&'a self) -> impl Iterator<Item = Seen<'a, T>> {
+    pub fn of<'a, T: Resource + 'a>(&'a self) -> impl Iterator<Item = TypedResource<'a, T>> {
         let first = ObjectKey { kind: T::KIND, namespace: None, name: String::new() };
         self.objects
             .range(first..)
             .take_while(|(key, _)| key.kind == T::KIND)
-            .filter_map(|(_, stored)| Some(Seen { stored, value: T::of(&stored.object)? }))
+            .filter_map(|(_, stored)| Some(TypedResource { stored, value: T::of(&stored.object)? }))
     }
 
     #[must_use]

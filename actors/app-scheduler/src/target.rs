@@ -13,16 +13,16 @@ use madako_domain::placement::openstack::{Project, ProjectState};
 use madako_json::krake::entries::Entries;
 use time::OffsetDateTime;
 
-use crate::book::{Book, Known};
-use crate::snapshot::{Seen, Snapshot};
+use crate::metric_values::{MetricValue, MetricValues};
+use crate::snapshot::{Snapshot, TypedResource};
 
 pub(crate) struct Target<'a> {
     pub(crate) stored: &'a Stored,
     pub(crate) offer: Offer<'a>,
     /// Value of each metric of the offer, in the offer's order.
-    pub(crate) known: Vec<Known>,
+    pub(crate) metric_values: Vec<MetricValue>,
     /// Whether it accepts new bindings.
-    pub(crate) takes: Takes,
+    pub(crate) availability: Availability,
     /// Its own score; meaningful if all values are known.
     pub(crate) base: Base,
     /// The cloud that it inherits from; decisions depend on its revision as well.
@@ -30,7 +30,7 @@ pub(crate) struct Target<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Takes {
+pub(crate) enum Availability {
     Yes,
     Deleted,
     NotOnline,
@@ -86,23 +86,28 @@ enum State {
 
 impl<'a> Target<'a> {
     pub(crate) fn cluster(
-        seen: Seen<'a, Cluster>,
+        resource: TypedResource<'a, Cluster>,
         snapshot: &'a Snapshot,
-        book: &mut Book<'a>,
+        values: &mut MetricValues<'a>,
         compared: Compared,
     ) -> Self {
-        let cloud = seen.value.status.scheduled_to.as_ref().and_then(|cloud| bound_cloud(cloud, snapshot));
+        let cloud =
+            resource.value.status.scheduled_to.as_ref().and_then(|cloud| bound_cloud(cloud, snapshot));
         let any = cloud.and_then(|stored| AnyCloud::of(&stored.object));
-        let offer = Offer::of_cluster(seen.value, any, book.states(), compared);
-        let state = match seen.value.status.state {
+        let offer = Offer::of_cluster(resource.value, any, values.states(), compared);
+        let state = match resource.value.status.state {
             ClusterState::Online => State::Online,
             ClusterState::FailingMetrics => State::FailingMetrics,
             _ => State::Other,
         };
-        Self { cloud, ..Self::new(seen.stored, offer, state, book) }
+        Self { cloud, ..Self::new(resource.stored, offer, state, values) }
     }
 
-    pub(crate) fn cloud(stored: &'a Stored, book: &mut Book<'a>, compared: Compared) -> Option<Self> {
+    pub(crate) fn cloud(
+        stored: &'a Stored,
+        values: &mut MetricValues<'a>,
+        compared: Compared,
+    ) -> Option<Self> {
         let any = AnyCloud::of(&stored.object)?;
         let status = match any {
             AnyCloud::Global(cloud) => &cloud.status,
@@ -112,43 +117,61 @@ impl<'a> Target<'a> {
             CloudState::Online => State::Online,
             CloudState::FailingMetrics => State::FailingMetrics,
         };
-        Some(Self::new(stored, Offer::of_cloud(any, book.states(), compared), state, book))
+        Some(Self::new(stored, Offer::of_cloud(any, values.states(), compared), state, values))
     }
 
-    pub(crate) fn project(seen: Seen<'a, Project>, book: &mut Book<'a>, compared: Compared) -> Self {
-        let state = match seen.value.status.state {
+    pub(crate) fn project(
+        resource: TypedResource<'a, Project>,
+        values: &mut MetricValues<'a>,
+        compared: Compared,
+    ) -> Self {
+        let state = match resource.value.status.state {
             ProjectState::Online => State::Online,
             ProjectState::FailingMetrics => State::FailingMetrics,
         };
-        Self::new(seen.stored, Offer::of_project(seen.value, book.states(), compared), state, book)
+        Self::new(
+            resource.stored,
+            Offer::of_project(resource.value, values.states(), compared),
+            state,
+            values,
+        )
     }
 
-    fn new(stored: &'a Stored, offer: Offer<'a>, state: State, book: &mut Book<'a>) -> Self {
-        let known: Vec<Known> = offer.metrics().iter().map(|metric| book.look(metric)).collect();
-        let mut base = Base { has_metrics: !known.is_empty(), ..Base::default() };
-        for (metric, known) in offer.metrics().iter().zip(&known) {
-            if let Known::Value(value) = known {
+    fn new(stored: &'a Stored, offer: Offer<'a>, state: State, values: &mut MetricValues<'a>) -> Self {
+        let metric_values: Vec<MetricValue> =
+            offer.metrics().iter().map(|metric| values.value_of(metric)).collect();
+        let mut base = Base { has_metrics: !metric_values.is_empty(), ..Base::default() };
+        for (metric, known) in offer.metrics().iter().zip(&metric_values) {
+            if let MetricValue::Value(value) = known {
                 base.weighted += value.normalized * metric.reference.weight;
                 base.weights += metric.reference.weight;
             }
         }
-        let takes = match state {
-            _ if stored.object.metadata().deleted.is_some() => Takes::Deleted,
-            State::Other if !is_planted(Canary::OfflineClusterTaken) => Takes::NotOnline,
-            State::Other => Takes::Yes,
-            State::FailingMetrics => Takes::FailingMetrics,
-            State::Online if known.iter().any(|known| matches!(known, Known::Failing(_))) => {
-                Takes::FailingMetrics
+        let availability = match state {
+            _ if stored.object.metadata().deleted.is_some() => Availability::Deleted,
+            State::Other if !is_planted(Canary::OfflineClusterTaken) => Availability::NotOnline,
+            State::Other => Availability::Yes,
+            State::FailingMetrics => Availability::FailingMetrics,
+            State::Online if metric_values.iter().any(|known| matches!(known, MetricValue::Failing(_))) => {
+                Availability::FailingMetrics
             }
-            State::Online if known.iter().any(|known| matches!(known, Known::Waiting { .. })) => Takes::Waits,
-            State::Online => Takes::Yes,
+            State::Online
+                if metric_values.iter().any(|known| matches!(known, MetricValue::Waiting { .. })) =>
+            {
+                Availability::Waits
+            }
+            State::Online => Availability::Yes,
         };
-        Self { stored, offer, known, takes, base, cloud: None }
+        Self { stored, offer, metric_values, availability, base, cloud: None }
     }
 
     /// Marks the place as deleted if this pass deletes it.
     pub(crate) fn unless(self, going: &BTreeMap<&ObjectKey, &ObjectKey>) -> Self {
-        if going.contains_key(self.key()) { Self { takes: Takes::Deleted, ..self } } else { self }
+        if going.contains_key(self.key()) {
+            Self { availability: Availability::Deleted, ..self }
+        } else {
+            self
+        }
     }
 
     pub(crate) fn key(&self) -> &'a ObjectKey {
@@ -163,15 +186,15 @@ impl<'a> Target<'a> {
 
     /// Names of metrics that were never fetched, with deadlines.
     pub(crate) fn waits(&self) -> impl Iterator<Item = (String, OffsetDateTime)> {
-        self.offer.metrics().iter().zip(&self.known).filter_map(|(metric, known)| match known {
-            Known::Waiting { until } => Some((metric.key.to_string(), *until)),
+        self.offer.metrics().iter().zip(&self.metric_values).filter_map(|(metric, known)| match known {
+            MetricValue::Waiting { until } => Some((metric.key.to_string(), *until)),
             _ => None,
         })
     }
 
     pub(crate) fn failing(&self) -> impl Iterator<Item = (&str, Option<&Reason>)> {
-        self.offer.metrics().iter().zip(&self.known).filter_map(|(metric, known)| match known {
-            Known::Failing(reason) => Some((metric.reference.name.as_str(), reason.as_ref())),
+        self.offer.metrics().iter().zip(&self.metric_values).filter_map(|(metric, known)| match known {
+            MetricValue::Failing(reason) => Some((metric.reference.name.as_str(), reason.as_ref())),
             _ => None,
         })
     }
@@ -191,7 +214,7 @@ impl<'a> Target<'a> {
         match failing {
             None if online && !reasons.is_empty() => turned(reasons),
             Some(shown) if !reasons.is_empty() && !same_codes(shown, &reasons) => turned(reasons),
-            Some(_) if self.known.iter().all(|known| matches!(known, Known::Value(_))) => {
+            Some(_) if self.metric_values.iter().all(|known| matches!(known, MetricValue::Value(_))) => {
                 Some(MetricsTurn::Recovers)
             }
             _ => None,

@@ -20,7 +20,7 @@ use madako_json::krake::document::from_stored;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::book::Definition;
+use crate::metric_values::Definition;
 use crate::{Candidates, Memory, Pass, PassInput, SchedulerConfig, Snapshot, pass};
 
 /// Namespace of all namespaced resources.
@@ -103,7 +103,7 @@ impl World {
 
     pub(crate) fn get<T: Resource + 'static>(&self, name: &str) -> &T {
         let namespace = T::KIND.namespaced().then_some(NAMESPACE);
-        self.snapshot.seen::<T>(&ObjectKey::new(T::KIND, namespace, name)).unwrap().value
+        self.snapshot.typed::<T>(&ObjectKey::new(T::KIND, namespace, name)).unwrap().value
     }
 
     pub(crate) fn change<T: Resource + 'static>(&mut self, name: &str, change: impl FnOnce(&mut T)) {
@@ -148,8 +148,9 @@ impl World {
     pub(crate) fn know(&mut self, name: &str, value: Option<Value>, reason: Option<Reason>, undefined: bool) {
         let trust = Trust { since: self.now, range: None, turns: 0 };
         let metric = ObjectKey::new(Kind::GlobalMetric, None, name);
-        let seen = self.snapshot.seen::<GlobalMetric>(&metric);
-        let defined = seen.map(|seen| Definition::of(&self.snapshot, seen.stored, &seen.value.spec));
+        let resource = self.snapshot.typed::<GlobalMetric>(&metric);
+        let defined =
+            resource.map(|resource| Definition::of(&self.snapshot, resource.stored, &resource.value.spec));
         let Definition { metric, provider } = defined.unwrap_or_default();
         let state = MetricState {
             metric_revision: metric,
@@ -206,7 +207,7 @@ impl World {
                 unchanged(self, &write.key, write.revision);
             }
             if let Some((application, cluster)) = &unit.binding {
-                self.judge(application, cluster);
+                self.check_binding(application, cluster);
             }
             for write in &unit.writes {
                 self.store(&write.key, write.object.clone());
@@ -218,9 +219,9 @@ impl World {
     }
 
     /// I11, as the leader checks it.
-    fn judge(&self, application: &ObjectKey, cluster: &ObjectKey) {
-        let application = self.snapshot.seen::<Application>(application).unwrap().value;
-        let cluster = self.snapshot.seen::<Cluster>(cluster).unwrap().value;
+    fn check_binding(&self, application: &ObjectKey, cluster: &ObjectKey) {
+        let application = self.snapshot.typed::<Application>(application).unwrap().value;
+        let cluster = self.snapshot.typed::<Cluster>(cluster).unwrap().value;
         let cloud = cluster.status.scheduled_to.as_ref().and_then(|cloud| cloud.key());
         let cloud = cloud.and_then(|cloud| AnyCloud::of(&self.snapshot.get(&cloud)?.object));
         let metrics = &self.metrics.as_ref().unwrap().metrics;

@@ -10,13 +10,13 @@ use madako_domain::placement::object_value::Object;
 use madako_domain::placement::openstack::ProjectState;
 use madako_json::krake::entries::Entries;
 
-use crate::draft::{Draft, What};
+use crate::draft::{Draft, WriteKind};
 use crate::target::{MetricsTurn, Target};
 
 pub(crate) fn turn(target: &Target<'_>, draft: &mut Draft) {
     let (online, failing) = shown(&target.stored.object);
     let Some(turn) = target.turn(online, failing) else { return };
-    let Some(object) = draft.object(target.stored, What::Metrics) else { return };
+    let Some(object) = draft.object(target.stored, WriteKind::Metrics) else { return };
     let (fails, reasons): (bool, Entries<Reason>) = match turn {
         MetricsTurn::Fails(reasons) => (true, reasons.into_iter().collect()),
         MetricsTurn::Recovers => (false, Entries::new()),
@@ -31,13 +31,13 @@ pub(crate) fn turn(target: &Target<'_>, draft: &mut Draft) {
             project.status.state = if fails { ProjectState::FailingMetrics } else { ProjectState::Online };
             project.status.metrics_reasons = reasons;
         }
-        Object::Cloud(seen) => {
-            seen.status.state = cloud;
-            seen.status.metrics_reasons = reasons;
+        Object::Cloud(resource) => {
+            resource.status.state = cloud;
+            resource.status.metrics_reasons = reasons;
         }
-        Object::GlobalCloud(seen) => {
-            seen.status.state = cloud;
-            seen.status.metrics_reasons = reasons;
+        Object::GlobalCloud(resource) => {
+            resource.status.state = cloud;
+            resource.status.metrics_reasons = reasons;
         }
         _ => {}
     }

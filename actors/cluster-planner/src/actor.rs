@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::keys;
-use madako_domain::observation::{Observation, TaintsLook};
+use madako_domain::observation::{Observation, TaintsPoll};
 use madako_domain::plan::{Plan, PlanError};
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{ClusterMutation, Evidence, Failure, Mutation, PlannerMessage};
-use madako_protocol::event::{Blocked, Event, EventSink};
+use madako_protocol::event::{BlockedBy, Event, EventSink};
 use madako_protocol::feed::{Task, forward, later};
 use madako_protocol::gate::commit;
 use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::latest::Subscriber;
-use madako_protocol::mailbox::Letter;
+use madako_protocol::mailbox::Envelope;
 use madako_protocol::ports::Clock;
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -60,7 +60,7 @@ pub struct PlannerState {
     committed: i64,
     /// Pause before the next attempt to commit, and its timer.
     retry: Option<(Duration, Task)>,
-    told: Option<Told>,
+    last_event: Option<LastEvent>,
     /// Name of the reason that blocks planning, and the Unix time since which it does.
     blocked: Option<(&'static str, i64)>,
     /// Start of the current question to the registry: its URL, its variables, and the integration being enabled.
@@ -72,15 +72,15 @@ pub struct PlannerState {
 
 /// The last event: each is emitted once, not at every poll.
 #[derive(Debug, PartialEq)]
-enum Told {
-    Blocked(Blocked),
+enum LastEvent {
+    Blocked(BlockedBy),
     Calm,
     Failed(String),
 }
 
 /// Result of evaluating the inputs.
 enum Considered {
-    Blocked(Blocked),
+    Blocked(BlockedBy),
     /// The state is older than the last commit, or the first taints are awaited: the missing input is on its way.
     Behind,
     Planned(Box<Decision>),
@@ -125,13 +125,13 @@ pub fn describe_metrics() {
 }
 
 impl Actor for Planner {
-    type Msg = Letter<PlannerMessage>;
+    type Msg = Envelope<PlannerMessage>;
     type State = PlannerState;
     type Arguments = PlannerArguments;
 
     async fn pre_start(
         &self,
-        myself: ActorRef<Letter<PlannerMessage>>,
+        myself: ActorRef<Envelope<PlannerMessage>>,
         given: PlannerArguments,
     ) -> Result<PlannerState, ActorProcessingErr> {
         let feeds = [
@@ -146,7 +146,7 @@ impl Actor for Planner {
             taints,
             committed: 0,
             retry: None,
-            told: None,
+            last_event: None,
             blocked: None,
             asked_since: Instant::now(),
             aging: None,
@@ -156,32 +156,32 @@ impl Actor for Planner {
 
     async fn handle(
         &self,
-        myself: ActorRef<Letter<PlannerMessage>>,
-        letter: Letter<PlannerMessage>,
+        myself: ActorRef<Envelope<PlannerMessage>>,
+        envelope: Envelope<PlannerMessage>,
         state: &mut PlannerState,
     ) -> Result<(), ActorProcessingErr> {
         // The mark is dropped at the end of this handler; only then does the feed send the next value.
-        let _handled = match letter.open() {
+        let _handled = match envelope.open() {
             PlannerMessage::State(new, handled) => {
                 if state.state.as_deref().map(asked) != Some(asked(&new)) {
                     state.asked_since = Instant::now();
-                    state.look_when_stale(&myself, state.asked_since);
+                    state.wake_when_stale(&myself, state.asked_since);
                 }
                 state.state = Some(new);
                 Some(handled)
             }
             PlannerMessage::Observed(new, handled) => {
-                state.look_when_stale(&myself, new.seen);
+                state.wake_when_stale(&myself, new.seen);
                 state.observation = Some(new);
                 Some(handled)
             }
-            PlannerMessage::Taints(look, handled) => {
-                if !state.take_taints(&look) {
+            PlannerMessage::Taints(polled, handled) => {
+                if !state.take_taints(&polled) {
                     return Ok(());
                 }
                 Some(handled)
             }
-            PlannerMessage::LookAgain => None,
+            PlannerMessage::Reconcile => None,
         };
         state.plan(&myself).await;
         Ok(())
@@ -189,7 +189,7 @@ impl Actor for Planner {
 }
 
 impl PlannerState {
-    async fn plan(&mut self, myself: &ActorRef<Letter<PlannerMessage>>) {
+    async fn plan(&mut self, myself: &ActorRef<Envelope<PlannerMessage>>) {
         let considered = self.consider();
         let obstacles = self.new_obstacles(&considered);
         self.act(myself, considered).await;
@@ -198,12 +198,12 @@ impl PlannerState {
         }
     }
 
-    async fn act(&mut self, myself: &ActorRef<Letter<PlannerMessage>>, considered: Considered) {
+    async fn act(&mut self, myself: &ActorRef<Envelope<PlannerMessage>>, considered: Considered) {
         match considered {
             Considered::Behind => {}
             Considered::Blocked(why) => {
                 self.show_blocked(Some(&why));
-                self.tell(Told::Blocked(why.clone()), || Event::Blocked(why));
+                self.emit_once(LastEvent::Blocked(why.clone()), || Event::Blocked(why));
             }
             Considered::Planned(decision) => {
                 let Decision { inputs, not_applied, result, took } = *decision;
@@ -218,14 +218,14 @@ impl PlannerState {
                 match result {
                     Err(error) => {
                         let text = error.to_string();
-                        self.tell(Told::Failed(text), || Event::PlanFailed(Arc::new(error)));
+                        self.emit_once(LastEvent::Failed(text), || Event::PlanFailed(Arc::new(error)));
                     }
                     Ok(plan) if plan.action.is_none() => {
                         let plan = Arc::new(plan);
-                        self.tell(Told::Calm, || Event::Calm { plan });
+                        self.emit_once(LastEvent::Calm, || Event::Calm { plan });
                     }
                     Ok(plan) => {
-                        self.told = None;
+                        self.last_event = None;
                         let plan = Arc::new(plan);
                         let span = info_span!("plan", action = plan.action.map(|action| action.name()));
                         let carried_out = async {
@@ -241,7 +241,7 @@ impl PlannerState {
 
     /// Evaluates the inputs, and plans if they allow it.
     fn consider(&self) -> Considered {
-        let Some(state) = &self.state else { return Considered::Blocked(Blocked::NoState) };
+        let Some(state) = &self.state else { return Considered::Blocked(BlockedBy::NoState) };
         if state.revision < self.committed || self.taints.awaited() {
             return Considered::Behind;
         }
@@ -249,13 +249,13 @@ impl PlannerState {
             return Considered::Blocked(blocked);
         }
         let Some(observation) = &self.observation else {
-            return Considered::Blocked(Blocked::NoObservation);
+            return Considered::Blocked(BlockedBy::NoObservation);
         };
         if let Some(blocked) = self.blocked_by_observation(state, observation) {
             return Considered::Blocked(blocked);
         }
         let (Some(template), Some(constraints)) = (&state.template, &state.constraints) else {
-            return Considered::Blocked(Blocked::NoTemplate);
+            return Considered::Blocked(BlockedBy::NoTemplate);
         };
         let under_repair = state.repair.under_way().map(str::to_owned).collect();
         let input = |moment| PlanInput {
@@ -286,32 +286,37 @@ impl PlannerState {
     }
 
     /// Accepts a read of taints. Returns whether plans may change.
-    fn take_taints(&mut self, look: &TaintsLook) -> bool {
+    fn take_taints(&mut self, polled: &TaintsPoll) -> bool {
         #[allow(clippy::cast_precision_loss, reason = "seconds are far below 2^52")]
         let unix = self.given.clock.now().unix_timestamp() as f64;
-        let (changed, event) = self.taints.take(look, self.given.interval * STALE_AFTER_POLLS, unix);
+        let (changed, event) = self.taints.take(polled, self.given.interval * STALE_AFTER_POLLS, unix);
         if let Some(event) = event {
             self.given.events.emit(event);
         }
         changed
     }
 
-    fn blocked_by_observation(&self, state: &ClusterState, observation: &Observation) -> Option<Blocked> {
+    fn blocked_by_observation(&self, state: &ClusterState, observation: &Observation) -> Option<BlockedBy> {
         let asked = observation.query;
         if state.revision_of(keys::SABAKAN_URL) != asked.url
             || state.revision_of(keys::SABAKAN_VARIABLES) != asked.variables
         {
-            return Some(Blocked::OtherQuery);
+            return Some(BlockedBy::OtherQuery);
         }
         if let Some(guard) = &observation.held {
-            return Some(Blocked::Held(guard.clone()));
+            return Some(BlockedBy::Held(guard.clone()));
         }
         let age = observation.seen.elapsed();
         let stale = age > self.given.interval * STALE_AFTER_POLLS;
-        (stale && !is_planted(Canary::StaleObservationPlanned)).then_some(Blocked::Stale { age })
+        (stale && !is_planted(Canary::StaleObservationPlanned)).then_some(BlockedBy::Stale { age })
     }
 
-    async fn commit(&mut self, myself: &ActorRef<Letter<PlannerMessage>>, inputs: &Inputs, plan: Arc<Plan>) {
+    async fn commit(
+        &mut self,
+        myself: &ActorRef<Envelope<PlannerMessage>>,
+        inputs: &Inputs,
+        plan: Arc<Plan>,
+    ) {
         let (Some(template), Some(constraints)) = (&inputs.state.template, &inputs.state.constraints) else {
             return;
         };
@@ -345,35 +350,35 @@ impl PlannerState {
         }
     }
 
-    fn retry_later(&mut self, myself: &ActorRef<Letter<PlannerMessage>>) {
+    fn retry_later(&mut self, myself: &ActorRef<Envelope<PlannerMessage>>) {
         let pause = self.retry.take().map_or(RETRY_FIRST, |(pause, _)| (pause * 2).min(RETRY_MOST));
-        self.retry = Some((pause, later(myself.clone(), pause, PlannerMessage::LookAgain)));
+        self.retry = Some((pause, later(myself.clone(), pause, PlannerMessage::Reconcile)));
     }
 
     /// Reports the end of planning when the observation becomes stale, not at the next event.
-    fn look_when_stale(&mut self, myself: &ActorRef<Letter<PlannerMessage>>, heard: Instant) {
+    fn wake_when_stale(&mut self, myself: &ActorRef<Envelope<PlannerMessage>>, heard: Instant) {
         let stale = heard + self.given.interval * STALE_AFTER_POLLS + JUST_AFTER;
         let rest = stale.saturating_duration_since(Instant::now());
-        self.aging = Some(later(myself.clone(), rest, PlannerMessage::LookAgain));
+        self.aging = Some(later(myself.clone(), rest, PlannerMessage::Reconcile));
     }
 
     /// Emits an event unless it equals the last one.
-    fn tell(&mut self, told: Told, event: impl FnOnce() -> Event) {
-        if !self.told.as_ref().is_some_and(|last| last.says_the_same(&told)) {
+    fn emit_once(&mut self, new: LastEvent, event: impl FnOnce() -> Event) {
+        if !self.last_event.as_ref().is_some_and(|last| last.is_same_event(&new)) {
             self.given.events.emit(event());
         }
-        self.told = Some(told);
+        self.last_event = Some(new);
     }
 
     #[allow(clippy::cast_precision_loss, reason = "seconds are far below 2^52")]
-    fn show_blocked(&mut self, blocked: Option<&Blocked>) {
+    fn show_blocked(&mut self, blocked: Option<&BlockedBy>) {
         let before = self.blocked.take();
         self.blocked = blocked.map(|blocked| {
             let name = blocked.name();
             let begun = || self.given.clock.now().unix_timestamp();
             (name, before.filter(|(other, _)| *other == name).map_or_else(begun, |(_, since)| since))
         });
-        for name in Blocked::NAMES {
+        for name in BlockedBy::NAMES {
             let since = self.blocked.and_then(|(reason, since)| (reason == name).then_some(since));
             gauge!("madako_planner_blocked", "reason" => name).set(if since.is_some() { 1.0 } else { 0.0 });
             gauge!("madako_planner_blocked_since_timestamp_seconds", "reason" => name)
@@ -402,20 +407,20 @@ impl PlannerState {
     }
 }
 
-impl Told {
-    fn says_the_same(&self, other: &Self) -> bool {
+impl LastEvent {
+    fn is_same_event(&self, other: &Self) -> bool {
         match (self, other) {
             // A growing age is no news.
-            (Self::Blocked(Blocked::Stale { .. }), Self::Blocked(Blocked::Stale { .. })) => true,
+            (Self::Blocked(BlockedBy::Stale { .. }), Self::Blocked(BlockedBy::Stale { .. })) => true,
             (one, other) => one == other,
         }
     }
 }
 
 /// Reason in the state against planning, independent of the registry.
-fn blocked_by_state(state: &ClusterState) -> Option<Blocked> {
+fn blocked_by_state(state: &ClusterState) -> Option<BlockedBy> {
     if state.disabled && !is_planted(Canary::PlannedWhileDisabled) {
-        return Some(Blocked::Disabled);
+        return Some(BlockedBy::Disabled);
     }
     // Unreadable values must not count as absent, which has another meaning.
     for key in [
@@ -428,11 +433,11 @@ fn blocked_by_state(state: &ClusterState) -> Option<Blocked> {
         keys::REMOVAL_GUARD,
     ] {
         if let Some(why) = state.fault(key) {
-            return Some(Blocked::Unusable { key: key.to_owned(), why: why.to_owned() });
+            return Some(BlockedBy::Unusable { key: key.to_owned(), why: why.to_owned() });
         }
     }
     if state.template.is_none() {
-        return Some(Blocked::NoTemplate);
+        return Some(BlockedBy::NoTemplate);
     }
-    state.url.is_none().then_some(Blocked::NoUrl)
+    state.url.is_none().then_some(BlockedBy::NoUrl)
 }

@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::{TAINT_MASTER, TAINT_STATE};
-use madako_domain::plan::{Action, Choice, Part, PlanErrorKind, Rival, Shortage, Source, Unpromotable, Why};
+use madako_domain::plan::{
+    Action, Choice, Part, PlanErrorKind, RunnerUp, Shortage, Source, Unpromotable, Why,
+};
 
 use crate::inventory::{Id, Inventory};
 use crate::picker::{Candidate, Pick, Picker};
-use crate::planner::{Obstacle, Planner};
+use crate::planner::{Planner, RuleError};
 use crate::score::{self, lifetime_points};
 use crate::templates::TemplateId;
 
@@ -22,12 +24,12 @@ pub(crate) struct WorkerPools(Vec<Picker>);
 
 impl Planner<'_> {
     /// Adds nodes until the constraints hold.
-    pub(crate) fn fill(&mut self, rule: Action) -> Result<(), Obstacle> {
+    pub(crate) fn fill(&mut self, rule: Action) -> Result<(), RuleError> {
         self.fill_control_plane(rule)?;
         self.fill_workers(rule)
     }
 
-    fn fill_control_plane(&mut self, rule: Action) -> Result<(), Obstacle> {
+    fn fill_control_plane(&mut self, rule: Action) -> Result<(), RuleError> {
         let planted = u64::from(is_planted(Canary::ControlPlaneOneShort));
         let count = u64::from(self.input.constraints.control_plane_count).saturating_sub(planted);
         let minimum = u64::from(self.input.constraints.minimum_workers);
@@ -67,21 +69,21 @@ impl Planner<'_> {
         } else {
             shortage.unpromotable = Some(self.unpromotable());
         }
-        Err(self.obstacle(rule, PlanErrorKind::NotAvailable, Why::Shortage(Box::new(shortage))))
+        Err(self.rule_error(rule, PlanErrorKind::NotAvailable, Why::Shortage(Box::new(shortage))))
     }
 
-    fn fill_workers(&mut self, rule: Action) -> Result<(), Obstacle> {
+    fn fill_workers(&mut self, rule: Action) -> Result<(), RuleError> {
         let minimum = u64::from(self.input.constraints.minimum_workers);
         let maximum = u64::from(self.input.constraints.maximum_workers);
         while self.draft.count(Part::Worker) < minimum {
             if !self.has_room_for_worker() {
                 let why = Why::Contradiction { minimum, maximum };
-                return Err(self.obstacle(rule, PlanErrorKind::NotAvailable, why));
+                return Err(self.rule_error(rule, PlanErrorKind::NotAvailable, why));
             }
             if !self.add_worker(rule) {
                 let role = self.templates.role(self.next_template()).cloned();
                 let shortage = Box::new(self.shortage(Part::Worker, role, minimum));
-                return Err(self.obstacle(rule, PlanErrorKind::NotAvailable, Why::Shortage(shortage)));
+                return Err(self.rule_error(rule, PlanErrorKind::NotAvailable, Why::Shortage(shortage)));
             }
         }
         Ok(())
@@ -302,7 +304,7 @@ impl Planner<'_> {
     }
 }
 
-fn rival(inventory: &Inventory<'_>, pick: &Pick) -> Option<Rival> {
+fn rival(inventory: &Inventory<'_>, pick: &Pick) -> Option<RunnerUp> {
     let (id, score) = pick.runner_up?;
-    Some(Rival { address: inventory.entry(id).ipv4?, score })
+    Some(RunnerUp { address: inventory.entry(id).ipv4?, score })
 }

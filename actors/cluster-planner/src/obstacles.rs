@@ -8,14 +8,14 @@ use madako_domain::obstacle::{
 };
 use madako_domain::plan::PlanError;
 use madako_domain::state::ClusterState;
-use madako_protocol::event::Blocked;
+use madako_protocol::event::BlockedBy;
 use time::OffsetDateTime;
 
 /// Result of evaluating a plan's inputs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Look<'a> {
+pub(crate) enum PlanningResult<'a> {
     Blocked {
-        why: &'a Blocked,
+        why: &'a BlockedBy,
         /// Start of the registry's silence.
         silent: Option<OffsetDateTime>,
     },
@@ -25,7 +25,7 @@ pub(crate) enum Look<'a> {
 }
 
 /// All obstacles of a state. Noted ones keep their time; new ones begin now.
-pub(crate) fn obstacles(state: &ClusterState, look: Look<'_>, now: OffsetDateTime) -> Obstacles {
+pub(crate) fn obstacles(state: &ClusterState, result: PlanningResult<'_>, now: OffsetDateTime) -> Obstacles {
     let none = Obstacles::new();
     let noted = state.obstacles.as_ref().map_or(&none, |noted| &noted.value);
     let mut found = Obstacles::new();
@@ -33,19 +33,22 @@ pub(crate) fn obstacles(state: &ClusterState, look: Look<'_>, now: OffsetDateTim
         let since = noted.get(rule).map_or(since, |noted| noted.since);
         found.insert(rule.to_owned(), Obstacle::new(since, why));
     };
-    match look {
-        Look::Planned => {}
-        Look::Failed(error) => add(NO_PLAN, now, &error.to_string()),
-        Look::Blocked { why: Blocked::Disabled, .. } => add(INTEGRATION_DISABLED, now, ""),
-        Look::Blocked { why: Blocked::Unusable { key, why }, .. } => {
+    match result {
+        PlanningResult::Planned => {}
+        PlanningResult::Failed(error) => add(NO_PLAN, now, &error.to_string()),
+        PlanningResult::Blocked { why: BlockedBy::Disabled, .. } => add(INTEGRATION_DISABLED, now, ""),
+        PlanningResult::Blocked { why: BlockedBy::Unusable { key, why }, .. } => {
             add(UNUSABLE_VALUE, now, &format!("{key}: {why}"));
         }
-        Look::Blocked { why: Blocked::Held(_), .. } => add(REMOVAL_GUARD, now, ""),
+        PlanningResult::Blocked { why: BlockedBy::Held(_), .. } => add(REMOVAL_GUARD, now, ""),
         // Missing input of the operator is no obstacle: planning was never requested.
-        Look::Blocked { why: Blocked::NoState | Blocked::NoTemplate | Blocked::NoUrl, .. } => {}
-        Look::Blocked { silent: Some(since), .. } => add(REGISTRY_SILENT, since, ""),
+        PlanningResult::Blocked {
+            why: BlockedBy::NoState | BlockedBy::NoTemplate | BlockedBy::NoUrl,
+            ..
+        } => {}
+        PlanningResult::Blocked { silent: Some(since), .. } => add(REGISTRY_SILENT, since, ""),
         // The registry may still answer: until then the noted obstacles stay.
-        Look::Blocked { silent: None, .. } => {
+        PlanningResult::Blocked { silent: None, .. } => {
             for rule in [NO_PLAN, REGISTRY_SILENT, REMOVAL_GUARD] {
                 if let Some(Obstacle { since, why }) = noted.get(rule) {
                     add(rule, *since, why);
@@ -82,8 +85,8 @@ mod tests {
         ClusterState { obstacles, ..ClusterState::default() }
     }
 
-    fn blocked(why: &Blocked) -> Look<'_> {
-        Look::Blocked { why, silent: None }
+    fn blocked(why: &BlockedBy) -> PlanningResult<'_> {
+        PlanningResult::Blocked { why, silent: None }
     }
 
     fn rules(found: &Obstacles) -> Vec<(&str, OffsetDateTime)> {
@@ -94,23 +97,27 @@ mod tests {
     fn an_obstacle_keeps_its_time_until_it_ends() {
         let kind = PlanErrorKind::NotAvailable;
         let error = PlanError { kind, message: "too few machines".to_owned(), reasons: Vec::new() };
-        let first = obstacles(&ClusterState::default(), Look::Failed(&error), THEN);
+        let first = obstacles(&ClusterState::default(), PlanningResult::Failed(&error), THEN);
         assert_eq!(rules(&first), [(NO_PLAN, THEN)]);
         assert!(first[NO_PLAN].why.contains("too few"), "{first:?}");
-        assert_eq!(obstacles(&noted(&first), Look::Failed(&error), NOW), first, "nothing new is written");
-        assert_eq!(obstacles(&noted(&first), Look::Planned, NOW), Obstacles::new());
+        assert_eq!(
+            obstacles(&noted(&first), PlanningResult::Failed(&error), NOW),
+            first,
+            "nothing new is written"
+        );
+        assert_eq!(obstacles(&noted(&first), PlanningResult::Planned, NOW), Obstacles::new());
     }
 
     #[test]
     fn each_reason_that_stops_plans_is_an_obstacle_but_a_wish_that_nobody_has() {
         let guard = GuardState::default();
-        let unusable = Blocked::Unusable { key: "constraints".into(), why: "not readable".into() };
+        let unusable = BlockedBy::Unusable { key: "constraints".into(), why: "not readable".into() };
         for (why, rule) in [
-            (Blocked::Disabled, Some(INTEGRATION_DISABLED)),
-            (Blocked::Held(guard), Some(REMOVAL_GUARD)),
+            (BlockedBy::Disabled, Some(INTEGRATION_DISABLED)),
+            (BlockedBy::Held(guard), Some(REMOVAL_GUARD)),
             (unusable, Some(UNUSABLE_VALUE)),
-            (Blocked::NoTemplate, None),
-            (Blocked::NoUrl, None),
+            (BlockedBy::NoTemplate, None),
+            (BlockedBy::NoUrl, None),
         ] {
             let found = obstacles(&ClusterState::default(), blocked(&why), THEN);
             let expected: Vec<_> = rule.map(|rule| (rule, THEN)).into_iter().collect();
@@ -120,22 +127,22 @@ mod tests {
 
     #[test]
     fn a_registry_is_silent_only_after_its_time_and_since_its_last_answer() {
-        let stale = Blocked::Stale { age: Duration::from_secs(200) };
+        let stale = BlockedBy::Stale { age: Duration::from_secs(200) };
         let state = ClusterState::default();
         assert_eq!(obstacles(&state, blocked(&stale), NOW), Obstacles::new());
-        let found = obstacles(&state, Look::Blocked { why: &stale, silent: Some(THEN) }, NOW);
+        let found = obstacles(&state, PlanningResult::Blocked { why: &stale, silent: Some(THEN) }, NOW);
         assert_eq!(rules(&found), [(REGISTRY_SILENT, THEN)]);
         // A new leader has not asked for long enough to clear an obstacle.
         let begun = noted(&found);
-        assert_eq!(obstacles(&begun, blocked(&Blocked::NoObservation), NOW), found);
-        let since = Look::Blocked { why: &Blocked::NoObservation, silent: Some(NOW) };
+        assert_eq!(obstacles(&begun, blocked(&BlockedBy::NoObservation), NOW), found);
+        let since = PlanningResult::Blocked { why: &BlockedBy::NoObservation, silent: Some(NOW) };
         assert_eq!(rules(&obstacles(&begun, since, NOW)), [(REGISTRY_SILENT, THEN)]);
     }
 
     #[test]
     fn switches_of_repairs_stand_beside_what_stops_plans() {
         let state = ClusterState { auto_repair_disabled: true, ..ClusterState::default() };
-        let found = obstacles(&state, blocked(&Blocked::Disabled), NOW);
+        let found = obstacles(&state, blocked(&BlockedBy::Disabled), NOW);
         let whole = NOW.replace_nanosecond(0).unwrap();
         assert_eq!(rules(&found), [(AUTO_REPAIR_DISABLED, whole), (INTEGRATION_DISABLED, whole)]);
     }

@@ -25,7 +25,7 @@ pub(crate) enum Tried {
 
 /// Error of a rule that began. Its reasons are noted already.
 #[derive(Debug)]
-pub(crate) struct Obstacle {
+pub(crate) struct RuleError {
     pub(crate) kind: PlanErrorKind,
     pub(crate) message: String,
 }
@@ -64,20 +64,20 @@ impl<'a> Planner<'a> {
             let carried_through = match self.try_rule(rule) {
                 Ok(Tried::StepsAside) => continue,
                 Ok(Tried::Fired) => self.carry_through(rule),
-                Err(obstacle) => Err(obstacle),
+                Err(error) => Err(error),
             };
             return match carried_through {
                 Ok(nodes) => {
                     self.skip_after(rule, later);
                     Ok(self.finish(Some(rule), Some(nodes)))
                 }
-                Err(obstacle) => Err(self.fail(rule, later, obstacle)),
+                Err(error) => Err(self.fail(rule, later, error)),
             };
         }
         Ok(self.finish(None, None))
     }
 
-    fn try_rule(&mut self, rule: Action) -> Result<Tried, Obstacle> {
+    fn try_rule(&mut self, rule: Action) -> Result<Tried, RuleError> {
         if let Some(why) = self.out_of_place(rule) {
             self.not_fired(rule, why);
             return Ok(Tried::StepsAside);
@@ -108,7 +108,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Fills up to the constraints after a rule fired, and builds the nodes.
-    fn carry_through(&mut self, rule: Action) -> Result<Vec<Node>, Obstacle> {
+    fn carry_through(&mut self, rule: Action) -> Result<Vec<Node>, RuleError> {
         let filled = self.fill(rule);
         // A role without a template always needs an operator: report it first.
         self.check_roles(rule)?;
@@ -145,7 +145,7 @@ impl<'a> Planner<'a> {
         makers.get(self.draft.template_of(id, &self.templates)?)
     }
 
-    fn check_roles(&mut self, rule: Action) -> Result<(), Obstacle> {
+    fn check_roles(&mut self, rule: Action) -> Result<(), RuleError> {
         let without: Vec<Id> = self
             .draft
             .workers()
@@ -169,7 +169,7 @@ impl<'a> Planner<'a> {
                 self.reasons.push(Reason::new(rule, Outcome::Failed, why).about(address));
             }
         }
-        Err(Obstacle { kind: PlanErrorKind::RoleWithoutTemplate, message: parts.join("; ") })
+        Err(RuleError { kind: PlanErrorKind::RoleWithoutTemplate, message: parts.join("; ") })
     }
 
     fn finish(mut self, action: Option<Action>, nodes: Option<Vec<Node>>) -> Plan {
@@ -216,7 +216,7 @@ impl<'a> Planner<'a> {
         of_templates.chain(counted.map(|(role, count)| ((*role).to_owned(), count))).collect()
     }
 
-    fn fail(mut self, rule: Action, later: &[Action], obstacle: Obstacle) -> PlanError {
+    fn fail(mut self, rule: Action, later: &[Action], error: RuleError) -> PlanError {
         for reason in self.reasons.iter_mut().filter(|reason| reason.rule == rule) {
             reason.outcome = Outcome::Failed;
         }
@@ -227,7 +227,7 @@ impl<'a> Planner<'a> {
         self.report_under_repair(decided);
         self.report_bad_labels(decided);
         self.report_duplicates();
-        PlanError { kind: obstacle.kind, message: obstacle.message, reasons: self.reasons }
+        PlanError { kind: error.kind, message: error.message, reasons: self.reasons }
     }
 
     fn skip_after(&mut self, rule: Action, later: &[Action]) {
@@ -309,10 +309,10 @@ impl<'a> Planner<'a> {
     }
 
     /// Notes the reason that a rule failed, and uses it as the plan's message.
-    pub(crate) fn obstacle(&mut self, rule: Action, kind: PlanErrorKind, why: Why) -> Obstacle {
+    pub(crate) fn rule_error(&mut self, rule: Action, kind: PlanErrorKind, why: Why) -> RuleError {
         let message = why.to_string();
         self.reasons.push(Reason::new(rule, Outcome::Failed, why));
-        Obstacle { kind, message }
+        RuleError { kind, message }
     }
 }
 

@@ -8,35 +8,35 @@ use std::collections::BTreeSet;
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::machine::MachineState;
-use madako_domain::plan::{Action, Deselection, Leaving, Part, PlanErrorKind, Source, Why};
+use madako_domain::plan::{Action, Deselection, LeavingReason, Part, PlanErrorKind, Source, Why};
 
 use crate::inventory::Id;
 use crate::node::{has_state_taint, state_taint_value};
 use crate::picker::{Candidate, Picker};
-use crate::planner::{Obstacle, Planner, Tried, listed};
+use crate::planner::{Planner, RuleError, Tried, listed};
 use crate::score::staying_points;
 
 /// The smallest control plane of which one node is less than half (invariant I5).
 const SMALLEST_TO_REPLACE_ONE: usize = 3;
 
 impl Planner<'_> {
-    pub(crate) fn initialize(&mut self) -> Result<Tried, Obstacle> {
+    pub(crate) fn initialize(&mut self) -> Result<Tried, RuleError> {
         let rule = Action::Initialize;
         self.fired(rule, Why::NoCluster);
         self.refuse_empty_control_plane(rule)?;
         Ok(Tried::Fired)
     }
 
-    fn refuse_empty_control_plane(&mut self, rule: Action) -> Result<(), Obstacle> {
+    fn refuse_empty_control_plane(&mut self, rule: Action) -> Result<(), RuleError> {
         if self.input.constraints.control_plane_count > 0 {
             return Ok(());
         }
-        Err(self.obstacle(rule, PlanErrorKind::NotAvailable, Why::EmptyControlPlane))
+        Err(self.rule_error(rule, PlanErrorKind::NotAvailable, Why::EmptyControlPlane))
     }
 
     /// Removes nodes without a machine. Half or more of the control plane is never removed: etcd would lose its
     /// quorum.
-    pub(crate) fn remove_non_existent_nodes(&mut self) -> Result<Tried, Obstacle> {
+    pub(crate) fn remove_non_existent_nodes(&mut self) -> Result<Tried, RuleError> {
         let rule = Action::RemoveNonExistentNodes;
         let missing = self.draft.missing().to_vec();
         if missing.is_empty() || is_planted(Canary::VanishedNodesKept) {
@@ -52,7 +52,7 @@ impl Planner<'_> {
         let total = lost + self.draft.count(Part::ControlPlane);
         if lost > 0 && lost * 2 >= total && !is_planted(Canary::AllBadNodesAtOnce) {
             let why = Why::TooManyNonExistent { lost, total };
-            return Err(self.obstacle(rule, PlanErrorKind::TooManyNonExistent, why));
+            return Err(self.rule_error(rule, PlanErrorKind::TooManyNonExistent, why));
         }
         Ok(Tried::Fired)
     }
@@ -74,7 +74,7 @@ impl Planner<'_> {
     }
 
     /// The nodes with the lowest scores become workers, or leave if they cannot.
-    pub(crate) fn decrease_control_plane(&mut self) -> Result<Tried, Obstacle> {
+    pub(crate) fn decrease_control_plane(&mut self) -> Result<Tried, RuleError> {
         let rule = Action::DecreaseControlPlane;
         let (nodes, count) = self.control_plane_size();
         let why = Why::ControlPlaneSize { nodes, count };
@@ -109,7 +109,7 @@ impl Planner<'_> {
             let score = self.parts_of_score(&pick);
             let deselection = Deselection { considered: pick.considered as u64, score, runner_up };
             self.scored(rule, Why::Deselected(Box::new(deselection)), pick.id, pick.score);
-            self.demote_or_let_go(rule, pick.id);
+            self.demote_or_remove(rule, pick.id);
             deselected.insert(pick.id);
         }
         if deselected.is_empty() {
@@ -127,7 +127,7 @@ impl Planner<'_> {
     }
 
     /// Makes a former control plane node a worker if its role and `maximum-workers` allow it; else it leaves.
-    fn demote_or_let_go(&mut self, rule: Action, id: Id) {
+    fn demote_or_remove(&mut self, rule: Action, id: Id) {
         match self.why_no_worker(id) {
             Some(leaving) => self.fired_about(rule, Why::Leaves(leaving), id),
             None => self.demote(rule, id),
@@ -139,13 +139,13 @@ impl Planner<'_> {
         self.fired_about(rule, Why::BecomesWorker, id);
     }
 
-    fn why_no_worker(&self, id: Id) -> Option<Leaving> {
+    fn why_no_worker(&self, id: Id) -> Option<LeavingReason> {
         if self.draft.template_of(id, &self.templates).is_none() {
             let role = self.inventory.role(self.inventory.entry(id).role).into();
-            return Some(Leaving::RoleWithoutTemplate { role });
+            return Some(LeavingReason::RoleWithoutTemplate { role });
         }
         let maximum = u64::from(self.input.constraints.maximum_workers);
-        (!self.has_room_for_worker()).then_some(Leaving::NoRoom { maximum })
+        (!self.has_room_for_worker()).then_some(LeavingReason::NoRoom { maximum })
     }
 
     /// Demotes the first bad node of the control plane; another node takes its place.
@@ -175,8 +175,8 @@ impl Planner<'_> {
             let leaving = self.why_no_worker(bad);
             let must_leave = match leaving {
                 None => false,
-                Some(Leaving::RoleWithoutTemplate { .. }) => true,
-                Some(Leaving::NoRoom { .. }) => !*can_exchange
+                Some(LeavingReason::RoleWithoutTemplate { .. }) => true,
+                Some(LeavingReason::NoRoom { .. }) => !*can_exchange
                     .get_or_insert_with(|| self.control_plane_picker(rule, Source::Workers).peek().is_some()),
             };
             match leaving {
@@ -201,15 +201,15 @@ impl Planner<'_> {
     }
 
     /// Removes a bad node from the control plane.
-    fn replace(&mut self, rule: Action, bad: Id, leaving: Option<Leaving>) {
+    fn replace(&mut self, rule: Action, bad: Id, leaving: Option<LeavingReason>) {
         self.draft.remove_control_plane(&BTreeSet::from([bad]));
         let maximum = match leaving {
             None => return self.demote(rule, bad),
-            Some(Leaving::NoRoom { maximum }) => maximum,
+            Some(LeavingReason::NoRoom { maximum }) => maximum,
             Some(leaving) => return self.fired_about(rule, Why::Leaves(leaving), bad),
         };
         let Some(pick) = self.control_plane_picker(rule, Source::Workers).pick() else {
-            return self.fired_about(rule, Why::Leaves(Leaving::NoRoom { maximum }), bad);
+            return self.fired_about(rule, Why::Leaves(LeavingReason::NoRoom { maximum }), bad);
         };
         self.fired_about(rule, Why::Exchange { maximum }, bad);
         self.join_control_plane(rule, pick, Source::Workers);
@@ -310,7 +310,7 @@ impl Planner<'_> {
     }
 
     /// Applies the changed template to the same nodes.
-    pub(crate) fn regenerate(&mut self) -> Result<Tried, Obstacle> {
+    pub(crate) fn regenerate(&mut self) -> Result<Tried, RuleError> {
         let rule = Action::Regenerate;
         if !self.input.template_changed {
             self.not_fired(rule, Why::TemplateUnchanged);
@@ -329,6 +329,6 @@ impl Planner<'_> {
             "the changed template cannot be applied: no machine in the list has the address of {}",
             listed(&addresses)
         );
-        Err(Obstacle { kind: PlanErrorKind::MissingMachine, message })
+        Err(RuleError { kind: PlanErrorKind::MissingMachine, message })
     }
 }

@@ -19,7 +19,7 @@ use madako_protocol::actors::{CommitError, Committed, Failure, LeaderMessage, Mu
 use madako_protocol::event::{Event, EventSink};
 use madako_protocol::feed::{Task, handled};
 use madako_protocol::latest::Publisher;
-use madako_protocol::mailbox::Letter;
+use madako_protocol::mailbox::Envelope;
 use madako_protocol::permit::{PERMIT_MARGIN, Permit};
 use madako_protocol::ports::Clock;
 use madako_protocol::store::{Campaign, CampaignCommand, CampaignEvent, CampaignOptions, Store, WatchEvent};
@@ -112,13 +112,13 @@ pub fn describe_metrics() {
 }
 
 impl Actor for Leader {
-    type Msg = Letter<LeaderMessage>;
+    type Msg = Envelope<LeaderMessage>;
     type State = LeaderState;
     type Arguments = LeaderArguments;
 
     async fn pre_start(
         &self,
-        myself: ActorRef<Letter<LeaderMessage>>,
+        myself: ActorRef<Envelope<LeaderMessage>>,
         given: LeaderArguments,
     ) -> Result<LeaderState, ActorProcessingErr> {
         show_leadership(None);
@@ -157,11 +157,11 @@ impl Actor for Leader {
 
     async fn handle(
         &self,
-        myself: ActorRef<Letter<LeaderMessage>>,
-        letter: Letter<LeaderMessage>,
+        myself: ActorRef<Envelope<LeaderMessage>>,
+        envelope: Envelope<LeaderMessage>,
         state: &mut LeaderState,
     ) -> Result<(), ActorProcessingErr> {
-        match letter.open() {
+        match envelope.open() {
             LeaderMessage::Campaign(event, _handled) => state.campaign(&myself, event),
             LeaderMessage::Watch(event, _handled) => state.watched(event),
             LeaderMessage::Commit { epoch, mutation, reply } => {
@@ -186,7 +186,7 @@ impl Actor for Leader {
 
     async fn post_stop(
         &self,
-        _: ActorRef<Letter<LeaderMessage>>,
+        _: ActorRef<Envelope<LeaderMessage>>,
         state: &mut LeaderState,
     ) -> Result<(), ActorProcessingErr> {
         if let Some(epoch) = state.epoch.take() {
@@ -210,7 +210,7 @@ impl Actor for Leader {
 }
 
 impl LeaderState {
-    fn campaign(&mut self, myself: &ActorRef<Letter<LeaderMessage>>, event: CampaignEvent) {
+    fn campaign(&mut self, myself: &ActorRef<Envelope<LeaderMessage>>, event: CampaignEvent) {
         match event {
             CampaignEvent::Waiting { leader } => self.given.events.emit(Event::Waiting { leader }),
             CampaignEvent::Unavailable(error) => {
@@ -238,7 +238,7 @@ impl LeaderState {
     }
 
     /// Prepares a reign: first marks an unfinished record cancelled, then writes the status.
-    fn start(&mut self, myself: &ActorRef<Letter<LeaderMessage>>, epoch: Epoch) {
+    fn start(&mut self, myself: &ActorRef<Envelope<LeaderMessage>>, epoch: Epoch) {
         let given = self.given.clone();
         let leader = myself.clone();
         self.starting = Some(Task::start(async move {
@@ -270,7 +270,7 @@ impl LeaderState {
         }));
     }
 
-    fn prepared(&mut self, myself: &ActorRef<Letter<LeaderMessage>>, epoch: i64, placement: Ownership) {
+    fn prepared(&mut self, myself: &ActorRef<Envelope<LeaderMessage>>, epoch: i64, placement: Ownership) {
         if let Some(own) = self.epoch.clone().filter(|own| own.number == epoch) {
             self.starting = None;
             self.reigning = true;
@@ -328,7 +328,7 @@ impl LeaderState {
 
     fn commit(
         &mut self,
-        myself: &ActorRef<Letter<LeaderMessage>>,
+        myself: &ActorRef<Envelope<LeaderMessage>>,
         epoch: i64,
         mutation: &Mutation,
         reply: RpcReplyPort<Result<Committed, CommitError>>,
@@ -511,7 +511,7 @@ fn show_phase(now: i64) {
 /// Sends events to the leader one at a time, each after the previous one was handled.
 fn pump<E: Send + 'static>(
     mut events: mpsc::Receiver<E>,
-    leader: ActorRef<Letter<LeaderMessage>>,
+    leader: ActorRef<Envelope<LeaderMessage>>,
     wrap: impl Fn(E, madako_protocol::feed::Handled) -> LeaderMessage + Send + 'static,
 ) -> Task {
     Task::start(async move {

@@ -10,8 +10,8 @@ use madako_json::krake::tagged::Variants;
 use madako_protocol::actors::FetcherMessage;
 use madako_protocol::feed::{Task, later};
 use madako_protocol::latest::Publisher;
-use madako_protocol::mailbox::Letter;
-use madako_protocol::placement::follow::{Followed, follow};
+use madako_protocol::mailbox::Envelope;
+use madako_protocol::placement::follow::{FollowEvent, follow};
 use madako_protocol::placement::objects::Objects;
 use madako_protocol::placement::providers::{MetricsProviders, PROVIDER_DEADLINE, Samples};
 use madako_protocol::ports::Clock;
@@ -21,9 +21,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{Span, info_span};
 
-use crate::board::{Board, Condition, Fetch, Moment, Notice, Settings};
 use crate::limits::DEADLINE_PERCENT;
 pub use crate::limits::ROUNDS_AT_ONCE;
+use crate::schedule::{Condition, Fetch, FetchSchedule, Moment, Notice, Settings};
 
 #[derive(Clone)]
 pub struct FetcherArguments {
@@ -45,7 +45,7 @@ pub struct Fetcher;
 pub struct FetcherState {
     given: FetcherArguments,
     began: Instant,
-    board: Board,
+    schedule: FetchSchedule,
     rounds: u64,
     fetches: BTreeMap<u64, Task>,
     published: Option<Arc<MetricsObserved>>,
@@ -83,13 +83,13 @@ pub fn describe_metrics() {
 }
 
 impl Actor for Fetcher {
-    type Msg = Letter<FetcherMessage>;
+    type Msg = Envelope<FetcherMessage>;
     type State = FetcherState;
     type Arguments = FetcherArguments;
 
     async fn pre_start(
         &self,
-        myself: ActorRef<Letter<FetcherMessage>>,
+        myself: ActorRef<Envelope<FetcherMessage>>,
         given: FetcherArguments,
     ) -> Result<FetcherState, ActorProcessingErr> {
         let settings = Settings {
@@ -97,12 +97,12 @@ impl Actor for Fetcher {
             deadline: PROVIDER_DEADLINE.min(given.interval * DEADLINE_PERCENT / 100),
             at_once: ROUNDS_AT_ONCE,
         };
-        let owned = Task::start(look_when_owned(given.ownership.clone(), myself.clone()));
+        let owned = Task::start(wake_when_owned(given.ownership.clone(), myself.clone()));
         let follower = follow(Arc::clone(&given.objects), myself.clone(), FetcherMessage::Followed);
         let mut state = FetcherState {
             given,
             began: Instant::now(),
-            board: Board::new(settings),
+            schedule: FetchSchedule::new(settings),
             rounds: 0,
             fetches: BTreeMap::new(),
             published: None,
@@ -117,32 +117,32 @@ impl Actor for Fetcher {
 
     async fn handle(
         &self,
-        myself: ActorRef<Letter<FetcherMessage>>,
-        letter: Letter<FetcherMessage>,
+        myself: ActorRef<Envelope<FetcherMessage>>,
+        envelope: Envelope<FetcherMessage>,
         state: &mut FetcherState,
     ) -> Result<(), ActorProcessingErr> {
         let now = state.now();
         let mut round = None;
-        match letter.open() {
-            FetcherMessage::Followed(Followed::Listed { revision, objects, after }, _handled) => {
+        match envelope.open() {
+            FetcherMessage::Followed(FollowEvent::Listed { revision, objects, after }, _handled) => {
                 if let Some(gap) = after {
                     tracing::info!(%gap, "the fetcher lists resources again");
                 }
-                state.board.list(revision, &objects, now);
+                state.schedule.list(revision, &objects, now);
             }
-            FetcherMessage::Followed(Followed::Changed(changes), _handled) => {
-                state.board.change(&changes, now);
+            FetcherMessage::Followed(FollowEvent::Changed(changes), _handled) => {
+                state.schedule.change(&changes, now);
             }
             FetcherMessage::Tick => {
                 state.set_timer(&myself);
-                state.board.round(now);
+                state.schedule.begin_round(now);
             }
             FetcherMessage::Fetched { fetch, samples } => {
-                state.board.answer(fetch, samples, now);
+                state.schedule.answer(fetch, samples, now);
                 // Fetches that waited for a slot start now, in the same round.
                 round = Some(Span::current());
             }
-            FetcherMessage::LookAgain => {}
+            FetcherMessage::Reconcile => {}
         }
         state.go_on(&myself, round, now);
         Ok(())
@@ -154,15 +154,15 @@ impl FetcherState {
         Moment { at: self.given.clock.now(), elapsed: self.began.elapsed() }
     }
 
-    fn set_timer(&mut self, myself: &ActorRef<Letter<FetcherMessage>>) {
+    fn set_timer(&mut self, myself: &ActorRef<Envelope<FetcherMessage>>) {
         self.timer = Some(later(myself.clone(), self.given.interval, FetcherMessage::Tick));
     }
 
     /// Starts due fetches, in `round` or a new one, ends unneeded ones, and publishes values.
-    fn go_on(&mut self, myself: &ActorRef<Letter<FetcherMessage>>, round: Option<Span>, now: Moment) {
+    fn go_on(&mut self, myself: &ActorRef<Envelope<FetcherMessage>>, round: Option<Span>, now: Moment) {
         let ours = matches!(*self.given.ownership.borrow(), Ownership::Ours { .. });
         // Due fetches stay due until this instance owns placement.
-        let due = if ours { self.board.start(now) } else { Vec::new() };
+        let due = if ours { self.schedule.start(now) } else { Vec::new() };
         if !due.is_empty() {
             // Consequences of the answers, up to placement's commits, are children of the round's span.
             let round = round.unwrap_or_else(|| self.begin_round());
@@ -173,8 +173,8 @@ impl FetcherState {
                 self.fetches.insert(id, task);
             }
         }
-        self.fetches.retain(|id, _| self.board.awaits(*id));
-        for notice in self.board.take_notices() {
+        self.fetches.retain(|id, _| self.schedule.awaits(*id));
+        for notice in self.schedule.take_notices() {
             match notice {
                 Notice::Down { provider, why } => {
                     tracing::warn!(%provider, %why, "a metrics provider is down");
@@ -185,8 +185,8 @@ impl FetcherState {
         self.publish(now);
         // Ages and providers change even while all values stay the same.
         self.tell(now);
-        let aging = self.board.next_too_old(now);
-        self.aging = aging.map(|rest| later(myself.clone(), rest, FetcherMessage::LookAgain));
+        let aging = self.schedule.next_too_old(now);
+        self.aging = aging.map(|rest| later(myself.clone(), rest, FetcherMessage::Reconcile));
     }
 
     fn begin_round(&mut self) -> Span {
@@ -196,7 +196,7 @@ impl FetcherState {
 
     /// Publishes the values if they changed.
     fn publish(&mut self, now: Moment) {
-        let observed = self.board.observed(now);
+        let observed = self.schedule.observed(now);
         let known = self.published.as_ref();
         if known.is_some_and(|old| old.revision == observed.revision && old.metrics == observed.metrics) {
             return;
@@ -208,7 +208,7 @@ impl FetcherState {
 
     #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
     fn tell(&self, now: Moment) {
-        for (kind, summary) in self.board.summary(now) {
+        for (kind, summary) in self.schedule.summary(now) {
             for ((_, condition), count) in Condition::ALL.iter().zip(summary.conditions) {
                 gauge!("madako_metrics", "kind" => kind, "condition" => *condition).set(count as f64);
             }
@@ -219,16 +219,19 @@ impl FetcherState {
 }
 
 /// Wakes the actor whenever this instance becomes the owner of placement.
-async fn look_when_owned(mut ownership: watch::Receiver<Ownership>, actor: ActorRef<Letter<FetcherMessage>>) {
+async fn wake_when_owned(
+    mut ownership: watch::Receiver<Ownership>,
+    actor: ActorRef<Envelope<FetcherMessage>>,
+) {
     while ownership.changed().await.is_ok() {
         let ours = matches!(*ownership.borrow_and_update(), Ownership::Ours { .. });
-        if ours && actor.cast(FetcherMessage::LookAgain.into()).is_err() {
+        if ours && actor.cast(FetcherMessage::Reconcile.into()).is_err() {
             return;
         }
     }
 }
 
-async fn run(providers: Arc<dyn MetricsProviders>, fetch: Fetch, actor: ActorRef<Letter<FetcherMessage>>) {
+async fn run(providers: Arc<dyn MetricsProviders>, fetch: Fetch, actor: ActorRef<Envelope<FetcherMessage>>) {
     let begun = Instant::now();
     let kind = fetch.kind.tag();
     let samples: Samples = providers.fetch(&fetch.kind, &fetch.names, fetch.deadline).await;

@@ -29,7 +29,7 @@ impl Breaker {
     }
 
     /// Begins a round. Returns whether the provider is fetched in it.
-    pub fn round(&mut self) -> bool {
+    pub fn begin_round(&mut self) -> bool {
         let asks = self.skip == 0;
         self.skip = self.skip.saturating_sub(1);
         asks

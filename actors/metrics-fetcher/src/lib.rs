@@ -1,7 +1,7 @@
 //! MetricsFetcher: the values of all metrics in use, each fetched once a round.
 //!
 //! `actor` is the shell. Its brain: `catalog` has definitions and references, `bounds` checks values, `trust` keeps
-//! an hour of values, `breaker` spares providers that are down, and `board` combines them into due fetches and known
+//! an hour of values, `breaker` spares providers that are down, and `schedule` combines them into due fetches and known
 //! values.
 //!
 //! Guarantees:
@@ -16,11 +16,11 @@
 //! round.
 
 mod actor;
-pub mod board;
 pub mod bounds;
 pub mod breaker;
 pub mod catalog;
 mod limits;
+pub mod schedule;
 pub mod trust;
 
 pub use actor::{Fetcher, FetcherArguments, ROUNDS_AT_ONCE, describe_metrics};

@@ -1,10 +1,10 @@
 //! Tests of the brain.
 
-mod board;
 mod bounds;
 mod breaker;
 mod catalog;
 mod fairness;
 mod properties;
+mod schedule;
 pub(crate) mod store;
 mod trust;

@@ -32,13 +32,13 @@ impl History {
             self.values.pop_front();
         }
         self.values.push_back((elapsed, value));
-        self.judge();
+        self.update_trust();
     }
 
     /// Drops values older than an hour.
     pub fn forget(&mut self, elapsed: Duration) {
         if self.drop_old(elapsed) {
-            self.judge();
+            self.update_trust();
         }
     }
 
@@ -56,7 +56,7 @@ impl History {
         self.values.len() < before
     }
 
-    fn judge(&mut self) {
+    fn update_trust(&mut self) {
         let values = || self.values.iter().map(|(_, value)| *value);
         let range = values().fold(None, |range, value| {
             let (low, high) = range.unwrap_or((value, value));

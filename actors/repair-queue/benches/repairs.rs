@@ -1,10 +1,10 @@
 //! Cost of a decision about the whole repair queue.
 //!
 //! `cargo bench --workspace --bench repairs` prints a table of wall-clock times of a decision on one thread. A
-//! decision consists of the outlooks (index of the cluster's nodes, and the next action of each entry) and of the
+//! decision consists of the next actions (index of the cluster's nodes, and the next action of each entry) and of the
 //! reports (entries' machines in held racks, evaluation of each report, news, and the change to write). All machines
 //! are reported, or a tenth of them; half of the racks are held. Their sum is the cost of a pass with a new state of
-//! the store or a new answer; another pass on the same input costs the outlooks alone. The table also shows the
+//! the store or a new answer; another pass on the same input costs the next actions alone. The table also shows the
 //! decoding of a state in which one entry changed, which precedes a decision, and the work done once for each answer
 //! of the registry, with all machines in the observation.
 
@@ -21,7 +21,7 @@ use madako_domain::keys;
 use madako_domain::machine::{Bmc, Machine, MachineSpec, MachineState, MachineStatus};
 use madako_domain::observation::Query;
 use madako_domain::repair::hold::{HoldSettings, Holds};
-use madako_domain::repair::report::{Reports, Seen};
+use madako_domain::repair::report::{Monotonic, Reports};
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::state::ClusterState;
 use madako_domain::store::Entry;
@@ -29,10 +29,10 @@ use madako_json::go::RawJson;
 use madako_repair_queue::hold::holds_after;
 use madako_repair_queue::hold::times::Times;
 use madako_repair_queue::limiter::Removed;
-use madako_repair_queue::news::Told;
+use madako_repair_queue::news::ReportedState;
+use madako_repair_queue::pass::{Health, Live, View, config, next_actions, nodes_of_queue};
 use madako_repair_queue::racks::{Answers, HeldBack, Racks, held_back};
 use madako_repair_queue::requests::{asked_about, change, decide, kept_racks, nodes};
-use madako_repair_queue::round::{Health, Live, View, config, look, places_of};
 use time::OffsetDateTime;
 
 /// Timed runs of each case, after one untimed run.
@@ -91,7 +91,7 @@ fn reports(store: &mut BTreeMap<String, Entry>, machines: usize, every: usize) -
     };
     put(keys::SABAKAN_URL, b"http://registry".to_vec());
     put(keys::CONSTRAINTS, br#"{"maximum-repair-queue-entries": 100000}"#.to_vec());
-    let seen = Seen::now();
+    let seen = Monotonic::now();
     let query = Query { url: 1, variables: 0 };
     let machines = Arc::new(reported(machines, every));
     let reports = Reports { machines: Arc::clone(&machines), at: now(), seen, query, revision: 1 };
@@ -109,7 +109,7 @@ fn reports(store: &mut BTreeMap<String, Entry>, machines: usize, every: usize) -
     let racks = [Racks::of(&machines, &settings.label), Racks::of(&observed, &settings.label)];
     let answers = Answers { reported: Some(&racks[0]), observed: Some(&racks[1]) };
     let removed = Removed::default();
-    let mut told = Told::default();
+    let mut told = ReportedState::default();
     let judging = timed(|| {
         let held = held_back(asked_about(&state), &kept_racks(&state), answers, nodes(&state), hold);
         assert!(black_box(held).racks.len() >= state.repair.entries.len() / 3);
@@ -182,17 +182,17 @@ fn main() {
         let live = Live { health, host: true, kubernetes: true, ..Live::default() };
         let held = HeldBack::default();
         let looking = timed(|| {
-            let places = places_of(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
+            let nodes = nodes_of_queue(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
             let config = config(&state);
-            let outlooks = look(&View {
+            let actions = next_actions(&View {
                 queue: &state.repair,
-                places: &places,
+                nodes: &nodes,
                 config: config.as_ref().map(|config| *config),
                 held: &held,
                 live: &live,
                 now: now(),
             });
-            assert_eq!(black_box(outlooks).len(), entries);
+            assert_eq!(black_box(actions).len(), entries);
         });
         if let Some(entry) = store.get_mut(&keys::repair(3)) {
             entry.mod_revision = 2;

@@ -25,14 +25,14 @@ use madako_domain::repair::command::CommandEnd;
 use madako_domain::repair::hold::HoldSettings;
 use madako_domain::repair::report::Reports;
 use madako_domain::state::ClusterState;
-use madako_effects::{EffectEvent, Hands, Permits, Workflow};
+use madako_effects::{EffectEvent, EffectRunner, Permits, Workflow};
 use madako_protocol::actors::RepairMessage;
 use madako_protocol::event::{Event, EventSink};
 use madako_protocol::feed::{Task, forward, later};
 use madako_protocol::host::Host;
 use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::latest::Subscriber;
-use madako_protocol::mailbox::Letter;
+use madako_protocol::mailbox::Envelope;
 use madako_protocol::ports::Clock;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use rand::RngExt;
@@ -44,18 +44,18 @@ use tracing::Span;
 
 use self::checks::Checks;
 use self::command::Announced;
-use self::effects::{Decided, Subject, Then, Writing};
+use self::effects::{AfterCommit, DecidedChange, Subject, Writing};
 use self::nodes::Cordons;
 use self::requests::Requests;
-use self::telemetry::Shown;
+use self::telemetry::ShownValues;
 pub use self::telemetry::describe_metrics;
 use self::traces::Traces;
 use self::work::Draining;
-use crate::ahead::Ahead;
+use crate::future_transitions::FutureTransitions;
 use crate::limits::{FIRST_LOOK, FIRST_REPORTS_POLLS, JUST_AFTER};
-use crate::outlook::{Next, Obstacle, Outlook};
+use crate::next_action::{Action, BlockedBy, NextAction};
+use crate::pass::{Live, View, config, next_actions, nodes_of_queue};
 use crate::racks::HeldBack;
-use crate::round::{Live, View, config, look, places_of};
 use crate::transition::{self, Transition};
 
 #[derive(Clone)]
@@ -86,7 +86,7 @@ pub struct Repair;
 /// A cache: a new actor rebuilds all of it.
 pub struct RepairState {
     given: RepairArguments,
-    myself: ActorRef<Letter<RepairMessage>>,
+    myself: ActorRef<Envelope<RepairMessage>>,
     /// Start of this actor, by the wall clock and the monotonic clock.
     began: (OffsetDateTime, Instant),
     state: Option<Arc<ClusterState>>,
@@ -94,20 +94,20 @@ pub struct RepairState {
     /// Machines in held racks.
     held: HeldBack,
     effects: Workflow<RepairChange, Announced>,
-    hands: Hands<RepairMessage, CommandEnd>,
+    runner: EffectRunner<RepairMessage, CommandEnd>,
     /// Details of the change in flight.
     writing: Option<Writing>,
     /// Subjects of rejected changes. They wait until the next tick, so that other entries proceed.
-    shunned: BTreeSet<Subject>,
+    suspended: BTreeSet<Subject>,
     checks: Checks,
     drains: BTreeMap<i64, Draining>,
     /// Drains that this actor began, with the spans of their decisions. All others began under an earlier leader.
     begun: BTreeMap<i64, Span>,
     cordons: Cordons,
     traces: Traces,
-    ahead: Ahead,
-    told: BTreeMap<i64, Obstacle>,
-    shown: Shown,
+    ahead: FutureTransitions,
+    told: BTreeMap<i64, BlockedBy>,
+    shown: ShownValues,
     chance: ChaCha8Rng,
     /// Counter that identifies checks and drains.
     next: u64,
@@ -117,13 +117,13 @@ pub struct RepairState {
 }
 
 impl Actor for Repair {
-    type Msg = Letter<RepairMessage>;
+    type Msg = Envelope<RepairMessage>;
     type State = RepairState;
     type Arguments = RepairArguments;
 
     async fn pre_start(
         &self,
-        myself: ActorRef<Letter<RepairMessage>>,
+        myself: ActorRef<Envelope<RepairMessage>>,
         given: RepairArguments,
     ) -> Result<RepairState, ActorProcessingErr> {
         let feeds = [
@@ -132,7 +132,7 @@ impl Actor for Repair {
         ];
         myself.cast(RepairMessage::Tick.into())?;
         let permits = Permits { leader: given.leader.clone(), epoch: given.epoch };
-        let hands = Hands::new(myself.clone(), permits, RepairMessage::Effect);
+        let hands = EffectRunner::new(myself.clone(), permits, RepairMessage::Effect);
         Ok(RepairState {
             chance: ChaCha8Rng::seed_from_u64(given.seed),
             began: (given.clock.now(), Instant::now()),
@@ -142,17 +142,17 @@ impl Actor for Repair {
             requests: Requests::default(),
             held: HeldBack::default(),
             effects: Workflow::default(),
-            hands,
+            runner: hands,
             writing: None,
-            shunned: BTreeSet::new(),
+            suspended: BTreeSet::new(),
             checks: Checks::default(),
             drains: BTreeMap::new(),
             begun: BTreeMap::new(),
             cordons: Cordons::default(),
             traces: Traces::default(),
-            ahead: Ahead::default(),
+            ahead: FutureTransitions::default(),
             told: BTreeMap::new(),
-            shown: Shown::default(),
+            shown: ShownValues::default(),
             next: 0,
             timer: None,
             wake: None,
@@ -162,12 +162,12 @@ impl Actor for Repair {
 
     async fn handle(
         &self,
-        _: ActorRef<Letter<RepairMessage>>,
-        letter: Letter<RepairMessage>,
+        _: ActorRef<Envelope<RepairMessage>>,
+        envelope: Envelope<RepairMessage>,
         state: &mut RepairState,
     ) -> Result<(), ActorProcessingErr> {
         // The mark is dropped at the end of this handler; only then does the feed send the next value.
-        let _handled = match letter.open() {
+        let _handled = match envelope.open() {
             RepairMessage::State(new, handled) => {
                 state.state = Some(new);
                 Some(handled)
@@ -181,8 +181,8 @@ impl Actor for Repair {
                 state.tick();
                 None
             }
-            RepairMessage::Look => {
-                state.effects.look_again(Instant::now());
+            RepairMessage::Reconcile => {
+                state.effects.allow_refused_states(Instant::now());
                 None
             }
             RepairMessage::Effect(event) => {
@@ -209,13 +209,13 @@ impl Actor for Repair {
                 None
             }
         };
-        state.look();
+        state.reconcile();
         Ok(())
     }
 
     async fn post_stop(
         &self,
-        _: ActorRef<Letter<RepairMessage>>,
+        _: ActorRef<Envelope<RepairMessage>>,
         state: &mut RepairState,
     ) -> Result<(), ActorProcessingErr> {
         let actions = state.effects.on(EffectEvent::Lost, Instant::now());
@@ -230,8 +230,8 @@ impl RepairState {
         let actions = self.effects.on(EffectEvent::Passed, Instant::now());
         self.perform(actions);
         self.effects.forgive();
-        self.shunned.clear();
-        self.look_at_nodes();
+        self.suspended.clear();
+        self.check_nodes();
     }
 
     fn take_number(&mut self) -> u64 {
@@ -245,9 +245,9 @@ impl RepairState {
     }
 
     /// Runs one reconcile pass: sends at most one transaction and starts due checks and drains.
-    fn look(&mut self) {
+    fn reconcile(&mut self) {
         let Some(state) = self.newest() else { return };
-        self.know_held(&state);
+        self.update_held(&state);
         self.clear(&state);
         self.uncordon_idle(&state);
         if self.settle(&state) || self.request(&state) {
@@ -256,26 +256,27 @@ impl RepairState {
         let started = Instant::now();
         let now = self.given.clock.now();
         self.ahead.follow(&state.repair, now, self.began.1.elapsed());
-        let outlooks = self.outlooks(&state);
-        telemetry::looked(started.elapsed());
-        self.tell(&state, &outlooks);
-        if !outlooks.iter().any(|outlook| self.act(&state, outlook))
+        let next_actions = self.next_actions(&state);
+        telemetry::pass_ended(started.elapsed());
+        self.tell(&state, &next_actions);
+        if !next_actions.iter().any(|next| self.act(&state, next))
             && let Some(change) = transition::forget(&state.repair)
         {
-            self.write(&state, Decided::upkeep(change));
+            self.write(&state, DecidedChange::upkeep(change));
         }
-        self.start_checks(&state, &outlooks);
+        self.start_checks(&state, &next_actions);
         self.start_drains(&state);
-        let wake = outlooks.iter().filter_map(|outlook| outlook.obstacle.as_ref()?.until()).min();
+        let wake = next_actions.iter().filter_map(|next| next.blocked_by.as_ref()?.until()).min();
         // The wall clock may be set: read it again at least once an interval.
         let wake = wake.map(|at| Duration::try_from(at - now).unwrap_or(Duration::ZERO) + JUST_AFTER);
         let wake = wake.into_iter().chain(self.checks.next(self.given.interval)).min();
-        self.wake =
-            wake.map(|pause| later(self.myself.clone(), pause.min(self.given.interval), RepairMessage::Look));
+        self.wake = wake.map(|pause| {
+            later(self.myself.clone(), pause.min(self.given.interval), RepairMessage::Reconcile)
+        });
     }
 
-    fn outlooks(&self, state: &ClusterState) -> Vec<Outlook> {
-        let places = places_of(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
+    fn next_actions(&self, state: &ClusterState) -> Vec<NextAction> {
+        let nodes = nodes_of_queue(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
         let config = config(state);
         let live = Live {
             health: self.checks.believed(),
@@ -285,9 +286,9 @@ impl RepairState {
             kubernetes: self.given.kubernetes.is_some(),
             counted: self.ahead.clone(),
         };
-        look(&View {
+        next_actions(&View {
             queue: &state.repair,
-            places: &places,
+            nodes: &nodes,
             config: config.as_ref().map(|config| *config),
             held: &self.held,
             live: &live,
@@ -304,7 +305,10 @@ impl RepairState {
             match transition::ended(state, index, command.record, &end, now) {
                 Some(change) => {
                     let subject = Subject::Entry(index);
-                    self.write(state, Decided { change, subject, told: end.text, then: Then::Record });
+                    self.write(
+                        state,
+                        DecidedChange { change, subject, told: end.text, then: AfterCommit::Record },
+                    );
                     return true;
                 }
                 None => self.effects.is_recorded(),
@@ -312,90 +316,91 @@ impl RepairState {
         }
         let runs = self.effects.under_way().map(|announced| announced.command.record);
         if let Some(change) = transition::disown(&state.repair, runs, now) {
-            self.write(state, Decided::upkeep(change));
+            self.write(state, DecidedChange::upkeep(change));
             return true;
         }
         false
     }
 
     /// Performs the due action of an entry. Returns whether there was one.
-    fn act(&mut self, state: &Arc<ClusterState>, outlook: &Outlook) -> bool {
-        let subject = Subject::Entry(outlook.index);
-        let Some(next) = outlook.due().filter(|_| !self.shunned.contains(&subject)) else {
+    fn act(&mut self, state: &Arc<ClusterState>, next: &NextAction) -> bool {
+        let subject = Subject::Entry(next.index);
+        let Some(action) = next.due().filter(|_| !self.suspended.contains(&subject)) else {
             return false;
         };
-        let (index, now) = (outlook.index, self.given.clock.now());
-        let places = places_of(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
-        let node = places.get(outlook.address.as_str()).map_or("", |place| place.name);
+        let (index, now) = (next.index, self.given.clock.now());
+        let nodes = nodes_of_queue(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
+        let node = nodes.get(next.address.as_str()).map_or("", |node| node.name);
         let Some(transition) = Transition::new(state, index, node, now) else { return false };
         let step = state.repair.entries.get(&index).map_or(0, |item| item.value.step);
         let succeeds = "the health check reports a healthy machine";
-        let (change, then) = match next {
-            Next::Nothing => return false,
-            Next::Remove => (transition.remove(), Then::Nothing),
-            Next::Restore => match transition.restore() {
-                Some(change) => (change, Then::Nothing),
+        let (change, then) = match action {
+            Action::Nothing => return false,
+            Action::Remove => (transition.remove(), AfterCommit::Nothing),
+            Action::Restore => match transition.restore() {
+                Some(change) => (change, AfterCommit::Nothing),
                 None => return false,
             },
-            Next::Succeed { command: false } => {
-                (transition.finish(RepairStatus::Succeeded, step, succeeds), Then::Nothing)
+            Action::Succeed { command: false } => {
+                (transition.finish(RepairStatus::Succeeded, step, succeeds), AfterCommit::Nothing)
             }
-            Next::Succeed { command: true } => {
+            Action::Succeed { command: true } => {
                 let (change, record) = transition.finish_with_command();
                 let Some(command) = self.success_command(state, index, record) else { return false };
-                (change, Then::Run(command))
+                (change, AfterCommit::Run(command))
             }
-            Next::Fail(why) => {
+            Action::Fail(why) => {
                 let step = match why {
-                    crate::outlook::Failure::NoStepLeft { step }
-                    | crate::outlook::Failure::NoCommand { step } => *step,
+                    crate::next_action::Failure::NoStepLeft { step }
+                    | crate::next_action::Failure::NoCommand { step } => *step,
                 };
-                (transition.finish(RepairStatus::Failed, step, &why.to_string()), Then::Nothing)
+                (transition.finish(RepairStatus::Failed, step, &why.to_string()), AfterCommit::Nothing)
             }
-            Next::Drain { step } => {
+            Action::Drain { step } => {
                 // Draining and uncordoning of one node must not overlap.
                 if self.cordons.is_uncordoned(node) {
                     return false;
                 }
-                (transition.drain(*step), Then::Drain)
+                (transition.drain(*step), AfterCommit::Drain)
             }
-            Next::Abandon(why) => {
-                (transition.abandon(&why.to_string(), self.chance.random_range(0.0..1.0)), Then::Nothing)
-            }
-            Next::Execute { step } => {
+            Action::Abandon(why) => (
+                transition.abandon(&why.to_string(), self.chance.random_range(0.0..1.0)),
+                AfterCommit::Nothing,
+            ),
+            Action::Execute { step } => {
                 let (change, record) = transition.execute(*step);
                 let Some(command) = self.repair_command(state, index, *step, record) else { return false };
-                (change, Then::Run(command))
+                (change, AfterCommit::Run(command))
             }
         };
-        self.write(state, Decided { change, subject, told: next.to_string(), then });
+        self.write(state, DecidedChange { change, subject, told: action.to_string(), then });
         true
     }
 
     /// Emits an event for each obstacle that appeared or disappeared.
-    fn tell(&mut self, state: &ClusterState, outlooks: &[Outlook]) {
+    fn tell(&mut self, state: &ClusterState, next_actions: &[NextAction]) {
         let mut told = BTreeMap::new();
-        for outlook in outlooks {
-            let (index, address) = (outlook.index, outlook.address.clone());
+        for next in next_actions {
+            let (index, address) = (next.index, next.address.clone());
             let before = self.told.get(&index);
-            match outlook.obstacle.as_ref().filter(|obstacle| !obstacle.is_ordinary()) {
-                Some(obstacle) => {
-                    if before != Some(obstacle) {
-                        let why = format!("next, {}; but {obstacle}", outlook.next);
-                        let reason = obstacle.name();
+            match next.blocked_by.as_ref().filter(|blocked_by| !blocked_by.is_ordinary()) {
+                Some(blocked_by) => {
+                    if before != Some(blocked_by) {
+                        let why = format!("next, {}; but {blocked_by}", next.action);
+                        let reason = blocked_by.name();
                         self.given.events.emit(Event::RepairWaits { index, address, reason, why });
                     }
-                    told.insert(index, obstacle.clone());
+                    told.insert(index, blocked_by.clone());
                 }
                 None if before.is_some() => {
-                    let why = format!("next, {}", outlook.next);
+                    let why = format!("next, {}", next.action);
                     self.given.events.emit(Event::RepairWaits { index, address, reason: "", why });
                 }
                 None => {}
             }
         }
         self.told = told;
-        self.shown.show(state, outlooks, self.given.clock.now());
+        self.shown.show(state, next_actions, self.given.clock.now());
     }
 }
 

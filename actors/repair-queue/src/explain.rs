@@ -5,13 +5,13 @@ pub mod reports;
 use madako_domain::state::ClusterState;
 use time::OffsetDateTime;
 
-use crate::outlook::{Explained, Next, UNKNOWN_HEALTH};
+use crate::next_action::{Action, Explained, UNKNOWN_HEALTH};
+use crate::pass::{Live, View, config, next_actions, nodes_of_queue};
 use crate::racks::HeldBack;
-use crate::round::{Live, View, config, look, places_of};
 
 /// Knowledge from outside the queue.
 #[derive(Debug, Clone, Default)]
-pub struct Beside {
+pub struct ExplainContext {
     /// Machines in held racks.
     pub held: HeldBack,
     /// The service's configuration has access to Kubernetes.
@@ -25,34 +25,34 @@ pub struct Beside {
 #[must_use]
 pub fn explain(
     state: &ClusterState,
-    beside: &Beside,
+    beside: &ExplainContext,
     address: Option<&str>,
     now: OffsetDateTime,
 ) -> Vec<Explained> {
-    let places = places_of(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
+    let nodes = nodes_of_queue(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
     let config = config(state);
     let live = Live { host: true, kubernetes: beside.kubernetes, ..Live::default() };
     let view = View {
         queue: &state.repair,
-        places: &places,
+        nodes: &nodes,
         config: config.as_ref().map(|config| *config),
         held: &beside.held,
         live: &live,
         now,
     };
-    let mut outlooks = look(&view);
-    outlooks.retain(|outlook| address.is_none_or(|address| outlook.address == address));
-    outlooks.sort_by_key(|outlook| outlook.index);
-    let explained = outlooks.iter().map(|outlook| {
-        let health = state.repair.entries.get(&outlook.index).and_then(|item| {
+    let mut actions = next_actions(&view);
+    actions.retain(|action| address.is_none_or(|address| action.address == address));
+    actions.sort_by_key(|action| action.index);
+    let explained = actions.iter().map(|action| {
+        let health = state.repair.entries.get(&action.index).and_then(|item| {
             let operation = view.config.ok()?.of(&item.value).ok()?;
             let goes_on = matches!(
-                outlook.next,
-                Next::Drain { .. } | Next::Execute { .. } | Next::Abandon(_) | Next::Fail(_)
+                action.action,
+                Action::Drain { .. } | Action::Execute { .. } | Action::Abandon(_) | Action::Fail(_)
             );
             (goes_on && operation.health_check.is_some()).then_some(UNKNOWN_HEALTH)
         });
-        Explained { health, ..Explained::from(outlook) }
+        Explained { health, ..Explained::from(action) }
     });
     explained.collect()
 }

@@ -32,7 +32,7 @@ use madako_domain::state::Revised;
 use time::OffsetDateTime;
 
 use self::times::{Times, is_same};
-use crate::indexed::{Indexed, Stamp, Who, who};
+use crate::indexed::{Indexed, MachineIdentity, Stamp, identity};
 pub use crate::limits::MAX_ABSENCE;
 use crate::limits::{MAX_ABSENT, MAX_EVENTS, MAX_MACHINES};
 
@@ -135,11 +135,11 @@ struct Report<'a> {
 
 impl<'a> Report<'a> {
     fn of(reports: &'a [Machine], stamp: &Stamp) -> Self {
-        let (serial, address) = who(&reports[stamp.place]);
+        let (serial, address) = identity(&reports[stamp.place]);
         Self { changed: stamp.changed, serial, address }
     }
 
-    fn who(&self) -> Who<'a> {
+    fn who(&self) -> MachineIdentity<'a> {
         (self.serial, self.address)
     }
 
@@ -211,7 +211,7 @@ fn rack_after(
             events.push(Event { since: event.since, machines });
         }
     }
-    let of_release: BTreeSet<Who<'_>> = released.iter().map(HeldReport::who).collect();
+    let of_release: BTreeSet<MachineIdentity<'_>> = released.iter().map(HeldReport::who).collect();
     let mut fresh = by_time;
     fresh.retain(|report| !of_release.contains(&report.who()));
     for window in windows(&fresh, settings) {
@@ -270,7 +270,7 @@ fn together(windows: Vec<RangeInclusive<usize>>) -> Vec<RangeInclusive<usize>> {
 
 /// Adds an event, unless an existing event contains it; events that it contains merge into it.
 fn join<'a>(events: &mut Vec<Event<'a>>, mut new: Event<'a>) {
-    fn machines<'a>(event: &Event<'a>) -> BTreeSet<Who<'a>> {
+    fn machines<'a>(event: &Event<'a>) -> BTreeSet<MachineIdentity<'a>> {
         event.machines.iter().map(Report::who).collect()
     }
     // Fast path for the usual case.

@@ -16,9 +16,9 @@ use time::OffsetDateTime;
 use crate::racks::{Groups, ipv4};
 
 /// Identity of a reported machine: serial and address. A registry may give several machines one serial, or none.
-pub(crate) type Who<'a> = (&'a str, &'a str);
+pub(crate) type MachineIdentity<'a> = (&'a str, &'a str);
 
-pub(crate) fn who(machine: &Machine) -> Who<'_> {
+pub(crate) fn identity(machine: &Machine) -> MachineIdentity<'_> {
     (machine.spec.serial.as_str(), machine.address().unwrap_or_default())
 }
 
@@ -61,8 +61,8 @@ impl Indexed {
         let groups = label.map(|label| Groups::of(reports, label)).unwrap_or_default();
         let racks = groups.racks.into_iter().map(|(name, mut places)| {
             // A stable sort keeps the order of two reports of one machine.
-            places.sort_by_key(|place| who(&reports[*place]));
-            places.dedup_by_key(|place| who(&reports[*place]));
+            places.sort_by_key(|place| identity(&reports[*place]));
+            places.dedup_by_key(|place| identity(&reports[*place]));
             let stamp = |place| Stamp { changed: changed(place), place };
             let mut stamps: Vec<Stamp> = places.into_iter().map(stamp).collect();
             // They are already sorted by machine.

@@ -4,7 +4,7 @@
 //! held because several of their machines failed at about the same time. [`requests`] turns both into changes of the
 //! store, and [`news`] into events. [`racks`] finds the machines of held racks.
 //!
-//! [`round`] computes the next action of every entry and its obstacle ([`outlook`]); [`transition`] computes the
+//! [`pass`] computes the next action of every entry and its obstacle ([`next_action`]); [`transition`] computes the
 //! writes of an action; [`explain`] gives other processes the same from the store alone. `actor` is the shell: it
 //! drains nodes, checks the health of machines, and sends decisions to the leader. The workflow of `madako-effects`
 //! takes a command from announcement to record.
@@ -26,8 +26,8 @@
 //! The brains use no clock, no randomness and no I/O.
 
 mod actor;
-pub mod ahead;
 pub mod explain;
+pub mod future_transitions;
 pub mod hold;
 mod indexed;
 pub mod limiter;
@@ -35,12 +35,12 @@ pub mod limits;
 #[cfg(test)]
 mod machines;
 pub mod news;
-pub mod outlook;
+pub mod next_action;
+pub mod pass;
 #[cfg(test)]
 mod properties;
 pub mod racks;
 pub mod requests;
-pub mod round;
 #[cfg(test)]
 mod testing;
 pub mod transition;

@@ -82,7 +82,7 @@ impl Removed {
 /// A report that leads to no entry. The machine's identity is resolved on demand: a mass failure refuses a whole site
 /// at each poll.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Refused {
+pub struct RefusedReport {
     /// Position among the reports.
     pub report: usize,
     /// The first limiter that applies.
@@ -91,10 +91,10 @@ pub struct Refused {
     pub beside: Vec<Reason>,
 }
 
-impl Refused {
+impl RefusedReport {
     /// Describes the refusal; `reports` are those that were evaluated.
     #[must_use]
-    pub fn told(&self, reports: &[Machine]) -> Refusal {
+    pub fn refusal(&self, reports: &[Machine]) -> Refusal {
         let (address, serial) = self.machine(reports);
         Refusal { address: address.to_owned(), serial: serial.to_owned(), reason: self.reason.clone() }
     }
@@ -117,7 +117,7 @@ pub struct Decision {
     /// Entries to add, in the order of the reports, without numbers.
     pub add: Vec<RepairQueueEntry>,
     /// All other reports, in their order.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedReport>,
     /// Reason that nothing is added, whatever the limiters admit.
     pub stop: Option<Stop>,
     pub holds: Holds,
@@ -138,12 +138,12 @@ impl Decision {
 
 /// Reasons of one report. Usually there is one, which needs no list.
 #[derive(Default)]
-struct Said {
+struct ReasonList {
     first: Option<Reason>,
     beside: Vec<Reason>,
 }
 
-impl Said {
+impl ReasonList {
     /// Whether the report counts towards the maximum.
     fn counts(&self) -> bool {
         self.beside.is_empty() && matches!(self.first, None | Some(Reason::JustRemoved))
@@ -166,10 +166,10 @@ pub fn limit(input: &Input<'_>) -> Decision {
     let holds = input
         .hold
         .map_or_else(Holds::new, |settings| holds_of(reports, &indexed, settings, input.holds, input.at));
-    let asked = Asked::new(input, &indexed, &holds);
-    let judged: Vec<Said> = (0..reports.len())
+    let asked = LookupTables::new(input, &indexed, &holds);
+    let judged: Vec<ReasonList> = (0..reports.len())
         .map(|place| {
-            let mut said = Said::default();
+            let mut said = ReasonList::default();
             let Some(key) = indexed.keys[place] else {
                 said.add(Reason::NoAddress);
                 return said;
@@ -177,7 +177,7 @@ pub fn limit(input: &Input<'_>) -> Decision {
             if let Some(first) = indexed.duplicates.get(&place) {
                 said.add(Reason::DuplicateAddress { first: reports[*first].spec.serial.clone() });
             }
-            asked.about(place, key).into_iter().flatten().for_each(|reason| said.add(reason));
+            asked.reasons_against(place, key).into_iter().flatten().for_each(|reason| said.add(reason));
             said
         })
         .collect();
@@ -192,7 +192,7 @@ pub fn limit(input: &Input<'_>) -> Decision {
         let too_many = || too_many.then_some(Reason::TooMany { entries, reports: passed, maximum });
         match said.first.or_else(too_many) {
             None => decision.add.push(added(&reports[report])),
-            Some(reason) => decision.refused.push(Refused { report, reason, beside: said.beside }),
+            Some(reason) => decision.refused.push(RefusedReport { report, reason, beside: said.beside }),
         }
     }
     decision.holds = holds;
@@ -216,7 +216,7 @@ pub(crate) fn node_address(machine: &Machine) -> Option<&str> {
 type HeldRack = (usize, OffsetDateTime);
 
 /// Lookup tables by the numeric address of a report.
-struct Asked<'a> {
+struct LookupTables<'a> {
     input: &'a Input<'a>,
     entries: Vec<(u32, &'a RepairQueueEntry)>,
     rebooting: BTreeMap<u32, i64>,
@@ -226,7 +226,7 @@ struct Asked<'a> {
     held: Vec<Option<HeldRack>>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> LookupTables<'a> {
     fn new(input: &'a Input<'a>, indexed: &'a Indexed, holds: &Holds) -> Self {
         let entries = input.entries.iter().filter_map(|entry| Some((ipv4(&entry.address)?, *entry)));
         let mut entries: Vec<(u32, &RepairQueueEntry)> = entries.collect();
@@ -249,7 +249,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Reasons against a single report, in the order of limiters.
-    fn about(&self, place: usize, key: u32) -> [Option<Reason>; 4] {
+    fn reasons_against(&self, place: usize, key: u32) -> [Option<Reason>; 4] {
         let machine = &self.input.reports[place];
         let entry = self.entries.binary_search_by_key(&key, |(key, _)| *key).ok();
         let entry = entry.filter(|_| !is_planted(Canary::KnownMachineAdded)).map(|place| {

@@ -28,7 +28,7 @@ pub(crate) const CHECKS_AT_ONCE: usize = 16;
 /// Places of these that prefer machines about to be repaired: half, so that other machines are checked as well.
 pub(crate) const CHECKS_FIRST: usize = CHECKS_AT_ONCE / 2;
 /// Intervals for which an answer is valid: one until the next check, and one for that check to end.
-pub(crate) const FRESH_ROUNDS: u32 = 2;
+pub(crate) const FRESH_INTERVALS: u32 = 2;
 
 /// Pause between polls of a drain. Pods have 30 s to end by default.
 pub(crate) const DRAIN_POLL: Duration = Duration::from_secs(5);

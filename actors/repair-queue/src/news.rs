@@ -6,11 +6,11 @@ use std::sync::Arc;
 use madako_domain::machine::Machine;
 use madako_domain::repair::refusal::{Reason, ReportNews};
 
-use crate::limiter::{Decision, Refused, machine};
+use crate::limiter::{Decision, RefusedReport, machine};
 
 /// State of the last events. A new leader starts empty and repeats each once.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Told {
+pub struct ReportedState {
     reports: Arc<Vec<Machine>>,
     /// Refused reports by position, with the name of the reason, in the order of the reports.
     refused: Vec<(usize, &'static str)>,
@@ -25,7 +25,7 @@ fn line<'a>(reports: &'a [Machine], report: usize, name: &'static str) -> Line<'
     (serial, address, name)
 }
 
-impl Told {
+impl ReportedState {
     /// Changes since the previous decision; `reports` are those that were evaluated. Remembers this decision.
     ///
     /// A reason changes when its name changes; changed numbers in it are no news.
@@ -42,12 +42,12 @@ impl Told {
                     told.iter().map(|(serial, address, name)| ((*serial, *address), *name)).collect();
                 let now: BTreeSet<(&str, &str)> =
                     now.iter().map(|(serial, address, _)| (*serial, *address)).collect();
-                let is_new = |refused: &&Refused| {
+                let is_new = |refused: &&RefusedReport| {
                     let (address, serial) = refused.machine(reports);
                     known.get(&(serial, address)) != Some(&refused.reason.name())
                 };
                 news.refused =
-                    decision.refused.iter().filter(is_new).map(|refused| refused.told(reports)).collect();
+                    decision.refused.iter().filter(is_new).map(|refused| refused.refusal(reports)).collect();
                 let cleared = known.keys().filter(|key| !now.contains(*key));
                 news.cleared = cleared.map(|(serial, _)| (*serial).to_owned()).collect();
             }
@@ -59,7 +59,7 @@ impl Told {
         for rack in held.difference(&self.held) {
             news.held.insert(rack.clone(), decision.holds[rack].serials());
         }
-        news.let_go = self.held.difference(&held).cloned().collect();
+        news.released = self.held.difference(&held).cloned().collect();
         self.held = held;
         news
     }
@@ -82,8 +82,8 @@ mod tests {
     use super::*;
     use crate::machines::{holds_at, machine, now};
 
-    fn refused(report: usize, reason: Reason) -> Refused {
-        Refused { report, reason, beside: vec![] }
+    fn refused(report: usize, reason: Reason) -> RefusedReport {
+        RefusedReport { report, reason, beside: vec![] }
     }
 
     fn too_many(reports: usize) -> Reason {
@@ -92,20 +92,20 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_once_and_again_when_its_reason_is_another() {
-        let mut told = Told::default();
+        let mut told = ReportedState::default();
         let reports = Arc::new(vec![machine(1, 1, 0.0), machine(2, 2, 0.0)]);
         let mut decision = Decision {
             refused: vec![refused(0, too_many(2)), refused(1, too_many(2))],
             ..Decision::default()
         };
-        let all = [0, 1].map(|at| decision.refused[at].told(&reports));
+        let all = [0, 1].map(|at| decision.refused[at].refusal(&reports));
         assert_eq!((all[1].serial.as_str(), all[1].address.as_str()), ("s2", "10.0.0.2"));
         assert_eq!(told.news(&decision, &reports).refused, all);
         assert!(told.news(&decision, &reports).is_empty());
         decision.refused[0].reason = too_many(3);
         assert!(told.news(&decision, &reports).is_empty(), "other numbers are no news");
         decision.refused[0].reason = Reason::JustRemoved;
-        assert_eq!(told.news(&decision, &reports).refused, [decision.refused[0].told(&reports)]);
+        assert_eq!(told.news(&decision, &reports).refused, [decision.refused[0].refusal(&reports)]);
         assert_eq!(
             counts(&decision).into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>(),
             [("just-removed", 1), ("too-many", 1)]
@@ -118,20 +118,24 @@ mod tests {
         let news = told.news(&decision, &turned);
         assert_eq!((news.refused.len(), news.cleared), (0, vec!["s1".to_owned()]));
         assert!(told.news(&decision, &turned).is_empty());
-        assert_eq!(Told::default().news(&decision, &turned).refused.len(), 1, "a new leader tells it");
+        assert_eq!(
+            ReportedState::default().news(&decision, &turned).refused.len(),
+            1,
+            "a new leader tells it"
+        );
     }
 
     #[test]
-    fn a_rack_is_told_when_it_is_held_and_when_it_is_let_go() {
+    fn a_rack_is_told_when_it_is_held_and_when_it_is_released() {
         let reports: Arc<Vec<_>> = Arc::new((1..=3).map(|id| machine(id, 3, 0.0)).collect());
         let settings = HoldSettings::default();
         let holds = holds_at(&reports, Some(&settings), &Default::default(), now());
         let mut decision = Decision { holds, ..Decision::default() };
-        let mut told = Told::default();
+        let mut told = ReportedState::default();
         assert_eq!(told.news(&decision, &reports).held["3"], ["s1", "s2", "s3"]);
         assert!(told.news(&decision, &reports).is_empty());
         Arc::make_mut(decision.holds.get_mut("3").unwrap()).release();
-        assert_eq!(told.news(&decision, &reports).let_go, ["3"]);
+        assert_eq!(told.news(&decision, &reports).released, ["3"]);
         assert!(told.news(&decision, &reports).is_empty());
     }
 }

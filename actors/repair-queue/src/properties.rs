@@ -13,9 +13,9 @@ use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof};
 use proptest::{prop_assert, prop_assert_eq, proptest};
 use time::{Duration, OffsetDateTime};
 
-use crate::outlook::{Failure, Next, Obstacle, Outlook};
+use crate::next_action::{Action, BlockedBy, Failure, NextAction};
+use crate::pass::{Drain, Health, Live, View, config, next_actions, nodes_of_queue};
 use crate::racks::HeldBack;
-use crate::round::{Drain, Health, Live, View, config, look, places_of};
 use crate::testing::{NOW, REPAIR, Store, queued};
 use crate::transition::{self, Transition};
 
@@ -33,7 +33,7 @@ const FEWER: &str = r#"{"max_concurrent_repairs": 1, "repair_procedures": [{"mac
 #[derive(Debug, Clone)]
 enum Happening {
     /// A reconcile pass that performs the first due action.
-    Round,
+    Pass,
     /// Time passes, or the clock is set back.
     Clock(i64),
     Add(usize, usize),
@@ -59,7 +59,7 @@ enum Happening {
 fn happening() -> impl Strategy<Value = Happening> {
     let any_index = 0..8_usize;
     prop_oneof![
-        12 => Just(Happening::Round),
+        12 => Just(Happening::Pass),
         3 => (1..400_i64).prop_map(Happening::Clock),
         1 => (-3_700..3_700_i64).prop_map(Happening::Clock),
         3 => (0..MACHINES.len(), 0..OPERATIONS.len()).prop_map(|(machine, what)| Happening::Add(machine, what)),
@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    fn outlooks(&mut self) -> Vec<Outlook> {
+    fn next_actions(&mut self) -> Vec<NextAction> {
         let state = self.store.state();
         let known = |address: &str| {
             let healthy = *self.health.get(address)?;
@@ -122,11 +122,11 @@ impl World {
         let entries = state.repair.entries.iter();
         self.live.health =
             entries.filter_map(|(index, item)| Some((*index, known(&item.value.address)?))).collect();
-        let places = places_of(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
+        let nodes = nodes_of_queue(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
         let config = config(&state);
-        look(&View {
+        next_actions(&View {
             queue: &state.repair,
-            places: &places,
+            nodes: &nodes,
             config: config.as_ref().map(|config| *config),
             held: &self.held,
             live: &self.live,
@@ -135,15 +135,15 @@ impl World {
     }
 
     /// The shell's work in one pass.
-    fn round(&mut self) {
+    fn pass(&mut self) {
         let state = self.store.state();
         let runs = self.running.map(|(_, record)| record);
         if let Some(change) = transition::disown(&state.repair, runs, self.now) {
             assert!(self.store.commit(&change));
             return;
         }
-        let outlooks = self.outlooks();
-        let Some((index, next)) = outlooks.iter().find_map(|it| Some((it.index, it.due()?.clone()))) else {
+        let actions = self.next_actions();
+        let Some((index, next)) = actions.iter().find_map(|it| Some((it.index, it.due()?.clone()))) else {
             if let Some(change) = transition::forget(&state.repair) {
                 assert!(self.store.commit(&change));
             }
@@ -153,22 +153,22 @@ impl World {
         let created = state.repair.entries[&index].created;
         let transition = Transition::new(&state, index, "node", self.now).expect("it is there");
         let change = match next {
-            Next::Nothing => unreachable!("it is never due"),
-            Next::Remove => transition.remove(),
-            Next::Restore => transition.restore().expect("something is missing in it"),
-            Next::Succeed { command: false } => transition.finish(RepairStatus::Succeeded, 0, "healthy"),
-            Next::Succeed { command: true } => {
+            Action::Nothing => unreachable!("it is never due"),
+            Action::Remove => transition.remove(),
+            Action::Restore => transition.restore().expect("something is missing in it"),
+            Action::Succeed { command: false } => transition.finish(RepairStatus::Succeeded, 0, "healthy"),
+            Action::Succeed { command: true } => {
                 assert!(self.celebrated.insert(created), "the success command runs twice");
                 let (change, record) = transition.finish_with_command();
                 self.running = Some((index, record));
                 change
             }
-            Next::Fail(Failure::NoStepLeft { step } | Failure::NoCommand { step }) => {
+            Action::Fail(Failure::NoStepLeft { step } | Failure::NoCommand { step }) => {
                 transition.finish(RepairStatus::Failed, step, "no step")
             }
-            Next::Drain { step } => transition.drain(step),
-            Next::Abandon(why) => transition.abandon(&why.to_string(), 0.5),
-            Next::Execute { step } => {
+            Action::Drain { step } => transition.drain(step),
+            Action::Abandon(why) => transition.abandon(&why.to_string(), 0.5),
+            Action::Execute { step } => {
                 assert!(self.started.insert((created, step)), "step {step} of entry {index} runs twice");
                 assert!(!state.repair.disabled, "a command runs in a disabled queue");
                 assert!(
@@ -206,8 +206,8 @@ impl World {
     }
 
     /// Asserts that no step begins beyond the slots or while the first reports are awaited.
-    fn may_begin(&self, state: &ClusterState, index: i64, next: &Next) {
-        if !matches!(next, Next::Drain { .. } | Next::Execute { .. }) {
+    fn may_begin(&self, state: &ClusterState, index: i64, next: &Action) {
+        if !matches!(next, Action::Drain { .. } | Action::Execute { .. }) {
             return;
         }
         let entries = &state.repair.entries;
@@ -223,25 +223,25 @@ impl World {
     /// Checks that an entry waits for a slot only while all slots belong to entries that proceed or will do so by
     /// themselves.
     fn lost_slots(&mut self) -> Option<String> {
-        let outlooks = self.outlooks();
+        let actions = self.next_actions();
         let state = self.store.state();
-        let maximum = outlooks.iter().find_map(|outlook| match &outlook.obstacle {
-            Some(Obstacle::Slots { maximum }) => Some(*maximum as usize),
+        let maximum = actions.iter().find_map(|action| match &action.blocked_by {
+            Some(BlockedBy::Slots { maximum }) => Some(*maximum as usize),
             _ => None,
         })?;
-        let works = |outlook: &&Outlook| {
+        let works = |action: &&NextAction| {
             let does = matches!(
-                outlook.next,
-                Next::Drain { .. } | Next::Execute { .. } | Next::Abandon(_) | Next::Fail(_)
+                action.action,
+                Action::Drain { .. } | Action::Execute { .. } | Action::Abandon(_) | Action::Fail(_)
             );
-            let celebrates = matches!(outlook.obstacle, Some(Obstacle::SuccessCommandRuns { .. }));
+            let celebrates = matches!(action.blocked_by, Some(BlockedBy::SuccessCommandRuns { .. }));
             // The machine recovered during a drain or watch: the next write frees the slot.
-            let ends = matches!(outlook.next, Next::Succeed { .. })
-                && self.is_under_way(&state, &state.repair.entries[&outlook.index].value);
-            (does || celebrates || ends) && outlook.obstacle.as_ref().is_none_or(Obstacle::is_ordinary)
+            let ends = matches!(action.action, Action::Succeed { .. })
+                && self.is_under_way(&state, &state.repair.entries[&action.index].value);
+            (does || celebrates || ends) && action.blocked_by.as_ref().is_none_or(BlockedBy::is_ordinary)
         };
-        let working = outlooks.iter().filter(works).count();
-        (working < maximum).then(|| format!("{working} of {maximum} slots are used: {outlooks:?}"))
+        let working = actions.iter().filter(works).count();
+        (working < maximum).then(|| format!("{working} of {maximum} slots are used: {actions:?}"))
     }
 
     fn happens(&mut self, happening: &Happening) {
@@ -251,7 +251,7 @@ impl World {
         };
         let chosen = |number: usize| entries.get(number).cloned();
         match happening {
-            Happening::Round => self.round(),
+            Happening::Pass => self.pass(),
             Happening::Clock(seconds) => self.now += Duration::seconds(*seconds),
             Happening::Add(machine, operation) => {
                 let index = i64::try_from(self.past.len()).unwrap();
@@ -393,18 +393,18 @@ proptest! {
             for index in world.past.keys().copied().collect::<Vec<_>>() {
                 world.live.drains.insert(index, Drain::Done);
             }
-            world.happens(&Happening::Round);
-            world.happens(&Happening::Round);
+            world.happens(&Happening::Pass);
+            world.happens(&Happening::Pass);
             world.happens(&Happening::Clock(60));
         }
         let revision = world.store.revision;
-        for outlook in world.outlooks() {
-            let ended = outlook.next == Next::Nothing;
-            let waits = outlook.obstacle.as_ref().is_some_and(|obstacle| obstacle.name() == "missing");
-            prop_assert!(ended || waits, "{:?}", outlook);
+        for action in world.next_actions() {
+            let ended = action.action == Action::Nothing;
+            let waits = action.blocked_by.as_ref().is_some_and(|blocked_by| blocked_by.name() == "missing");
+            prop_assert!(ended || waits, "{:?}", action);
         }
         for _ in 0..20 {
-            world.happens(&Happening::Round);
+            world.happens(&Happening::Pass);
         }
         prop_assert_eq!(world.store.revision, revision, "I12");
     }

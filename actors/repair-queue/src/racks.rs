@@ -148,7 +148,7 @@ impl<'a> Groups<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stands<'a> {
+enum RackLocation<'a> {
     Unknown,
     Elsewhere,
     Held(&'a str),
@@ -176,15 +176,15 @@ pub fn held_back<'a>(
     if racks.is_empty() {
         return HeldBack::default();
     }
-    let mut asked = Asked::new(asked);
+    let mut asked = Addresses::new(asked);
     for (rack, hold) in &racks {
         let events = hold.iter().flat_map(|hold| &hold.events);
         for machine in events.flat_map(|event| &event.machines) {
-            asked.stands(&machine.address, Stands::Held(rack));
+            asked.locate(&machine.address, RackLocation::Held(rack));
         }
     }
     for answer in [answers.reported, answers.observed].into_iter().flatten() {
-        asked.stand(answer, &racks);
+        asked.locate_by(answer, &racks);
     }
     let label = match &settings.label {
         Label::Rack => NODE_RACK.to_owned(),
@@ -193,14 +193,14 @@ pub fn held_back<'a>(
     for node in nodes {
         let Some(rack) = node.labels.get(&label) else { continue };
         match racks.get_key_value(rack.as_str()) {
-            Some((rack, _)) => asked.stands(&node.address, Stands::Held(rack)),
-            None if answers.observed.is_none() => asked.stands(&node.address, Stands::Elsewhere),
+            Some((rack, _)) => asked.locate(&node.address, RackLocation::Held(rack)),
+            None if answers.observed.is_none() => asked.locate(&node.address, RackLocation::Elsewhere),
             None => {}
         }
     }
     if answers.observed.is_none() {
         for report in ours().flat_map(|(_, hold)| &hold.released) {
-            asked.stands(&report.address, Stands::Elsewhere);
+            asked.locate(&report.address, RackLocation::Elsewhere);
         }
     }
     let mut held = HeldBack {
@@ -209,45 +209,46 @@ pub fn held_back<'a>(
     };
     for (_, address, stands) in asked.0 {
         match stands {
-            Stands::Held(rack) => {
+            RackLocation::Held(rack) => {
                 held.racks.insert(address.to_owned(), rack.to_owned());
             }
-            Stands::Unknown if answers.observed.is_none() => {
+            RackLocation::Unknown if answers.observed.is_none() => {
                 held.unplaced.insert(address.to_owned());
             }
-            Stands::Unknown | Stands::Elsewhere => {}
+            RackLocation::Unknown | RackLocation::Elsewhere => {}
         }
     }
     held
 }
 
 /// The addresses in question, sorted.
-struct Asked<'a>(Vec<(Key<'a>, &'a str, Stands<'a>)>);
+struct Addresses<'a>(Vec<(Key<'a>, &'a str, RackLocation<'a>)>);
 
-impl<'a> Asked<'a> {
+impl<'a> Addresses<'a> {
     fn new(addresses: impl IntoIterator<Item = &'a str>) -> Self {
         let addresses = addresses.into_iter().filter(|address| !address.is_empty());
         let mut asked: Vec<_> =
-            addresses.map(|address| (Key::from(address), address, Stands::Unknown)).collect();
+            addresses.map(|address| (Key::from(address), address, RackLocation::Unknown)).collect();
         asked.sort_unstable();
         asked.dedup();
         Self(asked)
     }
 
     /// Sets the location of each address that an answer has.
-    fn stand(&mut self, answer: &Racks, held: &BTreeMap<&'a str, Option<&Hold>>) {
+    fn locate_by(&mut self, answer: &Racks, held: &BTreeMap<&'a str, Option<&Hold>>) {
         let held = |name: &String| held.get_key_value(name.as_str()).map(|(rack, _)| *rack);
         let held: Vec<Option<&'a str>> = answer.names.iter().map(held).collect();
         for (key, _, known) in &mut self.0 {
             for rack in answer.racks_of(*key) {
-                let stands = rack.and_then(|rack| held[rack]).map_or(Stands::Elsewhere, Stands::Held);
+                let stands =
+                    rack.and_then(|rack| held[rack]).map_or(RackLocation::Elsewhere, RackLocation::Held);
                 *known = stands.max(*known);
             }
         }
     }
 
     /// Sets a location. A held rack by one source overrides all other sources.
-    fn stands(&mut self, address: &str, stands: Stands<'a>) {
+    fn locate(&mut self, address: &str, stands: RackLocation<'a>) {
         let key = Key::from(address);
         if let Ok(place) = self.0.binary_search_by(|(known, ..)| known.cmp(&key)) {
             let known = &mut self.0[place].2;

@@ -21,7 +21,7 @@ use madako_domain::repair::RepairQueueEntry;
 use madako_domain::repair::change::{RepairChange, RepairWrite};
 use madako_domain::repair::hold::{Hold, HoldSettings, Holds};
 use madako_domain::repair::refusal::Stop;
-use madako_domain::repair::report::{Reports, Seen};
+use madako_domain::repair::report::{Monotonic, Reports};
 use madako_domain::state::{ClusterState, Revised};
 use time::OffsetDateTime;
 
@@ -33,7 +33,7 @@ use crate::racks::KeptRacks;
 
 /// An answer of the registry, and its context.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct RegistryAnswer<'a> {
     pub machines: &'a [Machine],
     /// Arrival of the answer.
     pub at: OffsetDateTime,
@@ -52,13 +52,16 @@ pub fn decide(
     reports: &Reports,
     (times, removed): (&Times, &Removed),
     hold: Option<&HoldSettings>,
-    (interval, now): (Duration, Seen),
+    (interval, now): (Duration, Monotonic),
 ) -> Option<Decision> {
     if !reports.are_good(state.reports_query(), interval, now) {
         return None;
     }
-    let mut decision =
-        judge(state, &Asked { machines: &reports.machines, at: reports.at, times, removed }, hold);
+    let mut decision = evaluate(
+        state,
+        &RegistryAnswer { machines: &reports.machines, at: reports.at, times, removed },
+        hold,
+    );
     if decision.stop.is_some() {
         decision.add.clear();
         decision.refused.clear();
@@ -71,7 +74,7 @@ pub fn decide(
 ///
 /// While auto-repair is off, reports add nothing, but still show which racks have recovered.
 #[must_use]
-pub fn judge(state: &ClusterState, asked: &Asked<'_>, hold: Option<&HoldSettings>) -> Decision {
+pub fn evaluate(state: &ClusterState, asked: &RegistryAnswer<'_>, hold: Option<&HoldSettings>) -> Decision {
     let entries: Vec<&RepairQueueEntry> = state.repair.entries.values().map(|item| &item.value).collect();
     let reboots: Vec<_> = state.repair.reboots.values().map(|item| &item.value).collect();
     let addresses: Vec<&str> = nodes(state).map(|node| node.address.as_str()).collect();

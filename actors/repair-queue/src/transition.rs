@@ -10,7 +10,7 @@ use madako_domain::keys;
 use madako_domain::record::{Command, Record};
 use madako_domain::repair::change::{RepairChange, RepairWrite};
 use madako_domain::repair::command::{CommandEnd, HowEnded};
-use madako_domain::repair::kept::{Behind, Ended, Kept, Started};
+use madako_domain::repair::kept::{EntryEnd, KeptEntry, MissingProgress, Started};
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::state::ClusterState;
@@ -18,7 +18,7 @@ use madako_domain::store::Condition;
 use time::{OffsetDateTime, UtcOffset};
 
 pub use crate::limits::BACK_OFF_BASE;
-use crate::round::later;
+use crate::pass::later;
 
 pub const DEQUEUE: &str = "repair-dequeue";
 pub const DRAIN_START: &str = "repair-drain-start";
@@ -39,7 +39,7 @@ pub struct Transition<'a> {
     state: &'a ClusterState,
     index: i64,
     entry: RepairQueueEntry,
-    kept: Kept,
+    kept: KeptEntry,
     id: i64,
     now: OffsetDateTime,
 }
@@ -52,7 +52,7 @@ impl<'a> Transition<'a> {
         let item = queue.entries.get(&index)?;
         let (id, _) = queue.records.next?;
         let kept = queue.kept_of(index).cloned().unwrap_or_default();
-        let kept = Kept { entry: item.created, ..kept };
+        let kept = KeptEntry { entry: item.created, ..kept };
         let entry = RepairQueueEntry { nodename: nodename.to_owned(), ..item.value.clone() };
         Some(Self { state, index, entry, kept, id, now: whole_second(now) })
     }
@@ -123,7 +123,7 @@ impl<'a> Transition<'a> {
     pub fn restore(mut self) -> Option<RepairChange> {
         let was = format!("{} (step {}, {})", self.entry.status, self.entry.step, self.entry.step_status);
         let what = match self.kept.behind(&self.entry)? {
-            Behind::Started(started) => {
+            MissingProgress::Started(started) => {
                 let started = started.clone();
                 self.entry.status = RepairStatus::Processing;
                 self.entry.step_status = RepairStepStatus::Watching;
@@ -131,7 +131,7 @@ impl<'a> Transition<'a> {
                 self.entry.last_transition_time = Some(started.at);
                 EXECUTE
             }
-            Behind::Ended(ended) => {
+            MissingProgress::Ended(ended) => {
                 let ended = ended.clone();
                 self.entry.status = ended.status;
                 self.entry.step = ended.step;
@@ -157,7 +157,7 @@ impl<'a> Transition<'a> {
         self.entry.status = status.clone();
         self.entry.step = step;
         self.entry.last_transition_time = Some(self.now);
-        self.kept.ended = Some(Ended { status, step, at: self.now, why: why.to_owned() });
+        self.kept.ended = Some(EntryEnd { status, step, at: self.now, why: why.to_owned() });
     }
 
     fn begun(&self, operation: &'static str) -> Record {
@@ -261,9 +261,9 @@ pub fn ended(
         (true, false) => "the success command failed",
         (false, _) => "the repair command failed",
     };
-    let ended = Ended { status: status.clone(), step, at: now, why: why.to_owned() };
+    let ended = EntryEnd { status: status.clone(), step, at: now, why: why.to_owned() };
     let entry = RepairQueueEntry { status, step, last_transition_time: Some(now), ..item.value.clone() };
-    let kept = Kept { entry: item.created, ended: Some(ended), ..kept };
+    let kept = KeptEntry { entry: item.created, ended: Some(ended), ..kept };
     let kept = RepairWrite::Kept { index, kept: Some(kept) };
     Some(RepairChange { what, conditions, writes: vec![RepairWrite::Entry(entry), kept, record] })
 }

@@ -16,15 +16,15 @@ use madako_protocol::event::{Event, EventSink};
 use madako_protocol::feed::{Task, forward, later};
 use madako_protocol::gate::commit;
 use madako_protocol::latest::{Publisher, Subscriber};
-use madako_protocol::mailbox::Letter;
-use madako_protocol::ports::{Clock, Fetched, Registry};
+use madako_protocol::mailbox::Envelope;
+use madako_protocol::ports::{Clock, Registry, RegistryMachines};
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
 use tracing::{Instrument, info_span};
 
 use self::reports::ReportPolls;
-use crate::guard::{Released, Verdict, judge};
+use crate::guard::{Released, Verdict, evaluate};
 use crate::shared::shared_addresses;
 
 #[derive(Clone)]
@@ -81,13 +81,13 @@ pub fn describe_metrics() {
 }
 
 impl Actor for Poller {
-    type Msg = Letter<PollerMessage>;
+    type Msg = Envelope<PollerMessage>;
     type State = PollerState;
     type Arguments = PollerArguments;
 
     async fn pre_start(
         &self,
-        myself: ActorRef<Letter<PollerMessage>>,
+        myself: ActorRef<Envelope<PollerMessage>>,
         given: PollerArguments,
     ) -> Result<PollerState, ActorProcessingErr> {
         let feed = forward(given.state.clone(), myself.clone(), PollerMessage::State);
@@ -110,11 +110,11 @@ impl Actor for Poller {
 
     async fn handle(
         &self,
-        myself: ActorRef<Letter<PollerMessage>>,
-        letter: Letter<PollerMessage>,
+        myself: ActorRef<Envelope<PollerMessage>>,
+        envelope: Envelope<PollerMessage>,
         state: &mut PollerState,
     ) -> Result<(), ActorProcessingErr> {
-        match letter.open() {
+        match envelope.open() {
             PollerMessage::Tick => state.tick(&myself),
             PollerMessage::State(new, _handled) => {
                 state.reports.state_changed(&state.given, state.state.as_deref(), &new, &myself);
@@ -167,7 +167,7 @@ fn query(state: &ClusterState) -> Option<Query> {
 impl PollerState {
     /// Polls, unless an equal question is unanswered: a registry slower than an interval would never be heard, and
     /// its own deadline ends the question.
-    fn tick(&mut self, myself: &ActorRef<Letter<PollerMessage>>) {
+    fn tick(&mut self, myself: &ActorRef<Envelope<PollerMessage>>) {
         let wanted = self.state.as_deref().filter(|state| !state.disabled).and_then(query);
         if self.in_flight.is_some() && wanted == Some(self.asked) {
             self.set_timer(myself);
@@ -176,14 +176,14 @@ impl PollerState {
         }
     }
 
-    fn set_timer(&mut self, myself: &ActorRef<Letter<PollerMessage>>) {
+    fn set_timer(&mut self, myself: &ActorRef<Envelope<PollerMessage>>) {
         let often = is_planted(Canary::PolledEverySecond);
         let interval = if often { Duration::from_secs(1) } else { self.given.interval };
         self.timer = Some(later(myself.clone(), interval, PollerMessage::Tick));
     }
 
     /// Starts a poll, in place of one in flight, and sets the timer for the next.
-    fn poll(&mut self, myself: &ActorRef<Letter<PollerMessage>>) {
+    fn poll(&mut self, myself: &ActorRef<Envelope<PollerMessage>>) {
         self.set_timer(myself);
         self.in_flight = None;
         let Some(state) = self.state.as_ref().filter(|state| !state.disabled) else { return };
@@ -210,7 +210,7 @@ impl PollerState {
         }
     }
 
-    async fn answered(&mut self, fetched: Fetched) {
+    async fn answered(&mut self, fetched: RegistryMachines) {
         counter!("madako_polls_total", "outcome" => "answered").increment(1);
         let now = self.given.clock.now();
         #[allow(clippy::cast_precision_loss, reason = "counts and seconds are far below 2^52")]
@@ -239,7 +239,7 @@ impl PollerState {
         }));
     }
 
-    fn tell_shared(&mut self, fetched: &Fetched) {
+    fn tell_shared(&mut self, fetched: &RegistryMachines) {
         let shared = shared_addresses(&fetched.machines);
         #[allow(clippy::cast_precision_loss, reason = "a count far below 2^52")]
         gauge!("madako_duplicate_addresses").set(shared.len() as f64);
@@ -259,7 +259,7 @@ impl PollerState {
             .collect();
         let kept = state.guard.as_ref();
         self.given_up.retain(|node| nodes.contains(node) && !observed.contains(node));
-        let verdict = judge(&nodes, observed, &self.given_up, kept.map(|kept| &kept.value));
+        let verdict = evaluate(&nodes, observed, &self.given_up, kept.map(|kept| &kept.value));
         let (wanted, released) = match verdict {
             Verdict::Accept { released } => (None, released),
             Verdict::Hold(guard) => (Some(guard), None),

@@ -52,7 +52,7 @@ impl Released {
 /// `nodes` are the cluster's addresses, `observed` those of the observation, `given_up` those with an agreed or
 /// confirmed removal (none after a start), `kept` the state of the guard.
 #[must_use]
-pub fn judge(
+pub fn evaluate(
     nodes: &BTreeSet<String>,
     observed: &BTreeSet<String>,
     given_up: &BTreeSet<String>,
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_tenth_or_a_single_node_may_vanish() {
         for (nodes, seen) in [(20, 2..20), (5, 1..5), (1, 1..1), (0, 0..0)] {
-            assert_eq!(judge(&set(0..nodes), &set(seen), &set(0..0), None), ACCEPTED, "{nodes}");
+            assert_eq!(evaluate(&set(0..nodes), &set(seen), &set(0..0), None), ACCEPTED, "{nodes}");
         }
     }
 
@@ -108,10 +108,10 @@ mod tests {
         let seen = set(3..20);
         let first = held(set(0..3), 1);
         let second = held(set(0..3), 2);
-        assert_eq!(judge(&nodes, &seen, &set(0..0), None), Verdict::Hold(first.clone()));
-        assert_eq!(judge(&nodes, &seen, &set(0..0), Some(&first)), Verdict::Hold(second.clone()));
+        assert_eq!(evaluate(&nodes, &seen, &set(0..0), None), Verdict::Hold(first.clone()));
+        assert_eq!(evaluate(&nodes, &seen, &set(0..0), Some(&first)), Verdict::Hold(second.clone()));
         assert_eq!(
-            judge(&nodes, &seen, &set(0..0), Some(&second)),
+            evaluate(&nodes, &seen, &set(0..0), Some(&second)),
             Verdict::Accept { released: Some(Released::Agreed) }
         );
     }
@@ -120,39 +120,39 @@ mod tests {
     fn another_set_of_vanished_nodes_starts_the_count_anew() {
         let second = held(set(0..3), 2);
         assert_eq!(
-            judge(&set(0..20), &set(4..20), &set(0..0), Some(&second)),
+            evaluate(&set(0..20), &set(4..20), &set(0..0), Some(&second)),
             Verdict::Hold(held(set(0..4), 1))
         );
     }
 
     #[test]
     fn what_was_given_up_once_is_not_held_again() {
-        assert_eq!(judge(&set(0..20), &set(3..20), &set(0..3), None), ACCEPTED);
+        assert_eq!(evaluate(&set(0..20), &set(3..20), &set(0..3), None), ACCEPTED);
     }
 
     #[test]
     fn nodes_that_vanish_one_by_one_and_are_never_removed_add_up() {
         let nodes = set(0..20);
-        assert_eq!(judge(&nodes, &set(1..20), &set(0..0), None), ACCEPTED);
-        assert_eq!(judge(&nodes, &set(2..20), &set(0..0), None), ACCEPTED);
+        assert_eq!(evaluate(&nodes, &set(1..20), &set(0..0), None), ACCEPTED);
+        assert_eq!(evaluate(&nodes, &set(2..20), &set(0..0), None), ACCEPTED);
         assert_eq!(
-            judge(&nodes, &set(3..20), &set(0..0), None),
+            evaluate(&nodes, &set(3..20), &set(0..0), None),
             Verdict::Hold(held(set(0..3), 1)),
             "nobody acted on the first two"
         );
         // Two were given up, and two vanished since: these are a tenth.
-        assert_eq!(judge(&nodes, &set(4..20), &set(0..2), None), ACCEPTED);
+        assert_eq!(evaluate(&nodes, &set(4..20), &set(0..2), None), ACCEPTED);
     }
 
     #[test]
     fn a_confirmation_counts_for_the_nodes_it_named_and_for_no_others() {
         let confirmed = GuardState { confirmed: true, ..held(set(0..3), 1) };
         assert_eq!(
-            judge(&set(0..20), &set(3..20), &set(0..0), Some(&confirmed)),
+            evaluate(&set(0..20), &set(3..20), &set(0..0), Some(&confirmed)),
             Verdict::Accept { released: Some(Released::Confirmed) }
         );
         assert_eq!(
-            judge(&set(0..20), &set(4..20), &set(0..0), Some(&confirmed)),
+            evaluate(&set(0..20), &set(4..20), &set(0..0), Some(&confirmed)),
             Verdict::Hold(held(set(0..4), 1))
         );
     }
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn nodes_that_return_release_the_guard() {
         assert_eq!(
-            judge(&set(0..20), &set(0..20), &set(0..0), Some(&held(set(0..3), 2))),
+            evaluate(&set(0..20), &set(0..20), &set(0..0), Some(&held(set(0..3), 2))),
             Verdict::Accept { released: Some(Released::Returned) }
         );
     }
@@ -177,7 +177,7 @@ mod tests {
             let mut polls = 0;
             loop {
                 polls += 1;
-                match judge(&nodes, &seen, &set(0..0), kept.as_ref()) {
+                match evaluate(&nodes, &seen, &set(0..0), kept.as_ref()) {
                     Verdict::Hold(state) => kept = Some(state),
                     Verdict::Accept { .. } => break,
                 }

@@ -30,16 +30,16 @@ const BMC_TYPES: [&str; 2] = ["iDRAC-9", "IPMI-2.0"];
 const PRODUCTS: [&str; 3] = ["R640", "R650", "R660"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Happening {
+pub struct DatacenterEvent {
     pub at: OffsetDateTime,
     pub rack: u32,
     /// Serial of the machine; `None` for an event of the whole rack.
     pub serial: Option<String>,
-    pub what: What,
+    pub what: DatacenterEventKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum DatacenterEventKind {
     Registered,
     State { from: MachineState, to: MachineState },
     RetireDate(OffsetDateTime),
@@ -49,7 +49,7 @@ pub enum What {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct Slot {
     pub(crate) rack: u32,
     pub(crate) role: String,
     /// Number of earlier machines at this place.
@@ -126,13 +126,13 @@ pub struct Datacenter {
     pub(crate) config: DatacenterConfig,
     pub(crate) chance: Chance,
     pub(crate) now: OffsetDateTime,
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<Slot>,
     pub(crate) racks: Vec<Rack>,
     pub(crate) queue: BinaryHeap<Reverse<Entry>>,
     pub(crate) by_serial: BTreeMap<String, u32>,
     /// Addresses of new machines; `None` for a copied data center, which gets no new machines.
     pub(crate) plan: Option<AddressPlan>,
-    pub(crate) journal: VecDeque<Happening>,
+    pub(crate) journal: VecDeque<DatacenterEvent>,
 }
 
 impl Datacenter {
@@ -218,12 +218,12 @@ impl Datacenter {
     }
 
     /// The latest events, oldest first; at most [`MAX_JOURNAL`].
-    pub fn journal(&self) -> impl DoubleEndedIterator<Item = &Happening> {
+    pub fn journal(&self) -> impl DoubleEndedIterator<Item = &DatacenterEvent> {
         self.journal.iter()
     }
 
     /// Takes the events since the previous call.
-    pub fn take_journal(&mut self) -> Vec<Happening> {
+    pub fn take_journal(&mut self) -> Vec<DatacenterEvent> {
         self.journal.drain(..).collect()
     }
 
@@ -239,7 +239,7 @@ impl Datacenter {
         self.by_serial.get(serial).copied()
     }
 
-    pub(crate) fn place(&mut self, place: u32) -> &mut Place {
+    pub(crate) fn place(&mut self, place: u32) -> &mut Slot {
         &mut self.places[place as usize]
     }
 
@@ -247,11 +247,11 @@ impl Datacenter {
         self.queue.push(Reverse(Entry { at, line, generation, step }));
     }
 
-    pub(crate) fn note(&mut self, rack: u32, serial: Option<String>, what: What) {
+    pub(crate) fn note(&mut self, rack: u32, serial: Option<String>, what: DatacenterEventKind) {
         if self.journal.len() == MAX_JOURNAL {
             self.journal.pop_front();
         }
-        self.journal.push_back(Happening { at: self.now, rack, serial, what });
+        self.journal.push_back(DatacenterEvent { at: self.now, rack, serial, what });
     }
 
     /// Adds a place with a machine that has been there for some time. The place stays empty if the rack is full.
@@ -272,7 +272,7 @@ impl Datacenter {
 
     pub(crate) fn add_place(&mut self, rack: u32, role: String) -> u32 {
         let place = u32::try_from(self.places.len()).expect("the number of machines is limited to a million");
-        self.places.push(Place {
+        self.places.push(Slot {
             rack,
             role,
             predecessors: 0,
@@ -293,7 +293,7 @@ impl Datacenter {
         state: MachineState,
         since: OffsetDateTime,
     ) -> bool {
-        let Place { rack, role, predecessors, .. } = self.places[place as usize].clone();
+        let Slot { rack, role, predecessors, .. } = self.places[place as usize].clone();
         let (Some(index), Some(plan)) = (self.free_index(rack, &role), self.plan) else { return false };
         let choose = |kind, count: usize| {
             let chosen = self.chance.below(kind, place, predecessors, count as u64);
@@ -339,7 +339,7 @@ impl Datacenter {
             self.racks[rack as usize].used.remove(&index);
         }
         self.by_serial.remove(&gone.spec.serial);
-        self.note(rack, Some(gone.spec.serial), What::Removed);
+        self.note(rack, Some(gone.spec.serial), DatacenterEventKind::Removed);
     }
 
     /// The index that sabakan assigns: the boot machine's own, or the lowest free one.

@@ -38,7 +38,7 @@ const CHECK_TAKES: Duration = Duration::from_millis(300);
 
 /// Behaviour of repair commands, as percentages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Habits {
+pub struct CommandBehaviour {
     /// Successful resets that heal their machine.
     pub heals_percent: u8,
     pub fails_percent: u8,
@@ -51,7 +51,7 @@ pub struct Habits {
     pub takes: Duration,
 }
 
-impl Habits {
+impl CommandBehaviour {
     /// Most resets heal; a few hang.
     #[must_use]
     pub fn demo() -> Self {
@@ -92,11 +92,11 @@ struct Log {
 pub struct SimulatedHost {
     name: String,
     registry: SimulatedRegistry,
-    habits: Habits,
+    habits: CommandBehaviour,
     log: Arc<Mutex<Log>>,
 }
 
-enum Fate {
+enum CommandFate {
     Ends { code: i32, heals: bool },
     Hangs,
     Lost { heals: bool },
@@ -104,7 +104,7 @@ enum Fate {
 
 impl SimulatedHost {
     #[must_use]
-    pub fn new(registry: SimulatedRegistry, habits: Habits) -> Self {
+    pub fn new(registry: SimulatedRegistry, habits: CommandBehaviour) -> Self {
         Self { name: "host".to_owned(), registry, habits, log: Arc::default() }
     }
 
@@ -177,7 +177,14 @@ impl SimulatedHost {
         }
     }
 
-    async fn act(&self, program: &str, address: &str, deadline: Duration, number: u64, nth: u32) -> Acted {
+    async fn act(
+        &self,
+        program: &str,
+        address: &str,
+        deadline: Duration,
+        number: u64,
+        nth: u32,
+    ) -> CommandResult {
         let habits = self.habits;
         let drawn = self.registry.with(|datacenter| {
             let place = datacenter.at_address(address)?;
@@ -190,20 +197,20 @@ impl SimulatedHost {
             let hanging = failing + u64::from(habits.hangs_percent);
             let lost = hanging + u64::from(habits.lost_percent);
             let fate = match drawn {
-                drawn if drawn < failing => Fate::Ends { code: 1, heals: false },
-                drawn if drawn < hanging => Fate::Hangs,
-                drawn if drawn < lost => Fate::Lost { heals },
-                _ => Fate::Ends { code: 0, heals },
+                drawn if drawn < failing => CommandFate::Ends { code: 1, heals: false },
+                drawn if drawn < hanging => CommandFate::Hangs,
+                drawn if drawn < lost => CommandFate::Lost { heals },
+                _ => CommandFate::Ends { code: 0, heals },
             };
             Some((takes, fate))
         });
-        let (takes, fate) = drawn.unwrap_or((CHECK_TAKES, Fate::Ends { code: 1, heals: false }));
-        let hangs = matches!(fate, Fate::Hangs) || takes > deadline;
+        let (takes, fate) = drawn.unwrap_or((CHECK_TAKES, CommandFate::Ends { code: 1, heals: false }));
+        let hangs = matches!(fate, CommandFate::Hangs) || takes > deadline;
         let took = if hangs { deadline } else { takes };
         sleep(took).await;
         self.end(number);
         if hangs {
-            return Acted::Told(outcome(HostEnd::Deadline, "", took));
+            return CommandResult::Reported(outcome(HostEnd::Deadline, "", took));
         }
         let heal = |heals: bool| {
             if heals {
@@ -211,21 +218,21 @@ impl SimulatedHost {
             }
         };
         match fate {
-            Fate::Ends { code, heals } => {
+            CommandFate::Ends { code, heals } => {
                 heal(heals);
-                Acted::Told(outcome(HostEnd::Exited { code }, "", took))
+                CommandResult::Reported(outcome(HostEnd::Exited { code }, "", took))
             }
-            Fate::Lost { heals } => {
+            CommandFate::Lost { heals } => {
                 heal(heals);
-                Acted::Lost
+                CommandResult::Lost
             }
-            Fate::Hangs => Acted::Told(outcome(HostEnd::Deadline, "", took)),
+            CommandFate::Hangs => CommandResult::Reported(outcome(HostEnd::Deadline, "", took)),
         }
     }
 }
 
-enum Acted {
-    Told(HostOutcome),
+enum CommandResult {
+    Reported(HostOutcome),
     Lost,
 }
 
@@ -249,8 +256,8 @@ impl Host for SimulatedHost {
             RESET | SUCCESS => {
                 let (number, nth) = self.begin(permit.epoch(), program, address);
                 match self.act(program, address, command.deadline, number, nth).await {
-                    Acted::Told(outcome) => Ok(outcome),
-                    Acted::Lost => Err(HostError::Lost {
+                    CommandResult::Reported(outcome) => Ok(outcome),
+                    CommandResult::Lost => Err(HostError::Lost {
                         program: program.to_owned(),
                         why: "its watcher ended".to_owned(),
                     }),
@@ -267,7 +274,7 @@ impl Host for SimulatedHost {
 impl Datacenter {
     /// Place of the machine with this first address; the lowest place if several machines share it.
     pub(crate) fn at_address(&self, address: &str) -> Option<u32> {
-        let claims = |place: &crate::datacenter::Place| {
+        let claims = |place: &crate::datacenter::Slot| {
             place
                 .occupant
                 .as_ref()

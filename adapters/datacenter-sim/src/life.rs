@@ -8,7 +8,7 @@ use std::time::Duration;
 use madako_domain::machine::MachineState;
 
 use crate::chance::Kind;
-use crate::datacenter::{Datacenter, Entry, Line, Step, What, later};
+use crate::datacenter::{Datacenter, DatacenterEventKind, Entry, Line, Step, later};
 
 /// Mean start time of a machine after a power outage if the rates disable initialization: a server's self-test and a
 /// network boot.
@@ -53,7 +53,7 @@ impl Datacenter {
         let serial = occupant.spec.serial.clone();
         here.stays += 1;
         here.parked = None;
-        self.note(rack, Some(serial), What::State { from, to: state });
+        self.note(rack, Some(serial), DatacenterEventKind::State { from, to: state });
         if from == MachineState::Retired {
             // The machine is back in service and may still be overdue for retirement.
             self.plan_retirement(place);
@@ -167,7 +167,7 @@ impl Datacenter {
         let here = self.place(place);
         let rack = here.rack;
         let serial = here.occupant.as_ref().map(|occupant| occupant.spec.serial.clone());
-        self.note(rack, serial, What::Registered);
+        self.note(rack, serial, DatacenterEventKind::Registered);
         self.plan_life(place);
     }
 
@@ -197,7 +197,7 @@ impl Datacenter {
         let Some(occupant) = here.occupant.as_mut() else { return };
         let before = std::mem::replace(&mut occupant.spec.retire_date, date);
         let serial = occupant.spec.serial.clone();
-        self.note(rack, Some(serial), What::RetireDate(date));
+        self.note(rack, Some(serial), DatacenterEventKind::RetireDate(date));
         // An overdue machine keeps its planned retirement; otherwise each change would postpone it.
         if before > now || date > now {
             self.plan_retirement(place);
@@ -266,7 +266,7 @@ impl Datacenter {
         }
         here.dark = true;
         here.switches += 1;
-        self.note(rack, None, What::PowerOff);
+        self.note(rack, None, DatacenterEventKind::PowerOff);
         for place in self.places_of(rack) {
             let before = self.place(place).occupant.as_ref().map(|occupant| occupant.state);
             if let Some(before @ (MachineState::Healthy | MachineState::Unhealthy)) = before {
@@ -284,7 +284,7 @@ impl Datacenter {
         }
         here.dark = false;
         here.switches += 1;
-        self.note(rack, None, What::PowerOn);
+        self.note(rack, None, DatacenterEventKind::PowerOn);
         for place in self.places_of(rack) {
             let here = self.place(place);
             let generation = here.stays;

@@ -33,7 +33,7 @@ const STEPS: u64 = 10_000;
 
 /// A metric that moves between random turning points.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wandering {
+pub struct RandomWalkMetric {
     pub name: String,
     pub least: f64,
     pub greatest: f64,
@@ -43,22 +43,26 @@ pub struct Wandering {
 
 /// A simulated Prometheus. Clones share the same state.
 #[derive(Clone)]
-pub struct SimulatedPrometheus(Arc<Inside>);
+pub struct SimulatedPrometheus(Arc<Inner>);
 
-struct Inside {
+struct Inner {
     chance: Chance,
     clock: Arc<dyn Clock>,
     began: OffsetDateTime,
-    metrics: BTreeMap<String, (u32, Wandering)>,
+    metrics: BTreeMap<String, (u32, RandomWalkMetric)>,
     answered: Mutex<BTreeMap<String, f64>>,
 }
 
 impl SimulatedPrometheus {
     /// Starts the metrics at the clock's present time.
     #[must_use]
-    pub fn new(seed: u64, clock: Arc<dyn Clock>, metrics: impl IntoIterator<Item = Wandering>) -> Self {
+    pub fn new(
+        seed: u64,
+        clock: Arc<dyn Clock>,
+        metrics: impl IntoIterator<Item = RandomWalkMetric>,
+    ) -> Self {
         let metrics = (0..).zip(metrics).map(|(place, metric)| (metric.name.clone(), (place, metric)));
-        Self(Arc::new(Inside {
+        Self(Arc::new(Inner {
             chance: Chance::new(seed),
             began: clock.now(),
             clock,
@@ -88,14 +92,14 @@ impl SimulatedPrometheus {
     }
 }
 
-impl Inside {
+impl Inner {
     // No code panics while it holds the lock.
     fn answered(&self) -> MutexGuard<'_, BTreeMap<String, f64>> {
         self.answered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The value of a metric `after` the start, rounded to a tenth.
-    fn value(&self, place: u32, metric: &Wandering, after: Duration) -> f64 {
+    fn value(&self, place: u32, metric: &RandomWalkMetric, after: Duration) -> f64 {
         let turns = after.as_secs_f64() / metric.pace.as_secs_f64().max(f64::MIN_POSITIVE);
         let (turn, part) = (turns.floor().clamp(0.0, f64::from(u32::MAX - 1)), turns.fract());
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what fits")]
@@ -107,7 +111,7 @@ impl Inside {
     }
 
     /// Value of a metric at its `nth` turning point.
-    fn turn(&self, place: u32, metric: &Wandering, nth: u32) -> f64 {
+    fn turn(&self, place: u32, metric: &RandomWalkMetric, nth: u32) -> f64 {
         let step = self.chance.below(Kind::MetricTurn, place, nth, STEPS + 1);
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
         let part = step as f64 / STEPS as f64;
@@ -116,11 +120,14 @@ impl Inside {
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct QueryParameters {
     query: String,
 }
 
-async fn query(State(prometheus): State<SimulatedPrometheus>, Query(asked): Query<Asked>) -> Response {
+async fn query(
+    State(prometheus): State<SimulatedPrometheus>,
+    Query(asked): Query<QueryParameters>,
+) -> Response {
     let inside = &prometheus.0;
     let Some(names) = chosen(&asked.query) else {
         let error =
@@ -203,7 +210,7 @@ mod tests {
     }
 
     fn wandering(seed: u64) -> SimulatedPrometheus {
-        let metric = |name: &str| Wandering {
+        let metric = |name: &str| RandomWalkMetric {
             name: name.to_owned(),
             least: 10.0,
             greatest: 90.0,

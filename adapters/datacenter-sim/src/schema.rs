@@ -17,7 +17,7 @@ use crate::addressing::Nic;
 use crate::datacenter::Record;
 use crate::filter::chooses;
 use crate::service::SimulatedRegistry;
-use crate::variables::{Mistake, coerce_value};
+use crate::variables::{VariableError, coerce_value};
 
 /// Deepest nesting of selections and fragments. sabakan's machines have five levels; a cycle of fragments has no end.
 const MAX_DEPTH: u32 = 16;
@@ -93,8 +93,8 @@ impl Failure {
     }
 }
 
-impl From<Mistake> for Failure {
-    fn from(mistake: Mistake) -> Self {
+impl From<VariableError> for Failure {
+    fn from(mistake: VariableError) -> Self {
         Self::Invalid { message: mistake.message, at: None, path: mistake.path }
     }
 }

@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use time::OffsetDateTime;
 
 use crate::controls::ControlError;
-use crate::datacenter::{Datacenter, Happening, Record};
+use crate::datacenter::{Datacenter, DatacenterEvent, Record};
 use crate::faults::{Fault, FaultSwitch};
 use crate::transitions::SetStateError;
 
@@ -74,7 +74,7 @@ impl SimulatedRegistry {
 
     /// The events since the previous call, oldest first.
     #[must_use]
-    pub fn take_journal(&self) -> Vec<Happening> {
+    pub fn take_journal(&self) -> Vec<DatacenterEvent> {
         self.with(Datacenter::take_journal)
     }
 

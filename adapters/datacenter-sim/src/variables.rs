@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 /// An invalid variable, with its path.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Mistake {
+pub(crate) struct VariableError {
     pub(crate) message: String,
     pub(crate) path: Vec<Value>,
 }
@@ -16,7 +16,7 @@ pub(crate) struct Mistake {
 pub(crate) fn coerce(
     definitions: &[Positioned<VariableDefinition>],
     variables: &mut Map<String, Value>,
-) -> Result<(), Mistake> {
+) -> Result<(), VariableError> {
     for definition in definitions.iter().map(|definition| &definition.node) {
         let name = &definition.name.node;
         let kind = &definition.var_type.node;
@@ -24,7 +24,7 @@ pub(crate) fn coerce(
         match variables.get_mut(name.as_str()) {
             Some(value) => coerce_value(kind, value, &mut path)?,
             None if !kind.nullable && definition.default_value.is_none() => {
-                return Err(Mistake { message: "must be defined".to_owned(), path });
+                return Err(VariableError { message: "must be defined".to_owned(), path });
             }
             None => {
                 let default = definition.default_value.as_ref().map(|default| default.node.clone());
@@ -39,8 +39,12 @@ pub(crate) fn coerce(
 }
 
 /// Checks one value against a type and converts it for the schema.
-pub(crate) fn coerce_value(kind: &Type, value: &mut Value, path: &mut Vec<Value>) -> Result<(), Mistake> {
-    let mistake = |message: String, path: &[Value]| Err(Mistake { message, path: path.to_vec() });
+pub(crate) fn coerce_value(
+    kind: &Type,
+    value: &mut Value,
+    path: &mut Vec<Value>,
+) -> Result<(), VariableError> {
+    let mistake = |message: String, path: &[Value]| Err(VariableError { message, path: path.to_vec() });
     if value.is_null() {
         return if kind.nullable { Ok(()) } else { mistake("cannot be null".to_owned(), path) };
     }
@@ -92,14 +96,14 @@ fn coerce_object(
     fields: &[(&str, &str)],
     value: &mut Value,
     path: &mut Vec<Value>,
-) -> Result<(), Mistake> {
+) -> Result<(), VariableError> {
     let Value::Object(given) = value else {
         let message = format!("must be a {name}, not a {}", go_kind(value));
-        return Err(Mistake { message, path: path.clone() });
+        return Err(VariableError { message, path: path.clone() });
     };
     if let Some(unknown) = given.keys().find(|key| fields.iter().all(|(field, _)| field != key)) {
         path.push(json!(unknown));
-        return Err(Mistake { message: "unknown field".to_owned(), path: path.clone() });
+        return Err(VariableError { message: "unknown field".to_owned(), path: path.clone() });
     }
     for (field, kind) in fields {
         let kind = Type::new(kind).expect("the table below holds well-formed types");
@@ -107,7 +111,7 @@ fn coerce_object(
         match given.get_mut(*field) {
             Some(value) => coerce_value(&kind, value, path)?,
             None if !kind.nullable => {
-                return Err(Mistake { message: "must be defined".to_owned(), path: path.clone() });
+                return Err(VariableError { message: "must be defined".to_owned(), path: path.clone() });
             }
             None => {}
         }

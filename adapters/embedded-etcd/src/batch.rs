@@ -18,7 +18,7 @@ use crate::random::SplitMix64;
 use crate::range::{RangePlan, Values, View};
 use crate::recent::{DELETE, RevisionEvents};
 use crate::record::{REVISION_BYTES, Record, Revision};
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 use crate::span::Span;
 use crate::store::{Answer, Store};
 use crate::txn::{Path, branch, check_ranges, only_revision};
@@ -84,21 +84,21 @@ impl<'a> Batch<'a> {
         self.changes
     }
 
-    pub(crate) fn put(&mut self, request: PbPutRequest) -> Result<Answer, Refusal> {
+    pub(crate) fn put(&mut self, request: PbPutRequest) -> Result<Answer, RequestError> {
         self.refuse_when_full()?;
         if request.lease != 0 && self.head.leases.get(request.lease).is_none() {
-            return Err(Refusal::LeaseNotFound);
+            return Err(RequestError::LeaseNotFound);
         }
         let response = self.apply_put(request);
-        self.seal(response).map(Answer::Put)
+        self.end_write(response).map(Answer::Put)
     }
 
-    pub(crate) fn delete(&mut self, request: &PbDeleteRequest) -> Result<Answer, Refusal> {
+    pub(crate) fn delete(&mut self, request: &PbDeleteRequest) -> Result<Answer, RequestError> {
         let response = self.apply_delete(request);
-        self.seal(response).map(Answer::Delete)
+        self.end_write(response).map(Answer::Delete)
     }
 
-    pub(crate) fn txn(&mut self, request: &PbTxnRequest) -> Result<Answer, Refusal> {
+    pub(crate) fn txn(&mut self, request: &PbTxnRequest) -> Result<Answer, RequestError> {
         if has_put(request) {
             self.refuse_when_full()?;
         }
@@ -111,17 +111,17 @@ impl<'a> Batch<'a> {
         };
         check_ranges(request, &path, self.head.view)?;
         let response = self.apply_txn(request, &path);
-        let mut response = self.seal(response)?;
+        let mut response = self.end_write(response)?;
         response.header = Some(only_revision(self.head.view.current));
         Ok(Answer::Txn(response))
     }
 
-    pub(crate) fn compact(&mut self, main: i64) -> Result<i64, Refusal> {
+    pub(crate) fn compact(&mut self, main: i64) -> Result<i64, RequestError> {
         if main <= self.head.view.compacted {
-            return Err(Refusal::Compacted);
+            return Err(RequestError::Compacted);
         }
         if main > self.head.view.current {
-            return Err(Refusal::FutureRevision);
+            return Err(RequestError::FutureRevision);
         }
         self.set_number(meta::COMPACTED_PLUS_ONE, (main + 1) as u64)?;
         self.head.view.compacted = main;
@@ -135,13 +135,13 @@ impl<'a> Batch<'a> {
         id: i64,
         ttl_seconds: i64,
         owner: Option<Arc<str>>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<Answer, RequestError> {
         if ttl_seconds > MAX_TTL_SECONDS {
-            return Err(Refusal::LeaseTtlTooLarge);
+            return Err(RequestError::LeaseTtlTooLarge);
         }
         let id = if id == 0 { self.new_lease_id() } else { id };
         if self.head.leases.get(id).is_some() {
-            return Err(Refusal::LeaseExists);
+            return Err(RequestError::LeaseExists);
         }
         self.refuse_when_full()?;
         let ttl_seconds = ttl_seconds.max(MIN_TTL_SECONDS);
@@ -152,12 +152,12 @@ impl<'a> Batch<'a> {
             owners.insert(id, &**owner).map_err(|error| failed(&error))?;
         }
         self.change_lease(LeaseChange::Granted { id, ttl_seconds, owner });
-        let granted = self.seal(Ok(()));
+        let granted = self.end_write(Ok(()));
         granted.map(|()| Answer::Granted { id, ttl_seconds, revision: self.head.view.current })
     }
 
-    pub(crate) fn revoke(&mut self, id: i64) -> Result<Answer, Refusal> {
-        let lease = self.head.leases.get(id).ok_or(Refusal::LeaseNotFound)?;
+    pub(crate) fn revoke(&mut self, id: i64) -> Result<Answer, RequestError> {
+        let lease = self.head.leases.get(id).ok_or(RequestError::LeaseNotFound)?;
         let (keys, is_owned) = (lease.keys.iter().cloned().collect::<Vec<_>>(), lease.owner.is_some());
         {
             let mut leases = self.transaction.open_table(LEASES).map_err(|error| failed(&error))?;
@@ -171,17 +171,17 @@ impl<'a> Batch<'a> {
             self.apply_delete(&PbDeleteRequest { key, ..PbDeleteRequest::default() }).map(|_| ())
         });
         self.change_lease(LeaseChange::Revoked { id });
-        self.seal(deleted).map(|()| Answer::Done { revision: self.head.view.current })
+        self.end_write(deleted).map(|()| Answer::Done { revision: self.head.view.current })
     }
 
-    pub(crate) fn set_alarms(&mut self, alarms: u64) -> Result<Answer, Refusal> {
+    pub(crate) fn set_alarms(&mut self, alarms: u64) -> Result<Answer, RequestError> {
         self.set_number(meta::ALARMS, alarms)?;
         self.head.alarms = alarms;
         self.changes.alarms = Some(alarms);
         Ok(Answer::Done { revision: self.head.view.current })
     }
 
-    pub(crate) fn remove(&mut self, superseded: &[Superseded]) -> Result<(), Refusal> {
+    pub(crate) fn remove(&mut self, superseded: &[Superseded]) -> Result<(), RequestError> {
         for change in superseded {
             self.table.remove(&change.revision.to_bytes()).map_err(|error| failed(&error))?;
             self.changes.bytes_removed += u64::from(change.bytes);
@@ -190,12 +190,12 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    fn refuse_when_full(&self) -> Result<(), Refusal> {
-        if self.full { Err(Refusal::NoSpace) } else { Ok(()) }
+    fn refuse_when_full(&self) -> Result<(), RequestError> {
+        if self.full { Err(RequestError::NoSpace) } else { Ok(()) }
     }
 
     /// Ends the current write: assigns its revision, or rolls it back.
-    fn seal<T>(&mut self, outcome: Result<T, Refusal>) -> Result<T, Refusal> {
+    fn end_write<T>(&mut self, outcome: Result<T, RequestError>) -> Result<T, RequestError> {
         let events = std::mem::take(&mut self.events);
         let lease_changes = std::mem::take(&mut self.lease_changes);
         let main = self.head.view.current + 1;
@@ -240,7 +240,7 @@ impl<'a> Batch<'a> {
         if self.events.is_empty() { self.head.view.current } else { self.next_main() }
     }
 
-    fn apply_put(&mut self, request: PbPutRequest) -> Result<PbPutResponse, Refusal> {
+    fn apply_put(&mut self, request: PbPutRequest) -> Result<PbPutResponse, RequestError> {
         let main = self.next_main();
         let previous = self.store.state().index.at(&request.key, main).copied();
         let mut previous_pair = None;
@@ -252,7 +252,7 @@ impl<'a> Batch<'a> {
         }
         let PbPutRequest { key, mut value, mut lease, prev_kv, ignore_value, ignore_lease } = request;
         if ignore_value || ignore_lease {
-            let previous = previous.ok_or(Refusal::KeyNotFound)?;
+            let previous = previous.ok_or(RequestError::KeyNotFound)?;
             if ignore_lease {
                 lease = previous.lease;
             }
@@ -274,7 +274,7 @@ impl<'a> Batch<'a> {
         Ok(PbPutResponse { header: Some(only_revision(main)), prev_kv: previous_pair.filter(|_| prev_kv) })
     }
 
-    fn apply_delete(&mut self, request: &PbDeleteRequest) -> Result<PbDeleteResponse, Refusal> {
+    fn apply_delete(&mut self, request: &PbDeleteRequest) -> Result<PbDeleteResponse, RequestError> {
         let main = self.next_main();
         let found: Vec<(Vec<u8>, Change)> = self
             .store
@@ -301,7 +301,7 @@ impl<'a> Batch<'a> {
         Ok(PbDeleteResponse { header: Some(only_revision(self.seen_main())), deleted, prev_kvs })
     }
 
-    fn apply_txn(&mut self, request: &PbTxnRequest, path: &Path) -> Result<PbTxnResponse, Refusal> {
+    fn apply_txn(&mut self, request: &PbTxnRequest, path: &Path) -> Result<PbTxnResponse, RequestError> {
         let mut nested = path.nested.iter();
         let mut responses = Vec::new();
         for operation in branch(request, path.succeeded) {
@@ -341,17 +341,17 @@ impl<'a> Batch<'a> {
         index: &crate::index::Index,
         request: &PbTxnRequest,
         path: &Path,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestError> {
         let mut nested = path.nested.iter();
         for operation in branch(request, path.succeeded) {
             match &operation.request {
                 Some(PbTxnOpRequest::RequestPut(put)) => {
                     let keeps = put.ignore_value || put.ignore_lease;
                     if keeps && index.at(&put.key, self.head.view.current).is_none() {
-                        return Err(Refusal::KeyNotFound);
+                        return Err(RequestError::KeyNotFound);
                     }
                     if put.lease != 0 && self.head.leases.get(put.lease).is_none() {
-                        return Err(Refusal::LeaseNotFound);
+                        return Err(RequestError::LeaseNotFound);
                     }
                 }
                 Some(PbTxnOpRequest::RequestTxn(inner)) => {
@@ -366,8 +366,8 @@ impl<'a> Batch<'a> {
     }
 
     /// Writes the next change of the current write to the table and the index.
-    fn write(&mut self, record: &Record<'_>) -> Result<(), Refusal> {
-        let sub = u32::try_from(self.events.len()).map_err(|_| Refusal::TooManyOperations)?;
+    fn write(&mut self, record: &Record<'_>) -> Result<(), RequestError> {
+        let sub = u32::try_from(self.events.len()).map_err(|_| RequestError::TooManyOperations)?;
         let revision = Revision { main: self.next_main(), sub };
         record.encode_into(revision, &mut self.buffer);
         self.table.insert(&revision.to_bytes(), self.buffer.as_slice()).map_err(|error| failed(&error))?;
@@ -382,7 +382,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    fn set_number(&mut self, name: &str, number: u64) -> Result<(), Refusal> {
+    fn set_number(&mut self, name: &str, number: u64) -> Result<(), RequestError> {
         let mut numbers = self.transaction.open_table(META).map_err(|error| failed(&error))?;
         numbers.insert(name, number).map_err(|error| failed(&error))?;
         self.changes.touched = true;
@@ -407,6 +407,6 @@ fn has_put(request: &PbTxnRequest) -> bool {
     })
 }
 
-fn failed(error: &dyn std::fmt::Display) -> Refusal {
-    Refusal::TakenBack(error.to_string())
+fn failed(error: &dyn std::fmt::Display) -> RequestError {
+    RequestError::TakenBack(error.to_string())
 }

@@ -60,20 +60,20 @@ impl Listener {
 }
 /// A one-time event, set at the latest when this is dropped. Waiters are woken in FIFO order.
 #[derive(Debug)]
-pub(crate) struct Latch(Arc<Inside>);
+pub(crate) struct Latch(Arc<LatchState>);
 
 #[derive(Debug)]
-struct Inside {
+struct LatchState {
     set: AtomicBool,
     ring: Notify,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Latched(Arc<Inside>);
+pub(crate) struct Latched(Arc<LatchState>);
 
 impl Latch {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Inside { set: AtomicBool::new(false), ring: Notify::new() }))
+        Self(Arc::new(LatchState { set: AtomicBool::new(false), ring: Notify::new() }))
     }
 
     pub(crate) fn set(&self) {

@@ -21,7 +21,7 @@ use crate::net::{ServerHandle, ServerTls, TlsError, direct_client, serve_connect
 use crate::options::{Commit, OpenError, Options};
 use crate::random::SplitMix64;
 use crate::recent::Recent;
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 use crate::services::Api;
 use crate::store::{MAX_WAITING_WRITES, Operation, State, Store};
 use crate::writer::{Writer, WriterSetup};
@@ -34,7 +34,7 @@ pub struct EmbeddedEtcd {
     store: Arc<Store>,
     router: axum::Router,
     own: axum::Router,
-    left: Left,
+    left: EarlierLeases,
     leases: JoinHandle<()>,
     writer: Option<JoinHandle<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -90,7 +90,7 @@ impl EmbeddedEtcd {
             options.max_request_bytes,
             sender,
         ));
-        let left = Left { store: Arc::downgrade(&store), leases: noted };
+        let left = EarlierLeases { store: Arc::downgrade(&store), leases: noted };
         let lock = Lock { file: lock, failure: store.failure.clone() };
         let writer = Writer::new(Arc::clone(&store), jobs, setup);
         let (mut task, mut thread) = (None, None);
@@ -161,7 +161,7 @@ impl EmbeddedEtcd {
 
     /// Leases of earlier owners, as of the opening of this store.
     #[must_use]
-    pub fn left(&self) -> Left {
+    pub fn left(&self) -> EarlierLeases {
         self.left.clone()
     }
 
@@ -181,7 +181,7 @@ impl EmbeddedEtcd {
         self.store.stop();
         match self.store.close().await {
             // Already stopped: the writer has closed the file.
-            Ok(()) | Err(Refusal::Stopped) => {}
+            Ok(()) | Err(RequestError::Stopped) => {}
             Err(refusal) => {
                 // The storage does not answer, so waiting for the writer would not end either.
                 tracing::warn!(%refusal, "the embedded store did not close in time");
@@ -210,12 +210,12 @@ pub struct LeftLease {
 
 /// Leases of earlier owners. Does not keep the store open.
 #[derive(Debug, Clone)]
-pub struct Left {
+pub struct EarlierLeases {
     store: Weak<Store>,
     leases: Vec<LeftLease>,
 }
 
-impl Left {
+impl EarlierLeases {
     #[must_use]
     pub fn leases(&self) -> &[LeftLease] {
         &self.leases
@@ -234,7 +234,7 @@ impl Left {
     pub async fn end(&self, lease: &LeftLease) -> Result<(), String> {
         let Some(store) = self.store.upgrade() else { return Ok(()) };
         match store.write(Operation::Revoke { id: lease.id }).await {
-            Ok(_) | Err(Refusal::LeaseNotFound | Refusal::Stopped) => Ok(()),
+            Ok(_) | Err(RequestError::LeaseNotFound | RequestError::Stopped) => Ok(()),
             Err(refusal) => Err(refusal.to_string()),
         }
     }

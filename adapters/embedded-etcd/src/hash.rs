@@ -6,7 +6,7 @@ use crate::crc32c::Crc32c;
 use crate::file::StoredValues;
 use crate::range::Values;
 use crate::record::Revision;
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 use crate::store::{Store, open_revisions};
 
 /// Name of the bucket of changes in etcd's file; the hash includes it first.
@@ -22,14 +22,14 @@ pub(crate) struct HashOfStore {
 }
 
 /// The hash of everything up to `asked`; 0 is the current revision.
-pub(crate) fn hash_kv(store: &Store, asked: i64) -> Result<HashOfStore, Refusal> {
+pub(crate) fn hash_kv(store: &Store, asked: i64) -> Result<HashOfStore, RequestError> {
     let state = store.state();
     let view = state.view;
     if asked > 0 && asked <= view.compacted {
-        return Err(Refusal::Compacted);
+        return Err(RequestError::Compacted);
     }
     if asked > view.current {
-        return Err(Refusal::FutureRevision);
+        return Err(RequestError::FutureRevision);
     }
     let revision = if asked == 0 { view.current } else { asked };
     let mut kept: Vec<_> = state.index.kept_at(revision, view.compacted).collect();

@@ -33,7 +33,7 @@ mod random;
 mod range;
 mod recent;
 mod record;
-mod refusal;
+mod request_error;
 mod services;
 mod snapshot;
 mod span;
@@ -42,12 +42,12 @@ mod txn;
 mod watch;
 mod writer;
 
-pub use embedded::{EmbeddedEtcd, Left, LeftLease, ServeError};
+pub use embedded::{EarlierLeases, EmbeddedEtcd, LeftLease, ServeError};
 pub use file::{Verified, restore, save, verify};
 pub use net::{ServerHandle, ServerTls, TlsError};
 pub use options::{
-    AutoCompaction, Backend, Commit, Contents, DEFAULT_CACHE_BYTES, DEFAULT_MAX_REQUEST_BYTES,
-    DEFAULT_QUOTA_BYTES, OpenError, Options, Pair,
+    AutoCompaction, Backend, Commit, DEFAULT_CACHE_BYTES, DEFAULT_MAX_REQUEST_BYTES, DEFAULT_QUOTA_BYTES,
+    InitialContents, InitialValue, OpenError, Options,
 };
 pub use redb::{BackendError, StorageBackend};
 pub use snapshot::{Snapshot, SnapshotError};

@@ -35,7 +35,7 @@ pub struct Options {
     /// [`EmbeddedEtcd::left`]: crate::EmbeddedEtcd::left
     pub owner: Option<String>,
     /// Initial contents of a new store; ignored for an existing one.
-    pub contents: Option<Contents>,
+    pub contents: Option<InitialContents>,
     /// Initial contents with history and leases; ignored for an existing store.
     pub snapshot: Option<Arc<Snapshot>>,
 }
@@ -43,15 +43,15 @@ pub struct Options {
 /// Contents of another store at one revision. A new store continues from that revision, as if it had been compacted
 /// there. Every key keeps its revisions, because other systems refer to them.
 #[derive(Debug, Clone, Default)]
-pub struct Contents {
+pub struct InitialContents {
     /// Revision of the contents; that of a new store is 1.
     pub revision: i64,
-    pub pairs: BTreeMap<Vec<u8>, Pair>,
+    pub pairs: BTreeMap<Vec<u8>, InitialValue>,
 }
 
 /// A value with its revisions, without a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pair {
+pub struct InitialValue {
     pub value: Bytes,
     /// Creation revision, at least 1.
     pub create_revision: i64,

@@ -9,15 +9,15 @@ use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 use crate::index::{Change, Index};
 use crate::record::{Record, Revision};
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 use crate::span::Span;
 
 pub(crate) trait Values {
     /// Calls `show` with the record that was written at `revision`.
-    fn record<T>(&self, revision: Revision, show: impl FnOnce(Record<'_>) -> T) -> Result<T, Refusal>;
+    fn record<T>(&self, revision: Revision, show: impl FnOnce(Record<'_>) -> T) -> Result<T, RequestError>;
 
     /// The pair that was written at `revision`.
-    fn pair(&self, revision: Revision) -> Result<PbKeyValue, Refusal> {
+    fn pair(&self, revision: Revision) -> Result<PbKeyValue, RequestError> {
         self.record(revision, |record| record.to_key_value(revision))
     }
 }
@@ -39,22 +39,22 @@ pub(crate) struct View {
 
 impl View {
     /// The revision that a request means; 0 or less is the current one.
-    pub(crate) fn resolve(self, asked: i64) -> Result<i64, Refusal> {
+    pub(crate) fn resolve(self, asked: i64) -> Result<i64, RequestError> {
         if asked > self.current {
-            return Err(Refusal::FutureRevision);
+            return Err(RequestError::FutureRevision);
         }
         let revision = if asked <= 0 { self.current } else { asked };
-        if revision < self.compacted { Err(Refusal::Compacted) } else { Ok(revision) }
+        if revision < self.compacted { Err(RequestError::Compacted) } else { Ok(revision) }
     }
 }
 
-pub(crate) fn check_range(request: &PbRangeRequest) -> Result<(), Refusal> {
+pub(crate) fn check_range(request: &PbRangeRequest) -> Result<(), RequestError> {
     if request.key.is_empty() {
-        return Err(Refusal::EmptyKey);
+        return Err(RequestError::EmptyKey);
     }
     if !(0..=DESCENDING).contains(&request.sort_order) || !(BY_KEY..=BY_VALUE).contains(&request.sort_target)
     {
-        return Err(Refusal::InvalidSortOption);
+        return Err(RequestError::InvalidSortOption);
     }
     Ok(())
 }
@@ -80,7 +80,7 @@ struct SortByValue {
 }
 
 impl RangePlan {
-    pub(crate) fn new(index: &Index, view: View, request: &PbRangeRequest) -> Result<Self, Refusal> {
+    pub(crate) fn new(index: &Index, view: View, request: &PbRangeRequest) -> Result<Self, RequestError> {
         let revision = view.resolve(request.revision)?;
         let found = index.range(Span::new(&request.key, &request.range_end), revision);
         if request.count_only {
@@ -127,7 +127,7 @@ impl RangePlan {
         self,
         values: &impl Values,
         header: PbResponseHeader,
-    ) -> Result<PbRangeResponse, Refusal> {
+    ) -> Result<PbRangeResponse, RequestError> {
         let mut kvs = match self.pairs {
             Pairs::WithoutValues(pairs) => pairs
                 .into_iter()
@@ -165,7 +165,7 @@ impl RangePlan {
         values: &impl Values,
         header: PbResponseHeader,
         room: usize,
-    ) -> Result<BytesMut, Refusal> {
+    ) -> Result<BytesMut, RequestError> {
         let mut bytes = BytesMut::new();
         match (&self.pairs, &self.by_value) {
             (Pairs::WithValues(changes), None) => {

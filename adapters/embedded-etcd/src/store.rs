@@ -26,7 +26,7 @@ use crate::limits::{MAX_EVENT_BYTES, MAX_EVENT_REVISIONS, MESSAGE_OVERHEAD_BYTES
 use crate::range::{RangePlan, Values, View};
 use crate::recent::{DELETE, Recent, RevisionEvents};
 use crate::record::{Record, Revision};
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 use crate::txn;
 
 #[derive(Debug)]
@@ -79,7 +79,7 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) operation: Operation,
-    pub(crate) reply: oneshot::Sender<Result<Answer, Refusal>>,
+    pub(crate) reply: oneshot::Sender<Result<Answer, RequestError>>,
 }
 
 /// Changes for watches, in order, and the revision up to which they are complete.
@@ -193,26 +193,26 @@ impl Store {
     }
 
     /// Sends a change to the writer and waits until it is on disk.
-    pub(crate) async fn write(&self, operation: Operation) -> Result<Answer, Refusal> {
+    pub(crate) async fn write(&self, operation: Operation) -> Result<Answer, RequestError> {
         self.check_failure()?;
         self.submit(operation).await
     }
 
     /// Asks the writer to close the file, failed or not, and waits for it.
-    pub(crate) async fn close(&self) -> Result<(), Refusal> {
+    pub(crate) async fn close(&self) -> Result<(), RequestError> {
         self.submit(Operation::Close).await.map(|_| ())
     }
 
-    async fn submit(&self, operation: Operation) -> Result<Answer, Refusal> {
+    async fn submit(&self, operation: Operation) -> Result<Answer, RequestError> {
         let (reply, answer) = oneshot::channel();
         let send_and_wait = async {
-            self.jobs.send(Job { operation, reply }).await.map_err(|_| Refusal::Stopped)?;
-            answer.await.map_err(|_| Refusal::Stopped)?
+            self.jobs.send(Job { operation, reply }).await.map_err(|_| RequestError::Stopped)?;
+            answer.await.map_err(|_| RequestError::Stopped)?
         };
-        tokio::time::timeout(WRITE_TIMEOUT, send_and_wait).await.unwrap_or(Err(Refusal::TimedOut))
+        tokio::time::timeout(WRITE_TIMEOUT, send_and_wait).await.unwrap_or(Err(RequestError::TimedOut))
     }
 
-    pub(crate) fn range(&self, request: &PbRangeRequest) -> Result<PbRangeResponse, Refusal> {
+    pub(crate) fn range(&self, request: &PbRangeRequest) -> Result<PbRangeResponse, RequestError> {
         let state = self.state();
         let plan = RangePlan::new(&state.index, state.view, request)?;
         let header = self.header(state.view.current);
@@ -222,7 +222,11 @@ impl Store {
     }
 
     /// The answer to a range as a message, with `room` bytes before it.
-    pub(crate) fn encoded_range(&self, request: &PbRangeRequest, room: usize) -> Result<BytesMut, Refusal> {
+    pub(crate) fn encoded_range(
+        &self,
+        request: &PbRangeRequest,
+        room: usize,
+    ) -> Result<BytesMut, RequestError> {
         let state = self.state();
         let plan = RangePlan::new(&state.index, state.view, request)?;
         let header = self.header(state.view.current);
@@ -231,7 +235,7 @@ impl Store {
         plan.encode(&StoredValues(&open_revisions(&snapshot)?), header, room)
     }
 
-    pub(crate) fn read_txn(&self, request: &PbTxnRequest) -> Result<PbTxnResponse, Refusal> {
+    pub(crate) fn read_txn(&self, request: &PbTxnRequest) -> Result<PbTxnResponse, RequestError> {
         let state = self.state();
         let snapshot = self.snapshot()?;
         let table = open_revisions(&snapshot)?;
@@ -251,11 +255,11 @@ impl Store {
     }
 
     /// Changes from revision `from` on, as far as they are on disk. `from` must not be compacted.
-    pub(crate) fn events_since(&self, from: i64) -> Result<EventBatch, Refusal> {
+    pub(crate) fn events_since(&self, from: i64) -> Result<EventBatch, RequestError> {
         let state = self.state();
         let current = state.view.current;
         if from < state.view.compacted {
-            return Err(Refusal::Compacted);
+            return Err(RequestError::Compacted);
         }
         if let Some(recent) = state.recent.since(from) {
             let (mut revisions, mut bytes, mut upto) = (Vec::new(), 0, current);
@@ -279,19 +283,19 @@ impl Store {
     }
 
     /// The present contents of the file. A snapshot taken while the state is locked agrees with the index.
-    pub(crate) fn snapshot(&self) -> Result<Snapshot, Refusal> {
+    pub(crate) fn snapshot(&self) -> Result<Snapshot, RequestError> {
         self.check_failure()?;
         match &*self.database() {
             Some(database) => {
-                let begun = database.begin_read().map_err(|error| Refusal::Failed(error.to_string()))?;
+                let begun = database.begin_read().map_err(|error| RequestError::Failed(error.to_string()))?;
                 Ok(Snapshot::new(begun, &self.failure))
             }
-            None => Err(Refusal::Stopped),
+            None => Err(RequestError::Stopped),
         }
     }
 
-    fn check_failure(&self) -> Result<(), Refusal> {
-        self.failure.reason().map_or(Ok(()), |reason| Err(Refusal::Failed(reason)))
+    fn check_failure(&self) -> Result<(), RequestError> {
+        self.failure.reason().map_or(Ok(()), |reason| Err(RequestError::Failed(reason)))
     }
 
     pub(crate) fn add_data_bytes(&self, added: u64, removed: u64) {
@@ -313,12 +317,12 @@ impl Drop for Store {
 pub(crate) type StoredRevisions =
     redb::ReadOnlyTable<&'static [u8; crate::record::REVISION_BYTES], &'static [u8]>;
 
-pub(crate) fn open_revisions(snapshot: &ReadTransaction) -> Result<StoredRevisions, Refusal> {
-    snapshot.open_table(REVISIONS).map_err(|error| Refusal::Failed(error.to_string()))
+pub(crate) fn open_revisions(snapshot: &ReadTransaction) -> Result<StoredRevisions, RequestError> {
+    snapshot.open_table(REVISIONS).map_err(|error| RequestError::Failed(error.to_string()))
 }
 
-fn stored_events(table: &StoredRevisions, from: i64, current: i64) -> Result<EventBatch, Refusal> {
-    let failed = |error: redb::StorageError| Refusal::Failed(error.to_string());
+fn stored_events(table: &StoredRevisions, from: i64, current: i64) -> Result<EventBatch, RequestError> {
+    let failed = |error: redb::StorageError| RequestError::Failed(error.to_string());
     let start = Revision::first_of(from.max(0)).to_bytes();
     let end = Revision::first_of(current + 1).to_bytes();
     let (mut revisions, mut bytes, mut upto): (Vec<RevisionEvents>, _, _) = (Vec::new(), 0, current);
@@ -326,7 +330,7 @@ fn stored_events(table: &StoredRevisions, from: i64, current: i64) -> Result<Eve
     for entry in table.range::<&[u8; crate::record::REVISION_BYTES]>(bounds).map_err(failed)? {
         let (revision, stored) = entry.map_err(failed)?;
         let revision = Revision::from_bytes(revision.value());
-        let record = Record::decode(revision, stored.value()).ok_or(Refusal::Corrupt)?;
+        let record = Record::decode(revision, stored.value()).ok_or(RequestError::Corrupt)?;
         let event = PbEvent {
             r#type: if record.is_tombstone() { DELETE } else { 0 },
             kv: Some(record.to_key_value(revision)),

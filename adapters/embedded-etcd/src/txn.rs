@@ -13,7 +13,7 @@ use madako_domain::canary::{Canary, is_planted};
 
 use crate::index::{Change, Index};
 use crate::range::{RangePlan, Values, View};
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 use crate::span::Span;
 
 /// `Compare.target` and `Compare.result` of the protocol.
@@ -41,7 +41,7 @@ impl Path {
         current: i64,
         values: &impl Values,
         request: &PbTxnRequest,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, RequestError> {
         let mut succeeded = true;
         let compared = if is_planted(Canary::FirstComparisonOnly) { 1 } else { usize::MAX };
         for compare in request.compare.iter().take(compared) {
@@ -65,17 +65,17 @@ pub(crate) fn branch(request: &PbTxnRequest, succeeded: bool) -> &[PbTxnRequestO
 }
 
 /// Checks the revisions of the ranges in a branch before any change.
-pub(crate) fn check_ranges(request: &PbTxnRequest, path: &Path, view: View) -> Result<(), Refusal> {
+pub(crate) fn check_ranges(request: &PbTxnRequest, path: &Path, view: View) -> Result<(), RequestError> {
     let mut nested = path.nested.iter();
     for operation in branch(request, path.succeeded) {
         match &operation.request {
             Some(PbTxnOpRequest::RequestRange(range)) if range.revision > view.current => {
-                return Err(Refusal::FutureRevision);
+                return Err(RequestError::FutureRevision);
             }
             Some(PbTxnOpRequest::RequestRange(range))
                 if range.revision != 0 && range.revision < view.compacted =>
             {
-                return Err(Refusal::Compacted);
+                return Err(RequestError::Compacted);
             }
             Some(PbTxnOpRequest::RequestTxn(inner)) => {
                 if let Some(path) = nested.next() {
@@ -94,7 +94,7 @@ pub(crate) fn read(
     view: View,
     values: &impl Values,
     request: &PbTxnRequest,
-) -> Result<PbTxnResponse, Refusal> {
+) -> Result<PbTxnResponse, RequestError> {
     let path = Path::decide(index, view.current, values, request)?;
     check_ranges(request, &path, view)?;
     let mut responses = Vec::new();
@@ -112,7 +112,12 @@ pub(crate) fn only_revision(revision: i64) -> PbResponseHeader {
     PbResponseHeader { revision, ..PbResponseHeader::default() }
 }
 
-fn holds(index: &Index, current: i64, values: &impl Values, compare: &PbCompare) -> Result<bool, Refusal> {
+fn holds(
+    index: &Index,
+    current: i64,
+    values: &impl Values,
+    compare: &PbCompare,
+) -> Result<bool, RequestError> {
     let mut found = false;
     for (_, change) in index.range(Span::new(&compare.key, &compare.range_end), current) {
         found = true;
@@ -127,7 +132,11 @@ fn holds(index: &Index, current: i64, values: &impl Values, compare: &PbCompare)
     if compare.target == TARGET_VALUE { Ok(false) } else { holds_for(None, values, compare) }
 }
 
-fn holds_for(change: Option<&Change>, values: &impl Values, compare: &PbCompare) -> Result<bool, Refusal> {
+fn holds_for(
+    change: Option<&Change>,
+    values: &impl Values,
+    compare: &PbCompare,
+) -> Result<bool, RequestError> {
     let number = |of: fn(&Change) -> i64, wanted: i64| change.map_or(0, of).cmp(&wanted);
     let wanted =
         |read: fn(&PbTargetUnion) -> Option<i64>| compare.target_union.as_ref().and_then(read).unwrap_or(0);

@@ -21,7 +21,7 @@ use crate::limits::PROGRESS_INTERVAL;
 pub(crate) use crate::limits::{MAX_WAITING_RESPONSES, MAX_WATCHES};
 use crate::options::DEFAULT_MAX_REQUEST_BYTES;
 use crate::recent::{DELETE, RevisionEvents};
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 use crate::span::Span;
 use crate::store::Store;
 
@@ -49,7 +49,7 @@ struct Watch {
 }
 
 /// The stream ends: the client has disconnected, or the store stops.
-struct Gone;
+struct StreamEnded;
 
 pub(crate) struct WatchStream {
     store: Arc<Store>,
@@ -77,7 +77,7 @@ impl WatchStream {
                 biased;
                 () = stopping.wait() => {
                     // The client may have disconnected.
-                    let _ = self.responses.try_send(Err(Refusal::Stopped.into()));
+                    let _ = self.responses.try_send(Err(RequestError::Stopped.into()));
                     return;
                 }
                 () = self.responses.closed() => return,
@@ -94,11 +94,11 @@ impl WatchStream {
         }
     }
 
-    async fn send(&self, response: PbWatchResponse) -> Result<(), Gone> {
-        self.responses.send(Ok(response)).await.map_err(|_| Gone)
+    async fn send(&self, response: PbWatchResponse) -> Result<(), StreamEnded> {
+        self.responses.send(Ok(response)).await.map_err(|_| StreamEnded)
     }
 
-    async fn handle(&mut self, request: PbWatchRequest) -> Result<(), Gone> {
+    async fn handle(&mut self, request: PbWatchRequest) -> Result<(), StreamEnded> {
         match request.request_union {
             Some(PbWatchRequestUnion::CreateRequest(create)) => {
                 let current = self.store.state().view.current;
@@ -192,7 +192,7 @@ impl WatchStream {
     }
 
     /// Sends every watch its pending changes, and returns the revision up to which they are complete.
-    async fn catch_up(&mut self) -> Result<i64, Gone> {
+    async fn catch_up(&mut self) -> Result<i64, StreamEnded> {
         loop {
             let view = self.store.state().view;
             let compacted = |watch: &Watch| watch.next < view.compacted;
@@ -218,11 +218,11 @@ impl WatchStream {
             let batch = match self.store.events_since(from) {
                 Ok(batch) => batch,
                 // A compaction happened after the view was taken; the next iteration sees it.
-                Err(Refusal::Compacted) => continue,
+                Err(RequestError::Compacted) => continue,
                 Err(refusal) => {
                     // The client may have disconnected; the stream ends in both cases.
                     let _ = self.responses.send(Err(refusal.into())).await;
-                    return Err(Gone);
+                    return Err(StreamEnded);
                 }
             };
             let ids: Vec<_> =
@@ -253,7 +253,7 @@ impl WatchStream {
         }
     }
 
-    async fn tell_progress(&mut self) -> Result<(), Gone> {
+    async fn tell_progress(&mut self) -> Result<(), StreamEnded> {
         let reached = self.catch_up().await?;
         let mut quiet = Vec::new();
         for (id, watch) in &mut self.watches {

@@ -20,13 +20,13 @@ use crate::file::{Loaded, REVISIONS, reopen, reopen_aside};
 use crate::index::Superseded;
 use crate::leases::LeaseTable;
 use crate::limits::{MAX_BATCH, MAX_ENDED_LEASES, MAX_REMOVALS, WRITER_PAUSE};
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 use crate::store::{Answer, Job, Operation, Store};
 
 /// `AlarmType::Nospace` as a bit of the alarms.
 pub(crate) const NOSPACE_BIT: u64 = 1 << 1;
 
-type Reply = oneshot::Sender<Result<Answer, Refusal>>;
+type Reply = oneshot::Sender<Result<Answer, RequestError>>;
 
 pub(crate) struct Writer {
     store: Arc<Store>,
@@ -39,7 +39,7 @@ pub(crate) struct Writer {
     /// Clients that wait until all changes compacted so far are removed from the file.
     waiting_for_removal: Vec<(Reply, i64)>,
     /// Writes are refused until this time, with this error.
-    refuses: Option<(Instant, Refusal)>,
+    refuses: Option<(Instant, RequestError)>,
     /// Until this time the writer starts no work of its own.
     rests: Option<Instant>,
     /// The database is open read-only, because opening it for writing failed.
@@ -197,11 +197,11 @@ impl Writer {
     fn commit_group(
         &mut self,
         group: Vec<Job>,
-        outcomes: &mut Vec<(Reply, Result<Answer, Refusal>)>,
+        outcomes: &mut Vec<(Reply, Result<Answer, RequestError>)>,
         waiting: &mut Vec<(Reply, i64)>,
-    ) -> Result<(), (Vec<Job>, Refusal)> {
+    ) -> Result<(), (Vec<Job>, RequestError)> {
         if let Some(reason) = self.store.failure.reason() {
-            return Err((group, Refusal::Failed(reason)));
+            return Err((group, RequestError::Failed(reason)));
         }
         if let Some((until, refusal)) = &self.refuses
             && Instant::now() < *until
@@ -237,7 +237,7 @@ impl Writer {
     }
 
     /// Begins a transaction; first reopens the database if an earlier failure closed it.
-    fn begin(&mut self) -> Result<WriteTransaction, Refusal> {
+    fn begin(&mut self) -> Result<WriteTransaction, RequestError> {
         if self.is_aside || self.store.database().is_none() {
             self.open_again().map_err(|detail| self.down(&detail))?;
         }
@@ -254,7 +254,7 @@ impl Writer {
         &mut self,
         transaction: &WriteTransaction,
         group: Vec<Job>,
-        outcomes: &mut Vec<(Reply, Result<Answer, Refusal>)>,
+        outcomes: &mut Vec<(Reply, Result<Answer, RequestError>)>,
         waiting: &mut Vec<(Reply, i64)>,
     ) -> Result<Changes, (Vec<Job>, String)> {
         let table = match transaction.open_table(REVISIONS) {
@@ -284,7 +284,7 @@ impl Writer {
                 // `step` has removed these from the group.
                 Operation::Defragment | Operation::Close => continue,
             };
-            if let Err(Refusal::TakenBack(error)) = &outcome {
+            if let Err(RequestError::TakenBack(error)) = &outcome {
                 let error = error.clone();
                 outcomes.push((reply, outcome));
                 return Err((Vec::new(), error));
@@ -296,7 +296,7 @@ impl Writer {
         if let Some(main) = automatic {
             // A client's compaction in this group may have compacted further.
             own = own.and(batch.compact(main).map(|_| ()).or_else(|refusal| match refusal {
-                Refusal::Compacted => Ok(()),
+                RequestError::Compacted => Ok(()),
                 other => Err(other),
             }));
         }
@@ -336,11 +336,11 @@ impl Writer {
     }
 
     /// After a fault in a commit: returns to the state of the file.
-    fn recover(&mut self, error: &str) -> Refusal {
+    fn recover(&mut self, error: &str) -> RequestError {
         let full = self.store.disk.take_full();
         if self.store.disk.sync_failed() {
             self.give_up(&format!("syncing the file: {error}"));
-            return Refusal::Failed(error.to_owned());
+            return RequestError::Failed(error.to_owned());
         }
         tracing::warn!(
             error,
@@ -350,27 +350,28 @@ impl Writer {
         let until = Instant::now() + WRITER_PAUSE;
         self.rests = Some(until);
         if full {
-            self.refuses = Some((until, Refusal::NoSpace));
+            self.refuses = Some((until, RequestError::NoSpace));
         }
         if let Err(detail) = self.open_again() {
             return self.down(&detail);
         }
-        if full { Refusal::NoSpace } else { Refusal::TakenBack(error.to_owned()) }
+        if full { RequestError::NoSpace } else { RequestError::TakenBack(error.to_owned()) }
     }
 
     /// The refusal while the storage cannot be written; the next attempt follows after a pause.
-    fn down(&mut self, detail: &str) -> Refusal {
+    fn down(&mut self, detail: &str) -> RequestError {
         if let Some(reason) = self.store.failure.reason() {
-            return Refusal::Failed(reason);
+            return RequestError::Failed(reason);
         }
         let full = self.store.disk.take_full();
         if self.store.disk.sync_failed() {
             self.give_up(&format!("syncing the file: {detail}"));
-            return Refusal::Failed(detail.to_owned());
+            return RequestError::Failed(detail.to_owned());
         }
         let now = Instant::now();
-        let was_full = matches!(&self.refuses, Some((until, Refusal::NoSpace)) if now < *until);
-        let refusal = if full || was_full { Refusal::NoSpace } else { Refusal::TakenBack(detail.to_owned()) };
+        let was_full = matches!(&self.refuses, Some((until, RequestError::NoSpace)) if now < *until);
+        let refusal =
+            if full || was_full { RequestError::NoSpace } else { RequestError::TakenBack(detail.to_owned()) };
         self.rests = Some(now + WRITER_PAUSE);
         self.refuses = Some((now + WRITER_PAUSE, refusal.clone()));
         refusal
@@ -442,16 +443,16 @@ impl Writer {
     }
 
     /// Returns free space in the file to the file system.
-    fn defragment(&mut self) -> Result<Answer, Refusal> {
+    fn defragment(&mut self) -> Result<Answer, RequestError> {
         if self.is_aside {
             self.open_again().map_err(|detail| self.down(&detail))?;
         }
         let mut database = self.store.database_mut();
-        let Some(open) = database.as_mut() else { return Err(Refusal::Stopped) };
+        let Some(open) = database.as_mut() else { return Err(RequestError::Stopped) };
         match open.compact() {
             Ok(_) => Ok(Answer::Done { revision: self.head.view.current }),
             Err(redb::CompactionError::TransactionInProgress) => {
-                Err(Refusal::TakenBack("a read is in progress".to_owned()))
+                Err(RequestError::TakenBack("a read is in progress".to_owned()))
             }
             Err(error) => {
                 drop(database);
@@ -466,7 +467,7 @@ impl Writer {
     }
 }
 
-fn revoke_ended(store: &Store, batch: &mut Batch<'_>) -> Result<Answer, Refusal> {
+fn revoke_ended(store: &Store, batch: &mut Batch<'_>) -> Result<Answer, RequestError> {
     let (ended, revision): (Vec<_>, _) = {
         let state = store.state();
         (state.leases.ended(Instant::now()).take(MAX_ENDED_LEASES).collect(), state.view.current)
@@ -474,7 +475,7 @@ fn revoke_ended(store: &Store, batch: &mut Batch<'_>) -> Result<Answer, Refusal>
     for id in ended {
         match batch.revoke(id) {
             // A client revoked it earlier in this group.
-            Ok(_) | Err(Refusal::LeaseNotFound) => {}
+            Ok(_) | Err(RequestError::LeaseNotFound) => {}
             Err(refusal) => return Err(refusal),
         }
     }

@@ -126,7 +126,7 @@ impl LeftCommands {
     ///
     /// # Errors
     /// A note can neither be read nor removed.
-    pub fn look(&self) -> io::Result<CommandsLeft> {
+    pub fn check(&self) -> io::Result<CommandsLeft> {
         let (mut running, mut unknown) = (0, 0);
         for note in &self.notes {
             match take_over(note)? {
@@ -189,27 +189,27 @@ mod tests {
     fn a_command_runs_as_long_as_its_watcher_holds_its_note() {
         let directory = tempfile::tempdir().unwrap();
         let notes = directory.path().join("commands");
-        assert_eq!(LeftCommands::find(&notes).unwrap().look().unwrap(), CommandsLeft::Ended);
+        assert_eq!(LeftCommands::find(&notes).unwrap().check().unwrap(), CommandsLeft::Ended);
         let [first, second] = [(); 2].map(|()| Note::make(&notes).unwrap());
         let held = [&first, &second].map(|note| Held::take(note.path().to_owned()).unwrap());
         let left = LeftCommands::find(&notes).unwrap();
-        assert_eq!(left.look().unwrap(), CommandsLeft::Running(2));
+        assert_eq!(left.check().unwrap(), CommandsLeft::Running(2));
         let [ended, killed] = held;
         ended.remove();
-        assert_eq!(left.look().unwrap(), CommandsLeft::Running(1));
+        assert_eq!(left.check().unwrap(), CommandsLeft::Running(1));
         drop(killed);
-        assert_eq!(left.look().unwrap(), CommandsLeft::Unknown(1));
+        assert_eq!(left.check().unwrap(), CommandsLeft::Unknown(1));
         let again = LeftCommands::find(&notes).unwrap();
-        assert_eq!(again.look().unwrap(), CommandsLeft::Unknown(1), "a third process finds it too");
+        assert_eq!(again.check().unwrap(), CommandsLeft::Unknown(1), "a third process finds it too");
         again.forget_unknown().unwrap();
-        assert_eq!(left.look().unwrap(), CommandsLeft::Ended);
+        assert_eq!(left.check().unwrap(), CommandsLeft::Ended);
     }
 
     #[test]
     fn a_watcher_that_comes_after_another_process_took_over_does_not_begin() {
         let directory = tempfile::tempdir().unwrap();
         let note = Note::make(directory.path()).unwrap();
-        assert_eq!(LeftCommands::find(directory.path()).unwrap().look().unwrap(), CommandsLeft::Ended);
+        assert_eq!(LeftCommands::find(directory.path()).unwrap().check().unwrap(), CommandsLeft::Ended);
         Held::take(note.path().to_owned()).unwrap_err();
     }
 

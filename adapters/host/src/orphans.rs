@@ -118,7 +118,7 @@ async fn guard(mut watched: Watched, kill: oneshot::Receiver<()>) -> Result<(), 
 async fn sweep() -> Result<(), String> {
     let mut hunt = Hunt::begin();
     loop {
-        if !look(&mut hunt) {
+        if !kill_present(&mut hunt) {
             return Ok(());
         }
         if hunt.since().elapsed() > KILL_PATIENCE {
@@ -131,7 +131,7 @@ async fn sweep() -> Result<(), String> {
 }
 
 /// Kills the present orphans and reaps ended ones. Returns whether any was left.
-fn look(hunt: &mut Hunt) -> bool {
+fn kill_present(hunt: &mut Hunt) -> bool {
     let session = process(own_id()).map(|own| own.session);
     // Held to the end, so that no new watcher starts with the id of an ended process.
     let watchers = WATCHERS.lock().unwrap_or_else(PoisonError::into_inner);

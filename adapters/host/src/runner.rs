@@ -103,7 +103,7 @@ impl CommandsOnHost {
             return Err(lost(name, why, guard.kill().await));
         };
         match heard {
-            Heard { last: Some(Report::Ended(ended)), .. } => {
+            LastReport { last: Some(Report::Ended(ended)), .. } => {
                 if ended.left_running {
                     tracing::warn!(
                         program = name,
@@ -112,16 +112,18 @@ impl CommandsOnHost {
                 }
                 Ok(outcome(ended))
             }
-            Heard { last: Some(Report::TooLate), .. } => {
+            LastReport { last: Some(Report::TooLate), .. } => {
                 Err(HostError::Permit(PermitEnded { epoch: permit.epoch() }))
             }
-            Heard { last: Some(Report::NotStarted { why }), .. } => Err(not_started(why)),
-            Heard { last: Some(Report::Lost { why }), .. } => Err(HostError::Lost { program: name, why }),
-            Heard { last: Some(Report::Begins), fault } => {
+            LastReport { last: Some(Report::NotStarted { why }), .. } => Err(not_started(why)),
+            LastReport { last: Some(Report::Lost { why }), .. } => {
+                Err(HostError::Lost { program: name, why })
+            }
+            LastReport { last: Some(Report::Begins), fault } => {
                 let why = format!("its watcher ended: {}", last_words(fault, complaints).await);
                 Err(lost(name, why, guard.ended().await))
             }
-            Heard { last: None, fault } => {
+            LastReport { last: None, fault } => {
                 Err(not_started(format!("its watcher ended: {}", last_words(fault, complaints).await)))
             }
         }
@@ -152,14 +154,14 @@ async fn speak(mut orders: ChildStdin, order: Vec<u8>, pause: Duration) -> Infal
     std::future::pending().await
 }
 
-struct Heard {
+struct LastReport {
     last: Option<Report>,
     /// Why its report is not usable.
     fault: Option<String>,
 }
 
 /// Reads until the watcher reports the command's end, or ends itself.
-async fn hear(reports: ChildStdout) -> Heard {
+async fn hear(reports: ChildStdout) -> LastReport {
     let mut lines = BufReader::new(reports.take(MAX_REPORTS)).lines();
     let mut last = None;
     loop {
@@ -169,13 +171,13 @@ async fn hear(reports: ChildStdout) -> Heard {
                     last = Some(Report::Begins);
                     continue;
                 }
-                Ok(end) => return Heard { last: Some(end), fault: None },
+                Ok(end) => return LastReport { last: Some(end), fault: None },
                 Err(error) => Some(format!("its report is malformed: {error}")),
             },
             Ok(None) => None,
             Err(error) => Some(format!("its report cannot be read: {error}")),
         };
-        return Heard { last, fault };
+        return LastReport { last, fault };
     }
 }
 

@@ -77,18 +77,18 @@ fn tell(report: &Report) -> ExitCode {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
+enum KillCause {
     Deadline,
     /// The service ended or stalls.
     Service,
 }
 
-enum Woken {
+enum WakeReason {
     /// A heartbeat.
     Alive,
-    Kill(Cause),
+    Kill(KillCause),
     /// A child ended, the next scan is due, or an output ended.
-    Look,
+    Scan,
 }
 
 /// A watcher before its command starts.
@@ -111,7 +111,7 @@ struct Started {
     streams: Streams,
     began: Instant,
     /// The kill in progress: its start and cause, and whether the command itself had ended before.
-    hunt: Option<(Hunt, Cause, bool)>,
+    hunt: Option<(Hunt, KillCause, bool)>,
 }
 
 impl Watch {
@@ -190,24 +190,24 @@ impl Watch {
             let woken = tokio::select! {
                 biased;
                 length = self.service.read(&mut heard), if self.service_is_there => match length {
-                    Ok(1..) => Woken::Alive,
-                    Ok(0) | Err(_) => Woken::Kill(Cause::Service),
+                    Ok(1..) => WakeReason::Alive,
+                    Ok(0) | Err(_) => WakeReason::Kill(KillCause::Service),
                 },
-                () = &mut quiet, if pause.is_none() => Woken::Kill(Cause::Service),
-                () = &mut deadline, if pause.is_none() => Woken::Kill(Cause::Deadline),
-                _ = self.children.recv() => Woken::Look,
-                () = time::sleep(pause.unwrap_or_default()), if pause.is_some() => Woken::Look,
-                () = started.streams.read_to_end(), if !started.streams.ended() => Woken::Look,
+                () = &mut quiet, if pause.is_none() => WakeReason::Kill(KillCause::Service),
+                () = &mut deadline, if pause.is_none() => WakeReason::Kill(KillCause::Deadline),
+                _ = self.children.recv() => WakeReason::Scan,
+                () = time::sleep(pause.unwrap_or_default()), if pause.is_some() => WakeReason::Scan,
+                () = started.streams.read_to_end(), if !started.streams.ended() => WakeReason::Scan,
             };
             match woken {
-                Woken::Alive => quiet.as_mut().reset(Instant::now() + silence),
-                Woken::Kill(cause) => {
-                    self.service_is_there &= cause != Cause::Service;
+                WakeReason::Alive => quiet.as_mut().reset(Instant::now() + silence),
+                WakeReason::Kill(cause) => {
+                    self.service_is_there &= cause != KillCause::Service;
                     if started.hunt.is_none() {
                         started.hunt = Some((Hunt::begin(), cause, started.status.is_some()));
                     }
                 }
-                Woken::Look => {}
+                WakeReason::Scan => {}
             }
         }
         !lost
@@ -256,8 +256,8 @@ impl Started {
         }
         let left_running = match self.hunt {
             None => false,
-            Some((_, Cause::Deadline, had_ended)) => had_ended,
-            Some((_, Cause::Service, _)) => {
+            Some((_, KillCause::Deadline, had_ended)) => had_ended,
+            Some((_, KillCause::Service, _)) => {
                 return Report::Lost {
                     why: "its watcher killed it, because the service sent no heartbeat".to_owned(),
                 };

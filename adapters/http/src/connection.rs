@@ -44,7 +44,7 @@ pub(crate) async fn answer<Io>(
 ) where
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let io = TokioIo::new(Stalls::new(io, limits.write_stall));
+    let io = TokioIo::new(WriteTimeout::new(io, limits.write_stall));
     let closes = Closing::new(closing.clone());
     let service = service_fn(|request: Request<Incoming>| {
         let mut request = request.map(Body::new);
@@ -124,13 +124,13 @@ fn endpoint(path: &str) -> &'static str {
 }
 
 /// Fails a write if the client does not read for too long. hyper limits only reads.
-struct Stalls<Io> {
+struct WriteTimeout<Io> {
     io: Io,
     limit: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl<Io> Stalls<Io> {
+impl<Io> WriteTimeout<Io> {
     fn new(io: Io, limit: Duration) -> Self {
         Self { io, limit, stalled: None }
     }
@@ -149,7 +149,7 @@ impl<Io> Stalls<Io> {
     }
 }
 
-impl<Io: AsyncRead + Unpin> AsyncRead for Stalls<Io> {
+impl<Io: AsyncRead + Unpin> AsyncRead for WriteTimeout<Io> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -159,7 +159,7 @@ impl<Io: AsyncRead + Unpin> AsyncRead for Stalls<Io> {
     }
 }
 
-impl<Io: AsyncWrite + Unpin> AsyncWrite for Stalls<Io> {
+impl<Io: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<Io> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let poll = Pin::new(&mut self.io).poll_write(cx, bytes);
         self.bound(cx, poll)

@@ -51,7 +51,7 @@ impl Access {
     pub fn read(path: &Path) -> Result<Self, InputError> {
         let subject = format!("kubeconfig {}", path.display());
         let mut problems = Problems::default();
-        let found = Self::judge(path, &mut problems);
+        let found = Self::parse(path, &mut problems);
         problems.finish(&subject)?;
         Ok(found.expect("without a problem there is an access"))
     }
@@ -66,7 +66,7 @@ impl Access {
         &self.config
     }
 
-    fn judge(path: &Path, problems: &mut Problems) -> Option<Self> {
+    fn parse(path: &Path, problems: &mut Problems) -> Option<Self> {
         let (text, mode) = match read_file(path) {
             Ok(read) => read,
             Err(expected) => {

@@ -50,7 +50,7 @@ impl AnswersMany for InfluxSpec {
             secret: token,
         };
         let body = exchange.send(request).await?;
-        let mut found: BTreeMap<&str, Found> = BTreeMap::new();
+        let mut found: BTreeMap<&str, FirstSeries> = BTreeMap::new();
         let read = annotated_csv::read(&body, |row| take(&row, names, token, &mut found));
         match read {
             Ok(()) => {}
@@ -66,14 +66,14 @@ impl AnswersMany for InfluxSpec {
         let sample = |name: &&str| {
             let missing =
                 FetchError::NotFound { expected: "a point of this measurement within the last hour" };
-            ((*name).to_owned(), found.remove(*name).map_or(Err(missing), Found::sample))
+            ((*name).to_owned(), found.remove(*name).map_or(Err(missing), FirstSeries::sample))
         };
         Ok(names.iter().map(sample).collect())
     }
 }
 
 /// First series of a measurement in label order; its field counts as a label.
-struct Found {
+struct FirstSeries {
     labels: BTreeMap<String, String>,
     value: String,
     datatype: &'static str,
@@ -85,7 +85,7 @@ fn take<'n>(
     row: &Row<'_>,
     names: &[&'n str],
     token: &str,
-    found: &mut BTreeMap<&'n str, Found>,
+    found: &mut BTreeMap<&'n str, FirstSeries>,
 ) -> Result<(), String> {
     let measurement = row.get("_measurement").ok_or("no column _measurement")?;
     let (value, datatype) = (row.get("_value"), row.datatype("_value"));
@@ -96,7 +96,7 @@ fn take<'n>(
         .filter(|(name, _)| !NO_LABELS.contains(name))
         .map(|(name, value)| (hide(name, token), hide(value, token)))
         .collect();
-    let new = Found { labels, value: hide(value, token), datatype: known(datatype), series: 1 };
+    let new = FirstSeries { labels, value: hide(value, token), datatype: known(datatype), series: 1 };
     match found.get_mut(names[at]) {
         None => {
             found.insert(names[at], new);
@@ -123,7 +123,7 @@ fn known(datatype: &str) -> &'static str {
     }
 }
 
-impl Found {
+impl FirstSeries {
     fn sample(self) -> Result<Sample, FetchError> {
         let value = match self.datatype {
             "number" if self.value.is_empty() => Err(FetchError::NotANumber { got: "null".to_owned() }),

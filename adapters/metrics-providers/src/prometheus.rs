@@ -47,7 +47,8 @@ impl AnswersMany for PrometheusSpec {
         }
         let data = answer.data.ok_or_else(|| malformed("data: missing".to_owned()))?;
         let mut found = data.result.0;
-        let sample = |name: &&str| ((*name).to_owned(), found.remove(*name).map_or(MISSING, Found::sample));
+        let sample =
+            |name: &&str| ((*name).to_owned(), found.remove(*name).map_or(MISSING, FirstSeries::sample));
         Ok(names.iter().map(sample).collect())
     }
 }
@@ -102,9 +103,9 @@ struct Data {
 
 /// The first series of each name in label order. The others are only counted, so that a large answer takes no more
 /// memory than its text.
-struct Series(BTreeMap<String, Found>);
+struct Series(BTreeMap<String, FirstSeries>);
 
-struct Found {
+struct FirstSeries {
     labels: BTreeMap<String, String>,
     /// Time and value; absent for a histogram.
     value: Option<Value>,
@@ -112,7 +113,7 @@ struct Found {
 }
 
 #[derive(Deserialize)]
-struct One {
+struct SeriesAnswer {
     metric: BTreeMap<String, String>,
     value: Option<Value>,
 }
@@ -128,12 +129,12 @@ impl<'de> Deserialize<'de> for Series {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Series, A::Error> {
-                let mut firsts: BTreeMap<String, Found> = BTreeMap::new();
-                while let Some(One { metric: mut labels, value }) = all.next_element()? {
+                let mut firsts: BTreeMap<String, FirstSeries> = BTreeMap::new();
+                while let Some(SeriesAnswer { metric: mut labels, value }) = all.next_element()? {
                     let Some(name) = labels.remove("__name__") else { continue };
                     match firsts.get_mut(&name) {
                         None => {
-                            firsts.insert(name, Found { labels, value, series: 1 });
+                            firsts.insert(name, FirstSeries { labels, value, series: 1 });
                         }
                         Some(first) => {
                             first.series += 1;
@@ -150,7 +151,7 @@ impl<'de> Deserialize<'de> for Series {
     }
 }
 
-impl Found {
+impl FirstSeries {
     fn sample(self) -> Result<Sample, FetchError> {
         let value = match &self.value {
             None => return Err(FetchError::NotANumber { got: "a histogram, or nothing".to_owned() }),

@@ -7,7 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use madako_domain::machine::{Machine, QueryVariables};
-use madako_protocol::ports::{Fetched, HttpMethod, HttpRequest, HttpTransport, Registry, RegistryError};
+use madako_protocol::ports::{
+    HttpMethod, HttpRequest, HttpTransport, Registry, RegistryError, RegistryMachines,
+};
 use tokio::time::Instant;
 
 use crate::answer::{read_answer, shorten};
@@ -33,7 +35,11 @@ impl<T: HttpTransport + ?Sized> SabakanRegistry<T> {
         Self { max_response_bytes, deadline, ..self }
     }
 
-    async fn ask(&self, url: &str, variables: Option<&QueryVariables>) -> Result<Fetched, RegistryError> {
+    async fn ask(
+        &self,
+        url: &str,
+        variables: Option<&QueryVariables>,
+    ) -> Result<RegistryMachines, RegistryError> {
         let request = HttpRequest {
             method: HttpMethod::Post,
             url: url.to_owned(),
@@ -65,7 +71,7 @@ impl<T: HttpTransport + ?Sized> Registry for SabakanRegistry<T> {
         &self,
         url: &str,
         variables: Option<&QueryVariables>,
-    ) -> Result<Fetched, RegistryError> {
+    ) -> Result<RegistryMachines, RegistryError> {
         let begun = Instant::now();
         let result = self.ask(url, variables).await;
         telemetry::record(&result, begun.elapsed());
@@ -77,9 +83,9 @@ impl<T: HttpTransport + ?Sized> Registry for SabakanRegistry<T> {
 ///
 /// sabakan writes an unreadable address as `<nil>`, which counts as missing.
 #[must_use]
-pub fn leave_out_without_address(machines: Vec<Machine>) -> Fetched {
+pub fn leave_out_without_address(machines: Vec<Machine>) -> RegistryMachines {
     let has_address =
         |machine: &Machine| machine.address().is_some_and(|address| address.parse::<Ipv4Addr>().is_ok());
     let (machines, left_out) = machines.into_iter().partition(has_address);
-    Fetched { machines, left_out }
+    RegistryMachines { machines, left_out }
 }

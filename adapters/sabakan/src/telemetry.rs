@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use madako_protocol::ports::{Fetched, HttpError, RegistryError};
+use madako_protocol::ports::{HttpError, RegistryError, RegistryMachines};
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 
 const REQUESTS: &str = "madako_registry_requests_total";
@@ -19,12 +19,12 @@ pub fn describe_metrics() {
     describe_histogram!(SECONDS, Unit::Seconds, "Duration of requests to the machine registry.");
 }
 
-pub(crate) fn record(result: &Result<Fetched, RegistryError>, took: Duration) {
+pub(crate) fn record(result: &Result<RegistryMachines, RegistryError>, took: Duration) {
     counter!(REQUESTS, "outcome" => outcome(result)).increment(1);
     histogram!(SECONDS).record(took);
 }
 
-fn outcome(result: &Result<Fetched, RegistryError>) -> &'static str {
+fn outcome(result: &Result<RegistryMachines, RegistryError>) -> &'static str {
     match result {
         Ok(_) => "ok",
         Err(RegistryError::Http(HttpError::Connect { .. })) => "connect",

@@ -7,7 +7,7 @@
 //!
 //! A term ends at the earliest of these events: the lease could have expired by this process's clock, less a margin;
 //! the store reports that the lease is gone; the watch no longer shows the candidate's key; the campaign gives the term
-//! up. [`Tenures`] shows the end to all readers before the receiver gets the event.
+//! up. [`ValidEpochs`] shows the end to all readers before the receiver gets the event.
 
 mod ballot;
 mod requests;
@@ -25,25 +25,25 @@ use madako_protocol::store::{Campaign, CampaignCommand, CampaignEvent, CampaignO
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use self::ballot::{Ballot, Own, Standing};
+use self::ballot::{Ballot, OwnKey, Standing};
 use self::requests::{SessionError, enrol, grant, renew, revoke};
 use self::session::Session;
-pub(crate) use self::session::Tenures;
+pub(crate) use self::session::ValidEpochs;
 use crate::backoff::Backoff;
+use crate::connections::Connections;
 use crate::limits::{CAMPAIGN_COMMANDS, CAMPAIGN_EVENTS};
-use crate::lines::Lines;
 use crate::namespace::Namespace;
 
-pub(crate) struct Parts {
-    pub(crate) lines: Arc<Lines>,
+pub(crate) struct CampaignParts {
+    pub(crate) connections: Arc<Connections>,
     pub(crate) namespace: Namespace,
-    pub(crate) tenures: Tenures,
+    pub(crate) epochs: ValidEpochs,
     pub(crate) options: CampaignOptions,
     pub(crate) candidates: mpsc::Receiver<WatchEvent>,
     pub(crate) backoff: Backoff,
 }
 
-pub(crate) fn start(parts: Parts) -> Campaign {
+pub(crate) fn start(parts: CampaignParts) -> Campaign {
     let (events, receiver) = mpsc::channel(CAMPAIGN_EVENTS);
     let (sender, commands) = mpsc::channel(CAMPAIGN_COMMANDS);
     let candidate = Candidate {
@@ -53,7 +53,7 @@ pub(crate) fn start(parts: Parts) -> Campaign {
         commanded: true,
         outbox: VecDeque::new(),
         ballot: Ballot::default(),
-        told: Told::Nothing,
+        reported: ReportedState::Nothing,
     };
     tokio::spawn(candidate.run());
     Campaign { events: receiver, commands: sender }
@@ -61,7 +61,7 @@ pub(crate) fn start(parts: Parts) -> Campaign {
 
 /// The latest state told to the receiver while this candidate does not lead.
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum ReportedState {
     Nothing,
     Waiting(String),
     Unavailable(StoreErrorKind),
@@ -75,7 +75,7 @@ enum Wake {
 }
 
 /// Why a session ended or could not be obtained.
-enum Next {
+enum SessionEnd {
     /// The receiver was dropped: revoke the lease and end.
     Dropped,
     Stop(oneshot::Sender<()>),
@@ -84,7 +84,7 @@ enum Next {
     Again,
 }
 
-impl From<CampaignCommand> for Next {
+impl From<CampaignCommand> for SessionEnd {
     fn from(command: CampaignCommand) -> Self {
         match command {
             CampaignCommand::Yield { pause } => Self::Yield(pause),
@@ -106,7 +106,7 @@ async fn answer<T>(asking: &mut Asking<T>) -> T {
 }
 
 struct Candidate {
-    parts: Parts,
+    parts: CampaignParts,
     events: mpsc::Sender<CampaignEvent>,
     commands: mpsc::Receiver<CampaignCommand>,
     /// True if the sender of commands still exists.
@@ -114,7 +114,7 @@ struct Candidate {
     /// Events that wait for room in the receiver's channel.
     outbox: VecDeque<CampaignEvent>,
     ballot: Ballot,
-    told: Told,
+    reported: ReportedState,
 }
 
 impl Candidate {
@@ -127,15 +127,15 @@ impl Candidate {
             // A command during the pause can start another pause.
             loop {
                 let pause = match next {
-                    Next::Dropped => return,
-                    Next::Stop(done) => {
+                    SessionEnd::Dropped => return,
+                    SessionEnd::Stop(done) => {
                         self.flush();
                         // The sender of the command may be gone.
                         let _ = done.send(());
                         return;
                     }
-                    Next::Yield(pause) => pause,
-                    Next::Again => self.parts.backoff.wait(),
+                    SessionEnd::Yield(pause) => pause,
+                    SessionEnd::Again => self.parts.backoff.wait(),
                 };
                 match self.attend(sleep(pause)).await {
                     Ok(()) => break,
@@ -146,7 +146,7 @@ impl Candidate {
     }
 
     /// Obtains a session; retries without limit.
-    async fn session(&mut self) -> Result<Session, Next> {
+    async fn session(&mut self) -> Result<Session, SessionEnd> {
         // A new term must not begin before the receiver knows of the end of the previous one.
         while !self.outbox.is_empty() {
             self.attend(self.events.clone().reserve_owned()).await.map(drop)?;
@@ -155,18 +155,18 @@ impl Candidate {
         // The store counts whole seconds; round up.
         let ttl = i64::try_from(self.parts.options.ttl.as_millis().div_ceil(1000).max(1)).unwrap_or(i64::MAX);
         loop {
-            let error = match self.attend(grant(Arc::clone(&self.parts.lines), ttl)).await? {
+            let error = match self.attend(grant(Arc::clone(&self.parts.connections), ttl)).await? {
                 Ok(session) => return Ok(session),
                 Err(error) => error,
             };
-            self.tell_unavailable(error);
+            self.report_unavailable(error);
             let wait = self.parts.backoff.wait();
             self.attend(sleep(wait)).await?;
         }
     }
 
     /// Campaigns with a session, and leads if elected, until the session ends. Revokes the lease.
-    async fn stand(&mut self, session: Session) -> Next {
+    async fn stand(&mut self, session: Session) -> SessionEnd {
         let lease = session.lease;
         let (next, gone) = self.stand_and_lead(session).await;
         self.ballot.withdraw();
@@ -178,38 +178,38 @@ impl Candidate {
     }
 
     /// Returns the next step, and whether the store is known to have ended the lease.
-    async fn stand_and_lead(&mut self, mut session: Session) -> (Next, bool) {
-        let lines = &Arc::clone(&self.parts.lines);
-        let mut reign = Reign { tenures: self.parts.tenures.clone(), epoch: None };
-        let mut own: Option<Own> = None;
-        let mut enrolling: Asking<Result<Own, SessionError>> = None;
+    async fn stand_and_lead(&mut self, mut session: Session) -> (SessionEnd, bool) {
+        let connections = &Arc::clone(&self.parts.connections);
+        let mut held = HeldEpoch { epochs: self.parts.epochs.clone(), epoch: None };
+        let mut own: Option<OwnKey> = None;
+        let mut enrolling: Asking<Result<OwnKey, SessionError>> = None;
         let mut enrol_at = Instant::now();
         let mut renewing: Asking<Result<Instant, SessionError>> = None;
         loop {
             // Check this first: a process that was stopped for a long time continues here.
             if Instant::now() >= session.valid_until {
-                self.tell_lost(&mut reign, "the session lease was not renewed in time");
-                return (Next::Again, false);
+                self.report_lost(&mut held, "the session lease was not renewed in time");
+                return (SessionEnd::Again, false);
             }
-            match (self.ballot.standing(), &reign.epoch) {
+            match (self.ballot.standing(), &held.epoch) {
                 (Standing::Gone, _) => {
-                    self.tell_lost(&mut reign, "the leader key is gone");
-                    return (Next::Again, false);
+                    self.report_lost(&mut held, "the leader key is gone");
+                    return (SessionEnd::Again, false);
                 }
-                (Standing::Behind { leader }, None) => self.tell_waiting(leader),
+                (Standing::Behind { leader }, None) => self.report_waiting(leader),
                 (Standing::Behind { .. }, Some(_)) => {
-                    self.tell_lost(
-                        &mut reign,
+                    self.report_lost(
+                        &mut held,
                         "the store has an older leader key: its state went back to an earlier revision",
                     );
-                    return (Next::Again, false);
+                    return (SessionEnd::Again, false);
                 }
                 (Standing::First, None) => {
-                    if let Some(Own { key, create_revision }) = &own {
+                    if let Some(OwnKey { key, create_revision }) = &own {
                         let epoch =
                             Epoch { number: *create_revision, key: key.clone(), lease: session.lease };
-                        reign.begin(epoch.clone(), session.valid_until);
-                        self.told = Told::Nothing;
+                        held.begin(epoch.clone(), session.valid_until);
+                        self.reported = ReportedState::Nothing;
                         self.put(CampaignEvent::Elected(epoch));
                     }
                 }
@@ -220,9 +220,9 @@ impl Candidate {
                 biased;
                 () = sleep_until(valid_until) => {}
                 wake = self.wake(true) => match wake {
-                    Wake::Dropped => return (Next::Dropped, false),
+                    Wake::Dropped => return (SessionEnd::Dropped, false),
                     Wake::Command(command) => {
-                        self.tell_lost(&mut reign, "the leader resigned");
+                        self.report_lost(&mut held, "the leader resigned");
                         return (command.into(), false);
                     }
                     Wake::Candidates(event) => {
@@ -237,20 +237,20 @@ impl Candidate {
                     Ok(sent) => {
                         let late = is_planted(Canary::LeaseFromAnswer);
                         session.renewed(if late { Instant::now() } else { sent });
-                        reign.extend(session.valid_until);
+                        held.extend(session.valid_until);
                         self.parts.backoff.reset();
-                        self.tell_available();
+                        self.report_available();
                     }
                     Err(SessionError::Gone) => {
-                        self.tell_lost(&mut reign, "the session lease is gone");
-                        return (Next::Again, true);
+                        self.report_lost(&mut held, "the session lease is gone");
+                        return (SessionEnd::Again, true);
                     }
                     Err(SessionError::Store(error)) => {
-                        tracing::warn!(%error, leading = reign.epoch.is_some(), "the session lease was not renewed");
-                        let patience = session.patience(lines.timeout());
+                        tracing::warn!(%error, leading = held.epoch.is_some(), "the session lease was not renewed");
+                        let patience = session.patience(connections.timeout());
                         session.renew_at = Instant::now() + self.parts.backoff.wait().min(patience);
-                        if reign.epoch.is_none() {
-                            self.tell_unavailable(error);
+                        if held.epoch.is_none() {
+                            self.report_unavailable(error);
                         }
                     }
                 },
@@ -260,19 +260,19 @@ impl Candidate {
                         self.ballot.enrol(enrolled.clone());
                         own = Some(enrolled);
                     }
-                    Err(SessionError::Gone) => return (Next::Again, true),
+                    Err(SessionError::Gone) => return (SessionEnd::Again, true),
                     Err(SessionError::Store(error)) => {
-                        self.tell_unavailable(error);
+                        self.report_unavailable(error);
                         enrol_at = Instant::now() + self.parts.backoff.wait();
                     }
                 },
                 () = sleep_until(renew_at), if renewing.is_none() => {
-                    let patience = session.patience(lines.timeout());
-                    renewing = Some(Box::pin(renew(Arc::clone(lines), session.lease, patience)));
+                    let patience = session.patience(connections.timeout());
+                    renewing = Some(Box::pin(renew(Arc::clone(connections), session.lease, patience)));
                 }
                 () = sleep_until(enrol_at), if own.is_none() && enrolling.is_none() => {
                     let (namespace, host) = (self.parts.namespace.clone(), self.parts.options.host.clone());
-                    enrolling = Some(Box::pin(enrol(Arc::clone(lines), namespace, session.lease, host)));
+                    enrolling = Some(Box::pin(enrol(Arc::clone(connections), namespace, session.lease, host)));
                 }
             }
         }
@@ -280,9 +280,9 @@ impl Candidate {
 
     /// Revokes a lease if the store can be reached; otherwise the lease expires by itself.
     async fn release(&mut self, lease: i64) {
-        let lines = Arc::clone(&self.parts.lines);
-        let patience = lines.timeout();
-        let mut revoking = pin!(revoke(lines, lease, patience));
+        let connections = Arc::clone(&self.parts.connections);
+        let patience = connections.timeout();
+        let mut revoking = pin!(revoke(connections, lease, patience));
         let revoked = loop {
             tokio::select! {
                 biased;
@@ -305,13 +305,13 @@ impl Candidate {
     }
 
     /// Runs `work` while handling external events.
-    async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Next> {
+    async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Result<T, SessionEnd> {
         let mut work = pin!(work);
         loop {
             tokio::select! {
                 biased;
                 wake = self.wake(true) => match wake {
-                    Wake::Dropped => return Err(Next::Dropped),
+                    Wake::Dropped => return Err(SessionEnd::Dropped),
                     Wake::Command(command) => return Err(command.into()),
                     Wake::Candidates(event) => self.ballot.take(event),
                 },
@@ -367,65 +367,65 @@ impl Candidate {
         self.flush();
     }
 
-    fn tell_waiting(&mut self, leader: String) {
+    fn report_waiting(&mut self, leader: String) {
         // During an interruption, do not report waiting until the store answers again.
-        let news = match &self.told {
-            Told::Waiting(told) => *told != leader,
-            Told::Nothing | Told::Unavailable(_) => true,
+        let news = match &self.reported {
+            ReportedState::Waiting(told) => *told != leader,
+            ReportedState::Nothing | ReportedState::Unavailable(_) => true,
         };
-        if news && !matches!(self.told, Told::Unavailable(_)) {
-            self.told = Told::Waiting(leader.clone());
+        if news && !matches!(self.reported, ReportedState::Unavailable(_)) {
+            self.reported = ReportedState::Waiting(leader.clone());
             self.put(CampaignEvent::Waiting { leader });
         }
     }
 
-    fn tell_unavailable(&mut self, error: StoreError) {
-        if self.told != Told::Unavailable(error.kind) {
-            self.told = Told::Unavailable(error.kind);
+    fn report_unavailable(&mut self, error: StoreError) {
+        if self.reported != ReportedState::Unavailable(error.kind) {
+            self.reported = ReportedState::Unavailable(error.kind);
             self.put(CampaignEvent::Unavailable(error));
         }
     }
 
     /// The store answers again: the next state is reported even if it is unchanged.
-    fn tell_available(&mut self) {
-        if matches!(self.told, Told::Unavailable(_)) {
-            self.told = Told::Nothing;
+    fn report_available(&mut self) {
+        if matches!(self.reported, ReportedState::Unavailable(_)) {
+            self.reported = ReportedState::Nothing;
         }
     }
 
-    fn tell_lost(&mut self, reign: &mut Reign, why: &str) {
-        if let Some(epoch) = reign.end() {
-            self.told = Told::Nothing;
+    fn report_lost(&mut self, held: &mut HeldEpoch, why: &str) {
+        if let Some(epoch) = held.end() {
+            self.reported = ReportedState::Nothing;
             self.put(CampaignEvent::Lost { epoch, why: why.to_owned() });
         }
     }
 }
 
-struct Reign {
-    tenures: Tenures,
+struct HeldEpoch {
+    epochs: ValidEpochs,
     epoch: Option<Epoch>,
 }
 
-impl Reign {
+impl HeldEpoch {
     fn begin(&mut self, epoch: Epoch, until: Instant) {
-        self.tenures.hold(&epoch, until);
+        self.epochs.hold(&epoch, until);
         self.epoch = Some(epoch);
     }
 
     fn extend(&mut self, until: Instant) {
         if let Some(epoch) = &self.epoch {
-            self.tenures.hold(epoch, until);
+            self.epochs.hold(epoch, until);
         }
     }
 
     fn end(&mut self) -> Option<Epoch> {
         let epoch = self.epoch.take()?;
-        self.tenures.end(&epoch);
+        self.epochs.end(&epoch);
         Some(epoch)
     }
 }
 
-impl Drop for Reign {
+impl Drop for HeldEpoch {
     fn drop(&mut self) {
         self.end();
     }

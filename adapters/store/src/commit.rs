@@ -6,14 +6,14 @@ use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp, TxnOpR
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::store::{Condition, Outcome, StoreError, StoreErrorKind, Transaction, Write};
 
+use crate::connections::Connections;
 use crate::limits::MOST_KEYS_NAMED;
-use crate::lines::Lines;
 use crate::namespace::Namespace;
 use crate::telemetry::Operation;
 
 /// Runs a transaction. Sends it once.
 pub(crate) async fn commit(
-    lines: &Lines,
+    connections: &Connections,
     namespace: &Namespace,
     transaction: Transaction,
 ) -> Result<Outcome, StoreError> {
@@ -30,10 +30,10 @@ pub(crate) async fn commit(
         ));
     }
     let txn = txn(namespace, &transaction);
-    let answer = lines
-        .request(Operation::Commit, &object, lines.timeout(), |line| {
+    let answer = connections
+        .request(Operation::Commit, &object, connections.timeout(), |connection| {
             let txn = txn.clone();
-            async move { line.kv().txn(txn).await }
+            async move { connection.kv().txn(txn).await }
         })
         .await?;
     let revision = answer.header().map_or(0, |header| header.revision());
@@ -43,7 +43,7 @@ pub(crate) async fn commit(
 /// Runs several transactions in one request, nested in one without conditions. Each has its own outcome; the committed
 /// ones share a revision. Sends the request once. No two may touch the same key.
 pub(crate) async fn commit_together(
-    lines: &Lines,
+    connections: &Connections,
     namespace: &Namespace,
     transactions: Vec<Transaction>,
 ) -> Result<Vec<Outcome>, StoreError> {
@@ -52,10 +52,10 @@ pub(crate) async fn commit_together(
     let nested: Vec<_> =
         transactions.iter().map(|transaction| TxnOp::txn(txn(namespace, transaction))).collect();
     let all = Txn::new().and_then(nested);
-    let answer = lines
-        .request(Operation::Commit, &object, lines.timeout(), |line| {
+    let answer = connections
+        .request(Operation::Commit, &object, connections.timeout(), |connection| {
             let all = all.clone();
-            async move { line.kv().txn(all).await }
+            async move { connection.kv().txn(all).await }
         })
         .await?;
     let revision = answer.header().map_or(0, |header| header.revision());

@@ -10,9 +10,9 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
+use crate::encryption::Encryption;
 pub use crate::limits::DEFAULT_TIMEOUT;
 use crate::limits::{CONNECTION_WINDOW, KEEP_ALIVE_INTERVAL, LONGEST_TIMEOUT, MOST_ENDPOINTS};
-use crate::sealing::Sealing;
 
 /// Default endpoint, as in CKE.
 pub const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:2379";
@@ -84,7 +84,7 @@ pub struct StoreConfig {
     /// Client certificate; needs the key.
     pub tls_cert: Option<String>,
     pub tls_key: Option<Secret>,
-    pub sealing: Sealing,
+    pub encryption: Encryption,
 }
 
 impl Default for StoreConfig {
@@ -98,7 +98,7 @@ impl Default for StoreConfig {
             tls_ca: None,
             tls_cert: None,
             tls_key: None,
-            sealing: Sealing::default(),
+            encryption: Encryption::default(),
         }
     }
 }

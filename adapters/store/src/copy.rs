@@ -13,17 +13,17 @@ use madako_domain::placement::objects::Stored;
 use madako_domain::store::{Entry, StoreError};
 
 use crate::config::{ConfigError, StoreConfig};
+use crate::connections::{Connections, Failed, Target};
+use crate::encryption::Encryption;
 use crate::error::revision_is_gone;
 use crate::limits::COPY_TRIES;
-use crate::lines::{Failed, Lines, Target};
-use crate::list::{What, list};
+use crate::list::{ReadExtent, list};
 use crate::namespace::Namespace;
 use crate::objects::decoded;
-use crate::sealing::Sealing;
 
 /// A client that can only read.
 pub struct CopyReader {
-    lines: Lines,
+    connections: Connections,
     prefix: Namespace,
 }
 
@@ -51,10 +51,10 @@ impl Keyspace {
     /// Placement's resources among the keys at the root, decrypted with the available keys; and the keys of unreadable
     /// ones, each with the reason.
     #[must_use]
-    pub fn resources(&self, sealing: &Sealing) -> (Vec<Arc<Stored>>, Vec<(String, String)>) {
+    pub fn resources(&self, encryption: &Encryption) -> (Vec<Arc<Stored>>, Vec<(String, String)>) {
         let (mut resources, mut unread) = (Vec::new(), Vec::new());
         for (key, entry) in &self.root {
-            match decoded(key, entry, sealing) {
+            match decoded(key, entry, encryption) {
                 Ok(stored) => resources.push(stored),
                 Err(why) => unread.push((key.clone(), why)),
             }
@@ -71,8 +71,8 @@ impl CopyReader {
     pub fn open(config: &StoreConfig, seed: u64) -> Result<Self, ConfigError> {
         let targets =
             config.dialled()?.into_iter().map(|(name, endpoint)| Target::Endpoint(name, Box::new(endpoint)));
-        let lines = Lines::new(targets.collect(), config, seed)?;
-        Ok(Self { lines, prefix: Namespace::new(&config.prefix) })
+        let connections = Connections::new(targets.collect(), config, seed)?;
+        Ok(Self { connections, prefix: Namespace::new(&config.prefix) })
     }
 
     /// Every key with one of these prefixes, below the configured prefix (`own`) and at the root.
@@ -83,7 +83,7 @@ impl CopyReader {
         let mut tries = 1;
         loop {
             match self.at_one_revision(own, root).await {
-                Err(failed) if tries < COPY_TRIES && failed.seen.as_ref().is_some_and(revision_is_gone) => {
+                Err(failed) if tries < COPY_TRIES && failed.source.as_ref().is_some_and(revision_is_gone) => {
                     tries += 1;
                 }
                 done => return Ok(done?),
@@ -94,13 +94,15 @@ impl CopyReader {
     async fn at_one_revision(&self, own: &[&str], root: &[&str]) -> Result<Keyspace, Failed> {
         let mut copy = Keyspace::default();
         for prefix in own {
-            let snapshot = list(&self.lines, &self.prefix, prefix, What::All, copy.revision).await?;
+            let snapshot =
+                list(&self.connections, &self.prefix, prefix, ReadExtent::All, copy.revision).await?;
             copy.revision = snapshot.revision;
             copy.own.extend(snapshot.entries);
         }
         let namespace = Namespace::new("");
         for prefix in root {
-            let snapshot = list(&self.lines, &namespace, prefix, What::All, copy.revision).await?;
+            let snapshot =
+                list(&self.connections, &namespace, prefix, ReadExtent::All, copy.revision).await?;
             copy.revision = snapshot.revision;
             copy.root.extend(snapshot.entries);
         }

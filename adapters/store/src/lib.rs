@@ -10,7 +10,7 @@
 //! - Of all campaigns on one prefix (including CKE's) at most one leads. Each ends its term by its own clock before the
 //!   store could elect another.
 //! - Placement's resources are read from a cache that shows all writes that completed before the read began
-//!   ([`CachedObjects`]). Their secrets are encrypted in etcd if there are keys ([`Sealing`]).
+//!   ([`CachedObjects`]). Their secrets are encrypted in etcd if there are keys ([`Encryption`]).
 //! - Every request has a deadline, and every list, page and message a limit. Passwords and keys are in no log, no error
 //!   and no `Debug` output.
 //!
@@ -26,24 +26,24 @@ mod backoff;
 mod campaign;
 mod commit;
 mod config;
+mod connections;
 mod copy;
+mod encryption;
 mod error;
 mod limits;
-mod lines;
 mod list;
 mod namespace;
 mod objects;
 mod saved;
-mod sealing;
 mod store;
 mod telemetry;
 mod watch;
 
 pub use config::{ConfigError, DEFAULT_ENDPOINT, DEFAULT_TIMEOUT, Secret, StoreConfig};
+pub use connections::{BoxedStream, Stream};
 pub use copy::{CopyReader, Keyspace};
-pub use lines::{BoxedStream, Stream};
+pub use encryption::{DecryptError, EncryptError, Encryption, KeysError};
 pub use objects::CachedObjects;
 pub use saved::SaveError;
-pub use sealing::{KeysError, OpenError, SealError, Sealing};
 pub use store::EtcdStore;
 pub use telemetry::describe_metrics;

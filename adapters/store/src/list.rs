@@ -4,15 +4,15 @@ use bytes::Bytes;
 use etcd_client::{GetOptions, GetResponse, KeyValue};
 use madako_domain::store::{Entry, Snapshot, StoreError, StoreErrorKind};
 
+use crate::connections::{Connections, Failed};
 use crate::error::answer_is_too_large;
 use crate::limits::{LIST_PAGE, MOST_LISTED_BYTES, MOST_LISTED_KEYS};
-use crate::lines::{Failed, Lines};
 use crate::namespace::{Namespace, Range};
 use crate::telemetry::{self, Operation};
 
 /// Extent of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum ReadExtent {
     All,
     /// Keys and their revisions.
     Keys,
@@ -20,10 +20,10 @@ pub(crate) enum What {
 
 /// Every key below the prefix, at the given revision or (0) at the present one. Each page has the store's deadline.
 pub(crate) async fn list(
-    lines: &Lines,
+    connections: &Connections,
     namespace: &Namespace,
     prefix: &str,
-    what: What,
+    what: ReadExtent,
     revision: i64,
 ) -> Result<Snapshot, Failed> {
     let Range { mut from, end } = namespace.range(prefix);
@@ -35,17 +35,17 @@ pub(crate) async fn list(
         if snapshot.revision > 0 {
             options = options.with_revision(snapshot.revision);
         }
-        if what == What::Keys {
+        if what == ReadExtent::Keys {
             options = options.with_keys_only();
         }
-        let asked = lines
-            .request(Operation::List, prefix, lines.timeout(), |line| {
+        let asked = connections
+            .request(Operation::List, prefix, connections.timeout(), |connection| {
                 let (from, options) = (from.clone(), options.clone());
-                async move { line.kv().get(from, Some(options)).await }
+                async move { connection.kv().get(from, Some(options)).await }
             })
             .await;
         let mut answer: GetResponse = match asked {
-            Err(failed) if page > 1 && failed.seen.as_ref().is_some_and(answer_is_too_large) => {
+            Err(failed) if page > 1 && failed.source.as_ref().is_some_and(answer_is_too_large) => {
                 page = (page / 8).max(1);
                 continue;
             }
@@ -84,16 +84,16 @@ pub(crate) async fn list(
 const NOTHING: &str = "/madako/nothing";
 
 /// The present revision of the store: a linearizable read of a key that does not exist.
-pub(crate) async fn revision(lines: &Lines) -> Result<i64, Failed> {
-    let ask = |line: std::sync::Arc<crate::lines::Line>| async move {
-        line.kv().get(NOTHING, Some(GetOptions::new().with_keys_only())).await
+pub(crate) async fn revision(connections: &Connections) -> Result<i64, Failed> {
+    let ask = |connection: std::sync::Arc<crate::connections::Connection>| async move {
+        connection.kv().get(NOTHING, Some(GetOptions::new().with_keys_only())).await
     };
-    let answer = lines.request(Operation::Revision, "", lines.timeout(), ask).await?;
+    let answer = connections.request(Operation::Revision, "", connections.timeout(), ask).await?;
     match answer.header().map_or(0, |header| header.revision()) {
         0 => {
             let operation = Operation::Revision.of("");
             let why = "the answer has no revision".to_owned();
-            Err(Failed { told: StoreError { operation, kind: StoreErrorKind::Other, why }, seen: None })
+            Err(Failed { error: StoreError { operation, kind: StoreErrorKind::Other, why }, source: None })
         }
         revision => Ok(revision),
     }
@@ -101,7 +101,7 @@ pub(crate) async fn revision(lines: &Lines) -> Result<i64, Failed> {
 
 fn refused(prefix: &str, why: String) -> Failed {
     let operation = Operation::List.of(prefix);
-    Failed { told: StoreError { operation, kind: StoreErrorKind::Invalid, why }, seen: None }
+    Failed { error: StoreError { operation, kind: StoreErrorKind::Invalid, why }, source: None }
 }
 
 /// A relative key with its entry. `None` for a key that is not UTF-8, which this service never writes.

@@ -5,9 +5,9 @@ use std::io;
 use madako_domain::store::{StoreError, StoreErrorKind};
 use tokio::time::timeout;
 
+use crate::connections::Failed;
 use crate::error::store_error;
 use crate::limits::SNAPSHOT_PART_DEADLINE;
-use crate::lines::Failed;
 use crate::store::EtcdStore;
 use crate::telemetry::Operation;
 
@@ -27,11 +27,11 @@ impl EtcdStore {
     /// See [`SaveError`].
     pub async fn save(&self, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> Result<(), SaveError> {
         const SNAPSHOT: Operation = Operation::Snapshot;
-        let lines = self.lines();
-        let begun = lines.request(SNAPSHOT, "", lines.timeout(), |line| async move {
-            line.maintenance().snapshot().await
+        let connections = self.lines();
+        let begun = connections.request(SNAPSHOT, "", connections.timeout(), |connection| async move {
+            connection.maintenance().snapshot().await
         });
-        let mut parts = begun.await.map_err(|Failed { told, .. }| told)?;
+        let mut parts = begun.await.map_err(|Failed { error, .. }| error)?;
         loop {
             let Ok(part) = timeout(SNAPSHOT_PART_DEADLINE, parts.message()).await else {
                 let why = format!(

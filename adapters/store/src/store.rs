@@ -15,22 +15,22 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
-use crate::campaign::{self, Tenures};
+use crate::campaign::{self, ValidEpochs};
 use crate::commit::{commit, commit_together};
 use crate::config::{ConfigError, StoreConfig};
-use crate::lines::{BoxedStream, Lines, Target};
-use crate::list::{What, list, revision};
+use crate::connections::{BoxedStream, Connections, Target};
+use crate::encryption::Encryption;
+use crate::list::{ReadExtent, list, revision};
 use crate::namespace::Namespace;
-use crate::sealing::Sealing;
-use crate::watch::{Interest, Seen, watch, watch_every_revision};
+use crate::watch::{FeedEvent, Interest, watch, watch_every_revision};
 
 /// etcd below one prefix. Cheap to clone; clones share the connection.
 #[derive(Debug, Clone)]
 pub struct EtcdStore {
-    lines: Arc<Lines>,
+    connections: Arc<Connections>,
     namespace: Namespace,
-    sealing: Sealing,
-    tenures: Tenures,
+    encryption: Encryption,
+    epochs: ValidEpochs,
     seed: u64,
     /// Number of generators so far: each purpose has its own.
     purposes: Arc<AtomicU64>,
@@ -76,10 +76,10 @@ impl EtcdStore {
 
     fn new(targets: Vec<Target>, config: &StoreConfig, seed: u64) -> Result<Self, ConfigError> {
         Ok(Self {
-            lines: Arc::new(Lines::new(targets, config, seed)?),
+            connections: Arc::new(Connections::new(targets, config, seed)?),
             namespace: Namespace::new(&config.prefix),
-            sealing: config.sealing.clone(),
-            tenures: Tenures::default(),
+            encryption: config.encryption.clone(),
+            epochs: ValidEpochs::default(),
             seed,
             purposes: Arc::new(AtomicU64::new(0)),
         })
@@ -89,14 +89,14 @@ impl EtcdStore {
     /// scraper.
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
-        self.lines.show_answers(clock);
+        self.connections.show_answers(clock);
         self
     }
 
     /// The endpoint in use. After a failure another one is used.
     #[must_use]
     pub fn endpoint(&self) -> &str {
-        self.lines.name()
+        self.connections.name()
     }
 
     /// The same store over the same connection with an empty prefix, that is with absolute keys. The terms of campaigns
@@ -112,12 +112,12 @@ impl EtcdStore {
     }
 
     #[must_use]
-    pub fn sealing(&self) -> &Sealing {
-        &self.sealing
+    pub fn encryption(&self) -> &Encryption {
+        &self.encryption
     }
 
     pub(crate) async fn revision(&self) -> Result<i64, StoreError> {
-        Ok(revision(&self.lines).await?)
+        Ok(revision(&self.connections).await?)
     }
 
     /// Several transactions in one request; see [`commit_together`].
@@ -125,13 +125,13 @@ impl EtcdStore {
         &self,
         transactions: Vec<Transaction>,
     ) -> Result<Vec<Outcome>, StoreError> {
-        let sealed = transactions.into_iter().map(|transaction| self.sealed(transaction));
-        commit_together(&self.lines, &self.namespace, sealed.collect::<Result<_, _>>()?).await
+        let encrypted = transactions.into_iter().map(|transaction| self.encrypted(transaction));
+        commit_together(&self.connections, &self.namespace, encrypted.collect::<Result<_, _>>()?).await
     }
 
     /// The transaction with every secret encrypted.
-    fn sealed(&self, transaction: Transaction) -> Result<Transaction, StoreError> {
-        self.sealing.transaction(transaction, |key| self.namespace.absolute(key)).map_err(|error| {
+    fn encrypted(&self, transaction: Transaction) -> Result<Transaction, StoreError> {
+        self.encryption.transaction(transaction, |key| self.namespace.absolute(key)).map_err(|error| {
             StoreError {
                 operation: "commit".to_owned(),
                 kind: StoreErrorKind::Invalid,
@@ -140,18 +140,18 @@ impl EtcdStore {
         })
     }
 
-    pub(crate) fn lines(&self) -> &Lines {
-        &self.lines
+    pub(crate) fn lines(&self) -> &Connections {
+        &self.connections
     }
 
     pub(crate) fn deadline(&self) -> Duration {
-        self.lines.timeout()
+        self.connections.timeout()
     }
 
     /// Watches the whole store: every revision, and the changes of interest.
-    pub(crate) fn watch_every_revision(&self, interest: Interest) -> mpsc::Receiver<Seen> {
+    pub(crate) fn watch_every_revision(&self, interest: Interest) -> mpsc::Receiver<FeedEvent> {
         let root = Namespace::new("");
-        watch_every_revision(Arc::clone(&self.lines), root, interest, self.backoff())
+        watch_every_revision(Arc::clone(&self.connections), root, interest, self.backoff())
     }
 
     fn backoff(&self) -> Backoff {
@@ -163,24 +163,24 @@ impl EtcdStore {
 #[async_trait]
 impl Store for EtcdStore {
     async fn list(&self, prefix: &str) -> Result<Snapshot, StoreError> {
-        Ok(list(&self.lines, &self.namespace, prefix, What::All, 0).await?)
+        Ok(list(&self.connections, &self.namespace, prefix, ReadExtent::All, 0).await?)
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
-        let transaction = self.sealed(transaction)?;
-        commit(&self.lines, &self.namespace, transaction).await
+        let transaction = self.encrypted(transaction)?;
+        commit(&self.connections, &self.namespace, transaction).await
     }
 
     fn watch(&self, prefix: &str) -> mpsc::Receiver<WatchEvent> {
-        watch(Arc::clone(&self.lines), self.namespace.clone(), prefix.to_owned(), self.backoff())
+        watch(Arc::clone(&self.connections), self.namespace.clone(), prefix.to_owned(), self.backoff())
     }
 
     fn campaign(&self, options: CampaignOptions) -> Campaign {
         let candidates = self.watch(madako_domain::keys::LEADER);
-        campaign::start(campaign::Parts {
-            lines: Arc::clone(&self.lines),
+        campaign::start(campaign::CampaignParts {
+            connections: Arc::clone(&self.connections),
             namespace: self.namespace.clone(),
-            tenures: self.tenures.clone(),
+            epochs: self.epochs.clone(),
             options,
             candidates,
             backoff: self.backoff(),
@@ -188,6 +188,6 @@ impl Store for EtcdStore {
     }
 
     fn holds_until(&self, epoch: &Epoch) -> Option<Instant> {
-        self.tenures.until(epoch)
+        self.epochs.until(epoch)
     }
 }

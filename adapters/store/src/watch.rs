@@ -20,20 +20,20 @@ use madako_protocol::store::WatchEvent;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-pub(crate) use self::assembly::Dated;
-use self::assembly::{Arrived, Assembly, Told, Whole};
+pub(crate) use self::assembly::DatedChange;
+use self::assembly::{Assembly, DeliveredState, ReceivedChange, WholeRevisions};
 pub(crate) use self::interest::Interest;
 use self::interest::Read;
 use crate::backoff::Backoff;
+use crate::connections::{Connection, Connections, Failed};
 use crate::error::{kind, revision_is_gone, store_error};
 use crate::limits::{WATCH_BUFFER, WATCH_LIVED, WATCH_SILENCE};
-use crate::lines::{Failed, Line, Lines};
 use crate::list::{entry, relative};
 use crate::namespace::{Namespace, Range};
 use crate::telemetry::{self, Operation};
 
 #[derive(Debug)]
-pub(crate) enum Seen {
+pub(crate) enum FeedEvent {
     /// A list of everything: at the start, and whenever changes may have been missed.
     Listed {
         /// Keys of interest.
@@ -46,7 +46,7 @@ pub(crate) enum Seen {
     Changed {
         revision: i64,
         /// Changes of interest; may be empty.
-        changes: Vec<Dated>,
+        changes: Vec<DatedChange>,
     },
     /// The stream is broken. Sent once per interruption.
     Interrupted(StoreError),
@@ -54,9 +54,9 @@ pub(crate) enum Seen {
     Resumed,
 }
 
-impl Seen {
+impl FeedEvent {
     /// The corresponding event of the port.
-    fn told(self) -> Option<WatchEvent> {
+    fn into_watch_event(self) -> Option<WatchEvent> {
         match self {
             Self::Listed { snapshot, .. } => Some(WatchEvent::Listed(snapshot)),
             Self::Changed { changes, .. } if changes.is_empty() => None,
@@ -71,46 +71,54 @@ impl Seen {
 }
 
 pub(crate) fn watch(
-    lines: Arc<Lines>,
+    connections: Arc<Connections>,
     namespace: Namespace,
     prefix: String,
     backoff: Backoff,
 ) -> mpsc::Receiver<WatchEvent> {
     let (events, receiver) = mpsc::channel(WATCH_BUFFER);
     let interest = Interest::All;
-    let watcher = Watcher { lines, namespace, prefix, interest, events, wrap: Seen::told, told: None };
+    let watcher = Watcher {
+        connections,
+        namespace,
+        prefix,
+        interest,
+        events,
+        wrap: FeedEvent::into_watch_event,
+        delivered: None,
+    };
     tokio::spawn(watcher.run(backoff));
     receiver
 }
 
 /// Starts a watch that delivers every revision, and the values of keys of interest.
 pub(crate) fn watch_every_revision(
-    lines: Arc<Lines>,
+    connections: Arc<Connections>,
     namespace: Namespace,
     interest: Interest,
     backoff: Backoff,
-) -> mpsc::Receiver<Seen> {
+) -> mpsc::Receiver<FeedEvent> {
     let (events, receiver) = mpsc::channel(WATCH_BUFFER);
     let prefix = String::new();
-    let watcher = Watcher { lines, namespace, prefix, interest, events, wrap: Some, told: None };
+    let watcher = Watcher { connections, namespace, prefix, interest, events, wrap: Some, delivered: None };
     tokio::spawn(watcher.run(backoff));
     receiver
 }
 
 struct Watcher<E> {
-    lines: Arc<Lines>,
+    connections: Arc<Connections>,
     namespace: Namespace,
     prefix: String,
     interest: Interest,
     events: mpsc::Sender<E>,
     /// Converts events for the receiver.
-    wrap: fn(Seen) -> Option<E>,
+    wrap: fn(FeedEvent) -> Option<E>,
     /// Last delivered state. `None` before the first list, and when a new list is needed.
-    told: Option<Told>,
+    delivered: Option<DeliveredState>,
 }
 
 /// Why a stream is no longer followed.
-enum End {
+enum StreamEnd {
     /// The receiver was dropped.
     Unwatched,
     /// The stream failed; the delivered state is still valid.
@@ -119,15 +127,15 @@ enum End {
     Missed(&'static str),
 }
 
-impl From<Failed> for End {
+impl From<Failed> for StreamEnd {
     fn from(failed: Failed) -> Self {
-        Self::Failed(failed.told)
+        Self::Failed(failed.error)
     }
 }
 
 /// A stream whose creation the server has confirmed.
 struct Open {
-    line: Arc<Line>,
+    connection: Arc<Connection>,
     stream: WatchStream,
 }
 
@@ -149,13 +157,13 @@ impl<E: Send + 'static> Watcher<E> {
                 Err(end) => end,
             };
             match end {
-                End::Unwatched => return,
-                End::Missed(why) => {
+                StreamEnd::Unwatched => return,
+                StreamEnd::Missed(why) => {
                     tracing::info!(prefix = %self.prefix, why, "a watch lists everything again");
-                    self.told = None;
+                    self.delivered = None;
                     cause = why;
                 }
-                End::Failed(error) => {
+                StreamEnd::Failed(error) => {
                     tracing::debug!(prefix = %self.prefix, %error, "a watch lost its stream");
                     let began = !std::mem::replace(&mut interrupted, true);
                     if began {
@@ -163,8 +171,8 @@ impl<E: Send + 'static> Watcher<E> {
                     }
                     // Sent once per interruption. The port gets it only after the first list.
                     if began
-                        && (cause_is_told(&self.told, cause) || self.interest != Interest::All)
-                        && self.send(Seen::Interrupted(error)).await.is_err()
+                        && (cause_is_delivered(&self.delivered, cause) || self.interest != Interest::All)
+                        && self.send(FeedEvent::Interrupted(error)).await.is_err()
                     {
                         return;
                     }
@@ -179,48 +187,48 @@ impl<E: Send + 'static> Watcher<E> {
         }
     }
 
-    async fn send(&self, seen: Seen) -> Result<(), End> {
+    async fn send(&self, seen: FeedEvent) -> Result<(), StreamEnd> {
         match (self.wrap)(seen) {
-            Some(event) => self.events.send(event).await.map_err(|_| End::Unwatched),
+            Some(event) => self.events.send(event).await.map_err(|_| StreamEnd::Unwatched),
             None => Ok(()),
         }
     }
 
     fn others(&self) -> usize {
-        let told = self.told.iter().flat_map(|told| told.keys.keys());
-        told.filter(|key| !self.interest.includes(key)).count()
+        let delivered = self.delivered.iter().flat_map(|delivered| delivered.keys.keys());
+        delivered.filter(|key| !self.interest.includes(key)).count()
     }
 
     fn revision(&self) -> i64 {
-        self.told.as_ref().map_or(0, |told| told.revision)
+        self.delivered.as_ref().map_or(0, |delivered| delivered.revision)
     }
 
     /// Opens a stream and brings the receiver to its starting point.
-    async fn attach(&mut self, cause: &'static str, interrupted: &mut bool) -> Result<Open, End> {
+    async fn attach(&mut self, cause: &'static str, interrupted: &mut bool) -> Result<Open, StreamEnd> {
         // Resume at the last delivered revision, 0 for now, and drop the changes that were already delivered. Starting at
         // the next revision is not safe: if the history is compacted up to it, etcd before 3.6 omits the deletions at
         // that revision without notice (its issue 18089).
-        let resume = self.told.as_ref().map_or(0, |told| told.revision);
+        let resume = self.delivered.as_ref().map_or(0, |delivered| delivered.revision);
         let open = self.open(resume).await?;
-        let from = Read { lines: &self.lines, namespace: &self.namespace, prefix: &self.prefix };
-        match &self.told {
-            Some(told) => match self.interest.at(from, told.revision).await {
-                Ok(then) if then == *told => {
+        let from = Read { connections: &self.connections, namespace: &self.namespace, prefix: &self.prefix };
+        match &self.delivered {
+            Some(delivered) => match self.interest.at(from, delivered.revision).await {
+                Ok(then) if then == *delivered => {
                     telemetry::resumed(&self.prefix);
-                    self.send(Seen::Resumed).await?;
+                    self.send(FeedEvent::Resumed).await?;
                 }
-                Ok(_) => return Err(End::Missed("other-store")),
-                Err(Failed { seen: Some(seen), .. }) if revision_is_gone(&seen) => {
-                    let compacted = kind_of_gone(&seen);
-                    return Err(End::Missed(compacted));
+                Ok(_) => return Err(StreamEnd::Missed("other-store")),
+                Err(Failed { source: Some(source), .. }) if revision_is_gone(&source) => {
+                    let compacted = kind_of_gone(&source);
+                    return Err(StreamEnd::Missed(compacted));
                 }
                 Err(failed) => return Err(failed.into()),
             },
             None => {
-                let (told, snapshot) = self.interest.read(from).await?;
+                let (delivered, snapshot) = self.interest.read(from).await?;
                 telemetry::listed(&self.prefix, cause);
-                self.told = Some(told);
-                self.send(Seen::Listed { snapshot, others: self.others(), cause }).await?;
+                self.delivered = Some(delivered);
+                self.send(FeedEvent::Listed { snapshot, others: self.others(), cause }).await?;
             }
         }
         *interrupted = false;
@@ -228,34 +236,34 @@ impl<E: Send + 'static> Watcher<E> {
     }
 
     /// Opens a stream from a revision, or (0) from now.
-    async fn open(&self, from: i64) -> Result<Open, End> {
+    async fn open(&self, from: i64) -> Result<Open, StreamEnd> {
         let Range { from: key, end } = self.namespace.range(&self.prefix);
         let mut options = WatchOptions::new().with_range(end).with_fragment();
         if from > 0 {
             options = options.with_start_revision(from);
         }
-        let ask = |line: Arc<Line>| {
+        let ask = |connection: Arc<Connection>| {
             let (key, options) = (key.clone(), options.clone());
             async move {
-                let mut stream = line.watches().watch(key, Some(options)).await?;
+                let mut stream = connection.watches().watch(key, Some(options)).await?;
                 let first = stream.message().await?.ok_or_else(ended)?;
-                if first.canceled() && denied(&first) && line.has_credentials() {
+                if first.canceled() && denied(&first) && connection.has_credentials() {
                     // etcd 3.4 does not distinguish an unknown token from a missing permission.
                     return Err(Error::GRpcStatus(tonic::Status::unauthenticated(first.cancel_reason())));
                 }
-                Ok((line, stream, first))
+                Ok((connection, stream, first))
             }
         };
-        let (line, stream, first) =
-            self.lines.request(Operation::Watch, &self.prefix, self.lines.timeout(), ask).await?;
-        self.refuse_canceled(&line, &first)?;
-        Ok(Open { line, stream })
+        let (connection, stream, first) =
+            self.connections.request(Operation::Watch, &self.prefix, self.connections.timeout(), ask).await?;
+        self.refuse_canceled(&connection, &first)?;
+        Ok(Open { connection, stream })
     }
 
     /// Classifies the cancellation of a watch by its server.
-    fn refuse_canceled(&self, line: &Line, answer: &WatchResponse) -> Result<(), End> {
+    fn refuse_canceled(&self, connection: &Connection, answer: &WatchResponse) -> Result<(), StreamEnd> {
         if answer.compact_revision() > 0 {
-            return Err(End::Missed("compacted"));
+            return Err(StreamEnd::Missed("compacted"));
         }
         if !answer.canceled() {
             return Ok(());
@@ -263,12 +271,12 @@ impl<E: Send + 'static> Watcher<E> {
         let kind = if denied(answer) { StoreErrorKind::Denied } else { StoreErrorKind::Unavailable };
         let reason = answer.cancel_reason();
         let reason = if reason.is_empty() { "the store ended the watch" } else { reason };
-        let why = format!("{reason}, from {}", line.name());
-        Err(End::Failed(StoreError { operation: Operation::Watch.of(&self.prefix), kind, why }))
+        let why = format!("{reason}, from {}", connection.name());
+        Err(StreamEnd::Failed(StoreError { operation: Operation::Watch.of(&self.prefix), kind, why }))
     }
 
-    async fn follow(&mut self, open: Open) -> End {
-        let Open { line, mut stream } = open;
+    async fn follow(&mut self, open: Open) -> StreamEnd {
+        let Open { connection, mut stream } = open;
         let mut assembly = Assembly::default();
         let mut silent_at = Instant::now() + WATCH_SILENCE;
         // Deadline of a requested heartbeat, while one is pending.
@@ -277,21 +285,21 @@ impl<E: Send + 'static> Watcher<E> {
         loop {
             let answer = tokio::select! {
                 biased;
-                () = self.events.closed() => return End::Unwatched,
+                () = self.events.closed() => return StreamEnd::Unwatched,
                 answer = stream.message() => answer,
                 () = sleep_until(answer_by.unwrap_or(silent_at)) => {
                     if answer_by.is_some() {
-                        self.lines.failed(&line, StoreErrorKind::Deadline);
-                        return End::Failed(self.silent(&line));
+                        self.connections.failed(&connection, StoreErrorKind::Deadline);
+                        return StreamEnd::Failed(self.silent(&connection));
                     }
-                    match self.ask(&line, &mut stream).await {
+                    match self.ask(&connection, &mut stream).await {
                         Ok(by) => answer_by = Some(by),
                         Err(end) => return end,
                     }
                     continue;
                 }
                 // A request on the same connection timed out, so do not wait for silence.
-                () = line.suspected(), if !suspected => {
+                () = connection.suspected(), if !suspected => {
                     suspected = true;
                     silent_at = Instant::now();
                     continue;
@@ -299,11 +307,11 @@ impl<E: Send + 'static> Watcher<E> {
             };
             let answer = match answer {
                 Ok(Some(answer)) => answer,
-                Ok(None) => return self.broken(&line, &ended()),
-                Err(error) => return self.broken(&line, &error),
+                Ok(None) => return self.broken(&connection, &ended()),
+                Err(error) => return self.broken(&connection, &error),
             };
             (silent_at, answer_by) = (Instant::now() + WATCH_SILENCE, None);
-            if let Err(end) = self.refuse_canceled(&line, &answer) {
+            if let Err(end) = self.refuse_canceled(&connection, &answer) {
                 return end;
             }
             if let Err(end) = self.tell(&mut assembly, answer).await {
@@ -313,42 +321,42 @@ impl<E: Send + 'static> Watcher<E> {
     }
 
     /// Requests a heartbeat. Returns its deadline.
-    async fn ask(&self, line: &Line, stream: &mut WatchStream) -> Result<Instant, End> {
-        let by = Instant::now() + self.lines.timeout() * 2;
+    async fn ask(&self, connection: &Connection, stream: &mut WatchStream) -> Result<Instant, StreamEnd> {
+        let by = Instant::now() + self.connections.timeout() * 2;
         match timeout_at(by, stream.request_progress()).await {
             Ok(Ok(())) => Ok(by),
-            Ok(Err(error)) => Err(self.broken(line, &error)),
-            Err(_) => Err(End::Failed(self.silent(line))),
+            Ok(Err(error)) => Err(self.broken(connection, &error)),
+            Err(_) => Err(StreamEnd::Failed(self.silent(connection))),
         }
     }
 
-    async fn tell(&mut self, assembly: &mut Assembly, answer: WatchResponse) -> Result<(), End> {
+    async fn tell(&mut self, assembly: &mut Assembly, answer: WatchResponse) -> Result<(), StreamEnd> {
         let more_follows = answer.0.fragment;
         let arrived = arrived(&self.namespace, self.interest, answer);
-        let Some(told) = &mut self.told else { return Err(End::Missed("start")) };
-        let whole = assembly.take(told, arrived, more_follows, self.interest);
-        let Some(Whole { revision, changes }) = whole else { return Ok(()) };
-        self.send(Seen::Changed { revision, changes }).await
+        let Some(delivered) = &mut self.delivered else { return Err(StreamEnd::Missed("start")) };
+        let whole = assembly.take(delivered, arrived, more_follows, self.interest);
+        let Some(WholeRevisions { revision, changes }) = whole else { return Ok(()) };
+        self.send(FeedEvent::Changed { revision, changes }).await
     }
 
-    fn broken(&self, line: &Line, error: &Error) -> End {
-        let told = store_error(Operation::Watch, &self.prefix, line.name(), error);
-        self.lines.failed(line, kind(error));
-        End::Failed(told)
+    fn broken(&self, connection: &Connection, cause: &Error) -> StreamEnd {
+        let error = store_error(Operation::Watch, &self.prefix, connection.name(), cause);
+        self.connections.failed(connection, kind(cause));
+        StreamEnd::Failed(error)
     }
 
-    fn silent(&self, line: &Line) -> StoreError {
+    fn silent(&self, connection: &Connection) -> StoreError {
         StoreError {
             operation: Operation::Watch.of(&self.prefix),
             kind: StoreErrorKind::Deadline,
-            why: format!("no message in time, from {}", line.name()),
+            why: format!("no message in time, from {}", connection.name()),
         }
     }
 }
 
 /// True if a list was delivered, so that an interruption is visible to the receiver.
-fn cause_is_told(told: &Option<Told>, cause: &str) -> bool {
-    told.is_some() || cause != "start"
+fn cause_is_delivered(delivered: &Option<DeliveredState>, cause: &str) -> bool {
+    delivered.is_some() || cause != "start"
 }
 
 fn kind_of_gone(error: &Error) -> &'static str {
@@ -365,7 +373,7 @@ fn denied(answer: &WatchResponse) -> bool {
 }
 
 /// The changes of an answer, in its order.
-fn arrived(namespace: &Namespace, interest: Interest, answer: WatchResponse) -> Vec<Arrived> {
+fn arrived(namespace: &Namespace, interest: Interest, answer: WatchResponse) -> Vec<ReceivedChange> {
     answer
         .0
         .events
@@ -385,7 +393,7 @@ fn arrived(namespace: &Namespace, interest: Interest, answer: WatchResponse) -> 
                     KeyChange { key, entry: Some(entry) }
                 })
             };
-            Some(Arrived { revision, change })
+            Some(ReceivedChange { revision, change })
         })
         .collect()
 }

@@ -135,7 +135,7 @@ fn one(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure> {
         .map_err(|error| Failure::BadInput(error.into()))?;
     let took = began.elapsed();
     let smaller = smaller(args, scenario, &report)?;
-    let seen = Seen { report: &report, args, took, smaller: smaller.as_ref() };
+    let seen = RunResult { report: &report, args, took, smaller: smaller.as_ref() };
     if let Some(directory) = &args.report {
         seen.write(directory).map_err(Failure::NoPass)?;
     }
@@ -167,7 +167,7 @@ fn many(
         let options = Options { until_wrong: args.until_wrong, ..Options::default() };
         let report = simulate(scenario, seed, args.length, options)
             .map_err(|error| Failure::BadInput(error.into()))?;
-        let seen = Seen { report: &report, args, took: began.elapsed(), smaller: None };
+        let seen = RunResult { report: &report, args, took: began.elapsed(), smaller: None };
         match report.outcome() {
             Outcome::Passed => {}
             Outcome::Skipped => skipped.push(seed),
@@ -209,14 +209,14 @@ fn progress(length: Span) -> Progress {
 }
 
 /// A report with the inputs of its run.
-struct Seen<'a> {
+struct RunResult<'a> {
     report: &'a Report,
     args: &'a SimulateArgs,
     took: Duration,
     smaller: Option<&'a Shrunk>,
 }
 
-impl Seen<'_> {
+impl RunResult<'_> {
     fn rate(&self) -> f64 {
         self.report.simulated.as_secs_f64() / self.took.as_secs_f64().max(f64::MIN_POSITIVE)
     }

@@ -24,7 +24,7 @@ use madako_supervisor::config::Config;
 use tokio::runtime::Runtime;
 use tracing::subscriber::NoSubscriber;
 
-use self::show::Shown;
+use self::show::RehearsalView;
 use crate::cli::{Global, whole_number};
 use crate::failure::Failure;
 use crate::limits::PROGRESS_EVERY;
@@ -117,8 +117,13 @@ pub(crate) fn run(
         rehearse(copied, service, assumed, &scenario, (args.seed, args.length), options)
     });
     let rehearsal = rehearsal.map_err(not_begun)?;
-    let seen =
-        Shown { args, scenario: &scenario, inputs: &inputs, rehearsal: &rehearsal, took: began.elapsed() };
+    let seen = RehearsalView {
+        args,
+        scenario: &scenario,
+        inputs: &inputs,
+        rehearsal: &rehearsal,
+        took: began.elapsed(),
+    };
     show(args.output, &seen.value(), |_| seen.text())?;
     match rehearsal.outcome() {
         Outcome::Passed => Ok(()),

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::rules::{self, Form};
+use crate::rules::{self, ClusterForm};
 use madako_json::go::{RawJson, go_object};
 use madako_json::input::{InputError, Problems, Warning};
 use madako_json::strict::tree::Tree;
@@ -107,7 +107,7 @@ impl Cluster {
     /// # Errors
     /// The error names each wrong field and the expected value.
     pub fn from_yaml(text: &str) -> Result<Self, InputError> {
-        Self::typed("cluster", text, Form::Cluster, |_, _, _| {})
+        Self::typed("cluster", text, ClusterForm::Cluster, |_, _, _| {})
     }
 
     /// Checks the whole configuration except for unknown fields.
@@ -116,14 +116,14 @@ impl Cluster {
     /// The error names each wrong field and the expected value.
     pub fn check(&self) -> Result<(), InputError> {
         let mut problems = Problems::default();
-        rules::check(self, Form::Cluster, &mut problems);
+        rules::check(self, ClusterForm::Cluster, &mut problems);
         problems.finish("cluster")
     }
 
     /// Settings that are valid but probably mistakes.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
-        rules::warnings(self, Form::Cluster)
+        rules::warnings(self, ClusterForm::Cluster)
     }
 
     /// The configuration in YAML, as `ckecli cluster get` prints it.
@@ -139,7 +139,7 @@ impl Cluster {
     pub(crate) fn typed(
         subject: &str,
         text: &str,
-        form: Form,
+        form: ClusterForm,
         more: impl FnOnce(&Self, &Problems, &mut Problems),
     ) -> Result<Self, InputError> {
         let tree = yaml::read(subject, text)?;

@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 use crate::constraints::Constraints;
 use crate::repair::queue::RepairQueue;
 
-pub use self::placement::{BindingEvidence, Judged, PlacementChange, judged_by, placed_where_allowed};
+pub use self::placement::{BindingCheck, BindingEvidence, PlacementChange, judged_by, placed_where_allowed};
 
 /// The id of an invariant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -207,7 +207,7 @@ pub struct Written {
 
 /// The lifetime of a leader key in the store's history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Term {
+pub struct EpochLifetime {
     /// Create revision of the leader key.
     pub epoch: i64,
     /// Revision of its deletion; `None` if it exists.
@@ -216,7 +216,7 @@ pub struct Term {
 
 /// I1: the writer of each revision held the oldest leader key of that revision.
 #[must_use]
-pub fn one_writer(writes: &[Written], terms: &[Term]) -> Vec<Violation> {
+pub fn one_writer(writes: &[Written], terms: &[EpochLifetime]) -> Vec<Violation> {
     writes
         .iter()
         .filter_map(|write| {
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_write_belongs_to_the_oldest_leader_key_of_its_revision() {
-        let terms = [Term { epoch: 2, ended: Some(9) }, Term { epoch: 5, ended: None }];
+        let terms = [EpochLifetime { epoch: 2, ended: Some(9) }, EpochLifetime { epoch: 5, ended: None }];
         let write = |revision, epoch| Written { revision, epoch };
         assert_eq!(one_writer(&[write(3, 2), write(8, 2), write(10, 5)], &terms), []);
         assert_eq!(one_writer(&[write(7, 5)], &terms).len(), 1);

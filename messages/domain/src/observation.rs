@@ -40,7 +40,7 @@ pub struct Observation {
 
 /// The result of reading the taints of Kubernetes' nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TaintsLook {
+pub struct TaintsPoll {
     /// The taints of each node that has any, by node name; or the reason why they are unknown.
     pub result: Result<BTreeMap<String, Vec<Taint>>, String>,
     /// Monotonic start time of the read.

@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 
 mod why;
 
-pub use why::{Choice, Deselection, Leaving, Rival, Score, Shortage, Source, Unpromotable, Why};
+pub use why::{Choice, Deselection, LeavingReason, RunnerUp, Score, Shortage, Source, Unpromotable, Why};
 
 /// The action of a plan, named like the rule that leads to it (CKE's `sabakan-integration.md`, "Maintenance"). A plan has at most one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

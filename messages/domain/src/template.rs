@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::cluster::{Cluster, LABEL_ROLE, LABEL_WEIGHT, Node};
-use crate::rules::{self, Form};
+use crate::rules::{self, ClusterForm};
 use madako_json::input::{InputError, Problems, Warning};
 use madako_json::strict::nearest;
 use madako_json::strict::tree::shown_text;
@@ -46,7 +46,7 @@ impl Template {
         let mut problems = Problems::default();
         let parts = Parts::read(&cluster, &mut problems);
         parts.check(&mut problems);
-        rules::check(&cluster, Form::Template, &mut problems);
+        rules::check(&cluster, ClusterForm::Template, &mut problems);
         problems.finish(SUBJECT)?;
         cluster.fill_defaults();
         Ok(Self::with(cluster, parts))
@@ -58,7 +58,7 @@ impl Template {
     /// The error names each wrong field and the expected value.
     pub fn from_yaml(text: &str) -> Result<Self, InputError> {
         let mut parts = Parts::default();
-        let cluster = Cluster::typed(SUBJECT, text, Form::Template, |cluster, shape, problems| {
+        let cluster = Cluster::typed(SUBJECT, text, ClusterForm::Template, |cluster, shape, problems| {
             // Skip the check of the parts if the wrong shape of a field leaves a node's part unclear.
             let is_control_plane = |name: &str| nearest(name, [CONTROL_PLANE].into_iter()).is_some();
             let unclear = |field: &str| {
@@ -81,7 +81,7 @@ impl Template {
     /// Settings that are valid but probably mistakes.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
-        rules::warnings(&self.cluster, Form::Template)
+        rules::warnings(&self.cluster, ClusterForm::Template)
     }
 
     /// The template with its defaults, in the stored form.

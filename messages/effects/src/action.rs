@@ -112,7 +112,7 @@ pub enum Conclusion<O> {
 
 /// The evidence in the newest state about an announcement whose commit has an unknown result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
+pub enum Evidence {
     /// The announcement is durable, and the effect may begin.
     Announced,
     /// The announcement is durable, but a reason against the effect appeared meanwhile.

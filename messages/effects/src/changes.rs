@@ -89,7 +89,7 @@ impl Changes {
     }
 
     /// Allows decisions on a refused state, unless a pause is running.
-    pub(crate) fn look_again(&mut self, now: Moment) {
+    pub(crate) fn allow_refused_states(&mut self, now: Moment) {
         if self.retry.as_ref().is_none_or(|retry| retry.at <= now) {
             self.refused = None;
         }

@@ -3,7 +3,7 @@
 //! [`Workflow`] is the brain, a state machine. Its inputs are the events of an actor ([`EffectEvent`]: a commit was
 //! answered, a permit was given or refused, an attempt ended, time passed, the epoch is over) and the actor's
 //! decisions on a state of the store ([`Workflow::change`], [`Workflow::announce`], [`Workflow::record`]). Its
-//! outputs are [`Action`]s. [`Hands`] executes actions for an actor; [`Permits`] is for tasks with many small effects
+//! outputs are [`Action`]s. [`EffectRunner`] executes actions for an actor; [`Permits`] is for tasks with many small effects
 //! of their own.
 //!
 //! # Guarantees
@@ -36,8 +36,8 @@ mod workflow;
 
 pub use madako_protocol::effect::{AttemptEnd, EffectEvent};
 
-pub use crate::action::{Action, Conclusion, Effect, Left, Seen};
+pub use crate::action::{Action, Conclusion, Effect, Evidence, Left};
 pub use crate::changes::{RETRY_FIRST, RETRY_MOST};
 pub use crate::permits::{PERMIT_PAUSE, Permits};
-pub use crate::shell::Hands;
+pub use crate::shell::EffectRunner;
 pub use crate::workflow::Workflow;

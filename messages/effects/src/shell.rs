@@ -4,7 +4,7 @@ use madako_protocol::actors::Mutation;
 use madako_protocol::effect::EffectEvent;
 use madako_protocol::feed::{Task, later};
 use madako_protocol::gate::{commit, permit};
-use madako_protocol::mailbox::{Addressed, Letter};
+use madako_protocol::mailbox::{Addressed, Envelope};
 use madako_protocol::permit::Moment;
 use ractor::ActorRef;
 
@@ -12,8 +12,8 @@ use crate::permits::Permits;
 
 /// Executes actions for one actor. Dropping it stops all its tasks.
 #[derive(Debug)]
-pub struct Hands<M: Addressed + Send + 'static, O> {
-    actor: ActorRef<Letter<M>>,
+pub struct EffectRunner<M: Addressed + Send + 'static, O> {
+    actor: ActorRef<Envelope<M>>,
     permits: Permits,
     wrap: fn(EffectEvent<O>) -> M,
     change: Option<Task>,
@@ -21,10 +21,10 @@ pub struct Hands<M: Addressed + Send + 'static, O> {
     timer: Option<(Moment, Task)>,
 }
 
-impl<M: Addressed + Send + 'static, O: Send + 'static> Hands<M, O> {
+impl<M: Addressed + Send + 'static, O: Send + 'static> EffectRunner<M, O> {
     /// Hands that report results to an actor.
     #[must_use]
-    pub fn new(actor: ActorRef<Letter<M>>, permits: Permits, wrap: fn(EffectEvent<O>) -> M) -> Self {
+    pub fn new(actor: ActorRef<Envelope<M>>, permits: Permits, wrap: fn(EffectEvent<O>) -> M) -> Self {
         Self { actor, permits, wrap, change: None, effect: None, timer: None }
     }
 

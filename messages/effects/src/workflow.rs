@@ -6,7 +6,7 @@ use madako_protocol::effect::{AttemptEnd, EffectEvent};
 use madako_protocol::gate::COMMIT_DEADLINE;
 use madako_protocol::permit::{Moment, Permit};
 
-use crate::action::{Action, Conclusion, Effect, Left, Seen};
+use crate::action::{Action, Conclusion, Effect, Evidence, Left};
 use crate::changes::Changes;
 use crate::limits::PERMIT_LOST;
 use crate::permits::PERMIT_PAUSE;
@@ -44,11 +44,11 @@ struct Job<E: Effect> {
     last: Option<E::Outcome>,
     withdrawn: Option<String>,
     since: Moment,
-    stage: Stage,
+    phase: Phase,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum Phase {
     /// A request for a permit runs; it is repeated at `again_at`.
     Asking { number: u64, again_at: Moment },
     /// No permit was given; the next request follows at `again_at`.
@@ -105,9 +105,9 @@ impl<A, E: Effect> Workflow<A, E> {
     /// The time at which [`EffectEvent::Passed`] is needed. It is also needed once a round, to detect lost answers.
     #[must_use]
     pub fn wake(&self) -> Option<Moment> {
-        let job = self.job.as_ref().and_then(|job| match job.stage {
-            Stage::Refused { again_at } => Some(again_at),
-            Stage::Asking { .. } | Stage::Running { .. } | Stage::Pausing { .. } => None,
+        let job = self.job.as_ref().and_then(|job| match job.phase {
+            Phase::Refused { again_at } => Some(again_at),
+            Phase::Asking { .. } | Phase::Running { .. } | Phase::Pausing { .. } => None,
         });
         job.into_iter().chain(self.changes.wake()).min()
     }
@@ -169,21 +169,21 @@ impl<A, E: Effect> Workflow<A, E> {
     }
 
     /// Allows decisions on a refused state after an unrelated change, unless a pause is running.
-    pub fn look_again(&mut self, now: Moment) {
-        self.changes.look_again(now);
+    pub fn allow_refused_states(&mut self, now: Moment) {
+        self.changes.allow_refused_states(now);
     }
 
     /// Takes the evidence of a newer state about the [`Self::unsure`] announcement.
     #[must_use]
-    pub fn seen(&mut self, seen: Seen, now: Moment) -> Actions<A, E> {
-        if seen == Seen::NotYet {
+    pub fn observe(&mut self, seen: Evidence, now: Moment) -> Actions<A, E> {
+        if seen == Evidence::NotYet {
             return Vec::new();
         }
         let Some(effect) = self.unsure.take() else { return Vec::new() };
         match seen {
-            Seen::NotYet | Seen::Never => Vec::new(),
-            Seen::Announced => self.durable(effect, now),
-            Seen::AnnouncedInVain { why } => {
+            Evidence::NotYet | Evidence::Never => Vec::new(),
+            Evidence::Announced => self.durable(effect, now),
+            Evidence::AnnouncedInVain { why } => {
                 self.ended = Some((effect, Conclusion::Withdrawn { why, last: None }));
                 Vec::new()
             }
@@ -195,9 +195,9 @@ impl<A, E: Effect> Workflow<A, E> {
     pub fn withdraw(&mut self, why: &str, now: Moment) -> Actions<A, E> {
         let Some(job) = &mut self.job else { return Vec::new() };
         let why = job.withdrawn.get_or_insert_with(|| why.to_owned()).clone();
-        match job.stage {
-            Stage::Running { .. } => Vec::new(),
-            Stage::Asking { .. } | Stage::Refused { .. } | Stage::Pausing { .. } => {
+        match job.phase {
+            Phase::Running { .. } => Vec::new(),
+            Phase::Asking { .. } | Phase::Refused { .. } | Phase::Pausing { .. } => {
                 self.conclude(now, |last| Conclusion::Withdrawn { why, last })
             }
         }
@@ -253,36 +253,36 @@ impl<A, E: Effect> Workflow<A, E> {
     /// Begins an effect whose announcement is durable. The same change recorded the previous effect.
     fn durable(&mut self, effect: E, now: Moment) -> Actions<A, E> {
         (self.unsure, self.ended) = (None, None);
-        let stage = Stage::Refused { again_at: now };
-        self.job = Some(Job { effect, attempt: 1, last: None, withdrawn: None, since: now, stage });
+        let stage = Phase::Refused { again_at: now };
+        self.job = Some(Job { effect, attempt: 1, last: None, withdrawn: None, since: now, phase: stage });
         self.ask(now)
     }
 
     fn ask(&mut self, now: Moment) -> Actions<A, E> {
         let number = self.take_number();
         let Some(job) = &mut self.job else { return Vec::new() };
-        job.stage = Stage::Asking { number, again_at: now + PERMIT_LOST };
+        job.phase = Phase::Asking { number, again_at: now + PERMIT_LOST };
         vec![Action::Ask { number, effect: job.effect.clone() }]
     }
 
     fn permitted(&mut self, asked: u64, permit: Option<Permit>, now: Moment) -> Actions<A, E> {
         let number = self.take_number();
         let Some(job) = &mut self.job else { return Vec::new() };
-        if !matches!(job.stage, Stage::Asking { number, .. } if number == asked) {
+        if !matches!(job.phase, Phase::Asking { number, .. } if number == asked) {
             return Vec::new();
         }
         let Some(permit) = permit.filter(|permit| permit.check(now).is_ok()) else {
-            job.stage = Stage::Refused { again_at: now + PERMIT_PAUSE };
+            job.phase = Phase::Refused { again_at: now + PERMIT_PAUSE };
             return Vec::new();
         };
-        job.stage = Stage::Running { number, lost_at: now + job.effect.attempt_limit() };
+        job.phase = Phase::Running { number, lost_at: now + job.effect.attempt_limit() };
         vec![Action::Start { number, attempt: job.attempt, effect: job.effect.clone(), permit }]
     }
 
     fn attempt_ended(&mut self, started: u64, end: AttemptEnd<E::Outcome>, now: Moment) -> Actions<A, E> {
         let number = self.take_number();
         let Some(job) = &mut self.job else { return Vec::new() };
-        if !matches!(job.stage, Stage::Running { number, .. } if number == started) {
+        if !matches!(job.phase, Phase::Running { number, .. } if number == started) {
             return Vec::new();
         }
         let failed = match end {
@@ -300,13 +300,13 @@ impl<A, E: Effect> Workflow<A, E> {
         if !begun {
             return self.ask(now);
         }
-        job.stage = Stage::Pausing { number, lost_at: now + job.effect.pause_limit() };
+        job.phase = Phase::Pausing { number, lost_at: now + job.effect.pause_limit() };
         vec![Action::Pause { number, effect: job.effect.clone() }]
     }
 
     fn paused(&mut self, pause: u64, against: Option<String>, now: Moment) -> Actions<A, E> {
         let Some(job) = &mut self.job else { return Vec::new() };
-        if !matches!(job.stage, Stage::Pausing { number, .. } if number == pause) {
+        if !matches!(job.phase, Phase::Pausing { number, .. } if number == pause) {
             return Vec::new();
         }
         match against {
@@ -335,15 +335,15 @@ impl<A, E: Effect> Workflow<A, E> {
             let result = Err(CommitError::Unanswered { deadline: COMMIT_DEADLINE });
             actions.extend(self.answered(number, result, now));
         }
-        match self.job.as_ref().map(|job| (&job.stage, &job.effect)) {
-            Some((Stage::Asking { again_at, .. } | Stage::Refused { again_at }, _)) if *again_at <= now => {
+        match self.job.as_ref().map(|job| (&job.phase, &job.effect)) {
+            Some((Phase::Asking { again_at, .. } | Phase::Refused { again_at }, _)) if *again_at <= now => {
                 actions.extend(self.ask(now));
             }
-            Some((Stage::Running { lost_at, .. }, effect)) if *lost_at <= now => {
+            Some((Phase::Running { lost_at, .. }, effect)) if *lost_at <= now => {
                 let limit = effect.attempt_limit();
                 actions.extend(self.conclude(now, |_| Conclusion::Unheard { limit }));
             }
-            Some((Stage::Pausing { lost_at, .. }, effect)) if *lost_at <= now => {
+            Some((Phase::Pausing { lost_at, .. }, effect)) if *lost_at <= now => {
                 let why = format!("no report of the pause arrived within {:?}", effect.pause_limit());
                 actions.extend(self.conclude(now, |last| Conclusion::Withdrawn { why, last }));
             }
@@ -361,8 +361,8 @@ impl<A, E: Effect> Workflow<A, E> {
         self.purpose = None;
         self.changes.forget();
         let job = self.job.take().map(|job| {
-            let left = match job.stage {
-                Stage::Running { .. } => Left::Unknown,
+            let left = match job.phase {
+                Phase::Running { .. } => Left::Unknown,
                 _ if job.last.is_none() => Left::NotBegun,
                 _ => Left::NotRecorded,
             };

@@ -17,15 +17,15 @@ use crate::effect::EffectEvent;
 use crate::feed::Handled;
 use crate::mailbox::Addressed;
 use crate::permit::Permit;
-use crate::placement::follow::Followed;
+use crate::placement::follow::FollowEvent;
 use crate::placement::providers::Samples;
-use crate::ports::{Fetched, RegistryError};
+use crate::ports::{RegistryError, RegistryMachines};
 use crate::store::{CampaignEvent, WatchEvent};
 use madako_domain::cluster::Cluster;
 use madako_domain::constraints::Constraints;
 use madako_domain::guard::GuardState;
 use madako_domain::kubernetes::drain::DrainNews;
-use madako_domain::observation::{Observation, TaintsLook};
+use madako_domain::observation::{Observation, TaintsPoll};
 use madako_domain::obstacle::Obstacles;
 use madako_domain::placement::change::PlacementMutation;
 use madako_domain::placement::decision::{ExplainError, Explanation, WhatIf};
@@ -180,7 +180,7 @@ pub enum PollerMessage {
         /// Number of the poll; the poller ignores older polls.
         poll: u64,
         /// The answer of the registry.
-        result: Result<Fetched, RegistryError>,
+        result: Result<RegistryMachines, RegistryError>,
     },
     /// The next poll for machines to repair is due.
     ReportsTick,
@@ -189,7 +189,7 @@ pub enum PollerMessage {
         /// Number of the poll; the poller ignores older polls.
         poll: u64,
         /// The answer of the registry.
-        result: Result<Fetched, RegistryError>,
+        result: Result<RegistryMachines, RegistryError>,
     },
 }
 
@@ -205,9 +205,9 @@ pub enum PlannerMessage {
     /// A poll gave a new observation.
     Observed(Arc<Observation>, Handled),
     /// The API server was read for the taints of its nodes.
-    Taints(Arc<TaintsLook>, Handled),
+    Taints(Arc<TaintsPoll>, Handled),
     /// An earlier result may be obsolete: a commit failed, or an observation became too old.
-    LookAgain,
+    Reconcile,
 }
 
 impl Addressed for PlannerMessage {
@@ -224,7 +224,7 @@ pub enum RepairMessage {
     /// The next round of health checks is due.
     Tick,
     /// A deadline passed, or a retry is due.
-    Look,
+    Reconcile,
     /// An event of a change or of the command that it announced.
     Effect(EffectEvent<CommandEnd>),
     /// A health check ended.
@@ -264,7 +264,7 @@ impl Addressed for RepairMessage {
 #[derive(Debug)]
 pub enum FetcherMessage {
     /// Placement's resources were listed, or changed.
-    Followed(Followed, Handled),
+    Followed(FollowEvent, Handled),
     /// The next round is due.
     Tick,
     /// A fetch ended.
@@ -275,7 +275,7 @@ pub enum FetcherMessage {
         samples: Samples,
     },
     /// A value may have become too old.
-    LookAgain,
+    Reconcile,
 }
 
 impl Addressed for FetcherMessage {
@@ -288,11 +288,11 @@ pub enum SchedulerMessage {
     /// The scheduler's stored state was read.
     Remembered(Snapshot),
     /// Placement's resources were listed, or changed.
-    Followed(Followed, Handled),
+    Followed(FollowEvent, Handled),
     /// New observed states of metrics.
     Metrics(Arc<MetricsObserved>, Handled),
     /// A reconcile pass is due: the time to collect changes is over, a deadline passed, or a commit can be retried.
-    Look,
+    Reconcile,
     /// A transaction of a pass ended.
     Written {
         /// Number of the transaction in sending order.

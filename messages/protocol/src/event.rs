@@ -14,7 +14,7 @@ use madako_domain::repair::refusal::ReportNews;
 
 /// The reason why nothing is planned at present.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Blocked {
+pub enum BlockedBy {
     /// The store has not been read yet.
     NoState,
     /// An operator disabled the integration with the registry.
@@ -43,7 +43,7 @@ pub enum Blocked {
     Held(GuardState),
 }
 
-impl Blocked {
+impl BlockedBy {
     /// A short name for the label of a metric.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -74,7 +74,7 @@ impl Blocked {
     ];
 }
 
-impl fmt::Display for Blocked {
+impl fmt::Display for BlockedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoState => f.write_str("nothing was read from the store yet"),
@@ -184,7 +184,7 @@ pub enum Event {
         age: Option<Duration>,
     },
     /// Planning is blocked for this reason.
-    Blocked(Blocked),
+    Blocked(BlockedBy),
     /// The cluster needs no change.
     Calm {
         /// The plan without an action, with a reason for each rule.

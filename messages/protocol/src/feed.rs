@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tracing::Instrument;
 
 use crate::latest::Subscriber;
-use crate::mailbox::{Addressed, Letter};
+use crate::mailbox::{Addressed, Envelope};
 
 /// A mark in a message; dropping it tells the feed that the message was handled.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Drop for Task {
 /// which it was published.
 pub fn forward<T, M>(
     mut values: Subscriber<T>,
-    actor: ActorRef<Letter<M>>,
+    actor: ActorRef<Envelope<M>>,
     wrap: impl Fn(T, Handled) -> M + Send + 'static,
 ) -> Task
 where
@@ -77,7 +77,11 @@ where
 
 /// Sends a message to an actor after a delay, unless the task is dropped before. The actor handles it in no span: a
 /// timer that is renewed again and again would never leave its first span.
-pub fn later<M: Addressed + Send + 'static>(actor: ActorRef<Letter<M>>, pause: Duration, message: M) -> Task {
+pub fn later<M: Addressed + Send + 'static>(
+    actor: ActorRef<Envelope<M>>,
+    pause: Duration,
+    message: M,
+) -> Task {
     Task::start_anew(async move {
         tokio::time::sleep(pause).await;
         // If the actor has ended, the message has no receiver.
@@ -89,7 +93,7 @@ pub fn later<M: Addressed + Send + 'static>(actor: ActorRef<Letter<M>>, pause: D
 /// dropped: the message was handled, or the actor ended and the next send fails. `None` if the actor has already
 /// ended.
 pub(crate) fn bring<M: Addressed + Send + 'static>(
-    actor: &ActorRef<Letter<M>>,
+    actor: &ActorRef<Envelope<M>>,
     message: impl FnOnce(Handled) -> M,
 ) -> Option<oneshot::Receiver<()>> {
     let (mark, done) = handled();

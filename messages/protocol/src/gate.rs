@@ -5,7 +5,7 @@ use ractor::{ActorRef, registry};
 
 use crate::actors::{CommitError, Committed, LeaderMessage, Mutation};
 pub use crate::limits::{COMMIT_DEADLINE, PERMIT_DEADLINE};
-use crate::mailbox::Letter;
+use crate::mailbox::Envelope;
 use crate::permit::{Permit, PermitEnded};
 
 /// Asks the leader registered by this name to commit a decision.
@@ -17,9 +17,9 @@ pub async fn commit(leader: &str, epoch: i64, mutation: Mutation) -> Result<Comm
     let Some(cell) = registry::where_is(leader) else {
         return Err(CommitError::NotLeader { epoch });
     };
-    let leader = ActorRef::<Letter<LeaderMessage>>::from(cell);
-    let letter = |reply| LeaderMessage::Commit { epoch, mutation, reply }.into();
-    match leader.call(letter, Some(COMMIT_DEADLINE)).await {
+    let leader = ActorRef::<Envelope<LeaderMessage>>::from(cell);
+    let envelope = |reply| LeaderMessage::Commit { epoch, mutation, reply }.into();
+    match leader.call(envelope, Some(COMMIT_DEADLINE)).await {
         Ok(CallResult::Success(result)) => result,
         Ok(CallResult::Timeout) => Err(CommitError::Unanswered { deadline: COMMIT_DEADLINE }),
         Ok(CallResult::SenderError) | Err(_) => Err(CommitError::NotLeader { epoch }),
@@ -33,9 +33,9 @@ pub async fn commit(leader: &str, epoch: i64, mutation: Mutation) -> Result<Comm
 /// The epoch is over, or the leader did not answer in time: do not act.
 pub async fn permit(leader: &str, epoch: i64) -> Result<Permit, PermitEnded> {
     let ended = PermitEnded { epoch };
-    let leader = registry::where_is(leader).map(ActorRef::<Letter<LeaderMessage>>::from).ok_or(ended)?;
-    let letter = |reply| LeaderMessage::Permit { epoch, reply }.into();
-    match leader.call(letter, Some(PERMIT_DEADLINE)).await {
+    let leader = registry::where_is(leader).map(ActorRef::<Envelope<LeaderMessage>>::from).ok_or(ended)?;
+    let envelope = |reply| LeaderMessage::Permit { epoch, reply }.into();
+    match leader.call(envelope, Some(PERMIT_DEADLINE)).await {
         Ok(CallResult::Success(Some(permit))) => Ok(permit),
         Ok(CallResult::Success(None) | CallResult::Timeout | CallResult::SenderError) | Err(_) => Err(ended),
     }

@@ -19,12 +19,12 @@ pub trait Addressed {
 
 /// A message in a mailbox.
 #[derive(Debug)]
-pub struct Letter<M> {
+pub struct Envelope<M> {
     message: M,
     waiting: Waiting,
 }
 
-impl<M> Letter<M> {
+impl<M> Envelope<M> {
     /// Removes the message, which then no longer counts as waiting.
     pub fn open(self) -> M {
         let Self { message, waiting } = self;
@@ -33,7 +33,7 @@ impl<M> Letter<M> {
     }
 }
 
-impl<M: Addressed> From<M> for Letter<M> {
+impl<M: Addressed> From<M> for Envelope<M> {
     fn from(message: M) -> Self {
         let gauge = gauge!(WAITING, "actor" => M::ACTOR);
         gauge.increment(1.0);

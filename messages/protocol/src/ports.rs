@@ -111,14 +111,14 @@ pub trait HttpTransport: Send + Sync + 'static {
 
 /// The answer to a poll of the registry.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fetched {
+pub struct RegistryMachines {
     /// Machines with an address, in the registry's order.
     pub machines: Vec<Machine>,
     /// Machines without an IPv4 address, in the same order: they cannot become nodes.
     pub left_out: Vec<Machine>,
 }
 
-impl Fetched {
+impl RegistryMachines {
     /// Serials of the machines in `left_out`.
     #[must_use]
     pub fn left_out_serials(&self) -> Vec<String> {
@@ -161,6 +161,9 @@ pub trait Registry: Send + Sync + 'static {
     ///
     /// # Errors
     /// See [`RegistryError`]; no part of a failed answer is used.
-    async fn machines(&self, url: &str, variables: Option<&QueryVariables>)
-    -> Result<Fetched, RegistryError>;
+    async fn machines(
+        &self,
+        url: &str,
+        variables: Option<&QueryVariables>,
+    ) -> Result<RegistryMachines, RegistryError>;
 }

@@ -3,15 +3,15 @@
 //! Without the section nothing is encrypted, as Krake could not read it. No message contains a part of a key.
 
 use madako_json::input::Problems;
-use madako_store::{KeysError, Sealing};
+use madako_store::{Encryption, KeysError};
 
 use super::document::Fields;
 use super::{OTHERS_READ, OTHERS_WRITE, pem};
 
-pub(super) fn read(mut section: Fields, problems: &mut Problems) -> Sealing {
+pub(super) fn read(mut section: Fields, problems: &mut Problems) -> Encryption {
     let file = section.filled("key_file", problems);
     let variable = section.filled("key_env", problems);
-    let sealing = match (file, variable) {
+    let encryption = match (file, variable) {
         (Some(path), None) => from_file(&mut section, &path, problems),
         (None, Some(name)) => from_environment(&mut section, &name, problems),
         (Some(_), Some(_)) => {
@@ -24,10 +24,10 @@ pub(super) fn read(mut section: Fields, problems: &mut Problems) -> Sealing {
         }
     };
     section.finish(problems);
-    sealing.unwrap_or_default()
+    encryption.unwrap_or_default()
 }
 
-fn from_file(section: &mut Fields, path: &str, problems: &mut Problems) -> Option<Sealing> {
+fn from_file(section: &mut Fields, path: &str, problems: &mut Problems) -> Option<Encryption> {
     let (text, mode) = match pem::read_file(path) {
         Ok(read) => read,
         Err(expected) => {
@@ -39,14 +39,14 @@ fn from_file(section: &mut Fields, path: &str, problems: &mut Problems) -> Optio
         let got = format!("{path:?}, whose mode is {:04o}", mode & 0o7777);
         section.report("key_file", got, "a file without access for others (chmod o-rwx)", problems);
     }
-    judged(section, "key_file", &format!("{path:?}"), &text, problems)
+    parsed(section, "key_file", &format!("{path:?}"), &text, problems)
 }
 
-fn from_environment(section: &mut Fields, name: &str, problems: &mut Problems) -> Option<Sealing> {
+fn from_environment(section: &mut Fields, name: &str, problems: &mut Problems) -> Option<Encryption> {
     // Such a name is invalid, and the standard library does not promise a clean error for it.
     let valid = !name.contains(['=', '\0']);
     match std::env::var(name).ok().filter(|_| valid) {
-        Some(text) => judged(section, "key_env", &format!("{name:?}"), &text, problems),
+        Some(text) => parsed(section, "key_env", &format!("{name:?}"), &text, problems),
         None => {
             section.report(
                 "key_env",
@@ -59,14 +59,14 @@ fn from_environment(section: &mut Fields, name: &str, problems: &mut Problems) -
     }
 }
 
-fn judged(
+fn parsed(
     section: &mut Fields,
     field: &'static str,
     place: &str,
     text: &str,
     problems: &mut Problems,
-) -> Option<Sealing> {
-    let read: Result<Sealing, KeysError> = Sealing::parse(text);
+) -> Option<Encryption> {
+    let read: Result<Encryption, KeysError> = Encryption::parse(text);
     read.map_err(|expected| section.report(field, place, expected.to_string(), problems)).ok()
 }
 
@@ -99,7 +99,7 @@ mod tests {
         });
         write(KEY, 0o600);
         let config = parse(&format!("{{key_file: {shown}}}")).unwrap();
-        assert_eq!(config.clients.sealing.ids().count(), 1);
+        assert_eq!(config.clients.encryption.ids().count(), 1);
         assert!(!format!("{config:?}").contains(KEY));
         write(KEY, 0o644);
         let message = refusal(&format!("{{key_file: {shown}}}"));
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn without_the_section_nothing_is_encrypted_and_one_without_keys_is_refused() {
         let config = Config::parse("placement:", Path::new("c.yml"), None).unwrap();
-        assert_eq!(config.clients.sealing.ids().count(), 0);
+        assert_eq!(config.clients.encryption.ids().count(), 0);
         assert!(refusal("").contains("placement.encryption.key_file"));
         assert!(refusal("{key_file: a, key_env: b}").contains("`key_file` or `key_env`"));
     }

@@ -16,7 +16,7 @@ use madako_json::duration;
 use madako_json::input::{Problem, Problems};
 use madako_json::krake::free::JsonObject;
 use madako_protocol::placement::providers::MAX_AGE_INTERVALS;
-use madako_store::{Sealing, Secret};
+use madako_store::{Encryption, Secret};
 
 use super::document::Fields;
 use super::embedded::ServerTls;
@@ -37,7 +37,7 @@ pub struct Placement {
     pub scheduler: SchedulerConfig,
     pub metrics: Metrics,
     /// Encryption of secrets in the store.
-    pub encryption: Sealing,
+    pub encryption: Encryption,
 }
 
 #[derive(Debug, Clone)]
@@ -135,7 +135,7 @@ impl Default for Placement {
             api: default_api(),
             scheduler: SchedulerConfig::default(),
             metrics: Metrics::every(METRICS_INTERVAL),
-            encryption: Sealing::default(),
+            encryption: Encryption::default(),
         }
     }
 }
@@ -182,7 +182,8 @@ pub(super) fn read(
     };
     let metrics = read_metrics(&mut section, problems);
     let encryption = section.section("encryption", problems);
-    let encryption = encryption.map_or_else(Sealing::default, |section| encryption::read(section, problems));
+    let encryption =
+        encryption.map_or_else(Encryption::default, |section| encryption::read(section, problems));
     section.finish(problems);
     if !ignored.is_empty() {
         warnings.push(format!("keys of Krake that have no effect here: {}", ignored.join(", ")));

@@ -27,7 +27,7 @@ pub struct Message(Inner);
 
 enum Inner {
     Command(Command),
-    Note(Note),
+    Note(ChildReport),
 }
 
 /// Requests from outside.
@@ -46,13 +46,13 @@ pub(super) struct Children {
 }
 
 /// Report of a supervisor's own task about a child. A report with an old generation is void.
-pub(super) struct Note {
+pub(super) struct ChildReport {
     pub(super) order: u64,
     pub(super) generation: u64,
-    pub(super) what: What,
+    pub(super) what: ChildReportKind,
 }
 
-pub(super) enum What {
+pub(super) enum ChildReportKind {
     Started(Result<Live, StartError>),
     /// The back-off is over and the predecessor is gone.
     Due,
@@ -68,8 +68,8 @@ impl From<Command> for Message {
     }
 }
 
-impl From<Note> for Message {
-    fn from(note: Note) -> Self {
+impl From<ChildReport> for Message {
+    fn from(note: ChildReport) -> Self {
         Self(Inner::Note(note))
     }
 }

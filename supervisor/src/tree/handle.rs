@@ -23,7 +23,7 @@ pub enum Mode {
 /// The supervisor has ended, is ending, or did not answer in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the supervisor has ended")]
-pub struct Ended;
+pub struct SupervisorEnded;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddError {
@@ -35,7 +35,7 @@ pub enum AddError {
     Removed(ChildId),
     /// The supervisor accepts no more children.
     #[error("child was not added")]
-    Ended(#[source] Ended),
+    Ended(#[source] SupervisorEnded),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,7 +44,7 @@ pub enum StopError {
     Unknown(ChildId),
     /// The supervisor ended, with its children, before it answered.
     #[error("child was not stopped")]
-    Ended(#[source] Ended),
+    Ended(#[source] SupervisorEnded),
 }
 
 /// Result of the first start of an added child.
@@ -115,7 +115,7 @@ impl SupervisorRef {
     pub async fn add_child(&self, child: ChildSpec) -> Result<FirstStart, AddError> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Add(Box::new(child), reply)).map_err(AddError::Ended)?;
-        answer.await.map_err(|_| AddError::Ended(Ended))?
+        answer.await.map_err(|_| AddError::Ended(SupervisorEnded))?
     }
 
     /// Removes a child. Answers when it and everything below it is gone, within its stop deadline plus the
@@ -123,26 +123,26 @@ impl SupervisorRef {
     pub async fn stop_child(&self, id: &str, mode: Mode) -> Result<StopOutcome, StopError> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Stop(id.into(), mode, Some(reply))).map_err(StopError::Ended)?;
-        answer.await.map_err(|_| StopError::Ended(Ended))?
+        answer.await.map_err(|_| StopError::Ended(SupervisorEnded))?
     }
 
     /// Requests the removal of a child without waiting; a missing child is no error.
     ///
     /// # Errors
-    /// [`Ended`]; then its children end as well.
-    pub fn request_stop(&self, id: &str, mode: Mode) -> Result<(), Ended> {
+    /// [`SupervisorEnded`]; then its children end as well.
+    pub fn request_stop(&self, id: &str, mode: Mode) -> Result<(), SupervisorEnded> {
         self.send(Command::Stop(id.into(), mode, None))
     }
 
     /// Answers when the first start of every initial child has succeeded or failed.
-    pub async fn ready(&self) -> Result<(), Ended> {
+    pub async fn ready(&self) -> Result<(), SupervisorEnded> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Ready(reply))?;
-        answer.await.map_err(|_| Ended)
+        answer.await.map_err(|_| SupervisorEnded)
     }
 
     /// The running child with this id.
-    pub async fn child(&self, id: &str) -> Result<Option<ActorCell>, Ended> {
+    pub async fn child(&self, id: &str) -> Result<Option<ActorCell>, SupervisorEnded> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Child(id.into(), reply))?;
         within_deadline(answer).await
@@ -151,8 +151,8 @@ impl SupervisorRef {
     /// Status of all children, including those of nested supervisors.
     ///
     /// # Errors
-    /// [`Ended`] for this supervisor; a nested supervisor that does not answer shows no children.
-    pub async fn status(&self) -> Result<TreeStatus, Ended> {
+    /// [`SupervisorEnded`] for this supervisor; a nested supervisor that does not answer shows no children.
+    pub async fn status(&self) -> Result<TreeStatus, SupervisorEnded> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Status(reply))?;
         let children = within_deadline(answer).await?;
@@ -166,15 +166,15 @@ impl SupervisorRef {
         Ok(status)
     }
 
-    fn send(&self, command: Command) -> Result<(), Ended> {
-        self.0.send_message(Message::from(command)).map_err(|_: MessagingErr<Message>| Ended)
+    fn send(&self, command: Command) -> Result<(), SupervisorEnded> {
+        self.0.send_message(Message::from(command)).map_err(|_: MessagingErr<Message>| SupervisorEnded)
     }
 }
 
-async fn within_deadline<T>(answer: oneshot::Receiver<T>) -> Result<T, Ended> {
+async fn within_deadline<T>(answer: oneshot::Receiver<T>) -> Result<T, SupervisorEnded> {
     match tokio::time::timeout(CALL_DEADLINE, answer).await {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(_)) | Err(_) => Err(Ended),
+        Ok(Err(_)) | Err(_) => Err(SupervisorEnded),
     }
 }
 

@@ -34,7 +34,8 @@ mod tests;
 pub use actor::Supervisor;
 pub use event::{BudgetExceeded, ChildExit, EventSink, Meltdown, StopOutcome, TreeEvent};
 pub use handle::{
-    AddError, ChildState, ChildStatus, Ended, FirstStart, Mode, StopError, SupervisorRef, Tree, TreeStatus,
+    AddError, ChildState, ChildStatus, FirstStart, Mode, StopError, SupervisorEnded, SupervisorRef, Tree,
+    TreeStatus,
 };
 pub use policy::{Backoff, Budget};
 pub use roster::Started;

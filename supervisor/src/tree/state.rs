@@ -12,9 +12,9 @@ use madako_domain::canary::{Canary, is_planted};
 use ractor::{ActorCell, ActorId, ActorRef, ActorStatus};
 use tokio::time::{Instant, sleep_until};
 
-use self::slot::{End, Phase, RESTARTS, Slot, Task, UP, Up};
+use self::slot::{ChildEnd, Phase, RESTARTS, Slot, Task, UP, Up};
 use self::start::start_child;
-use super::actor::{Children, Message, Note, What};
+use super::actor::{ChildReport, ChildReportKind, Children, Message};
 use super::event::{BudgetExceeded, ChildExit, Meltdown, StopOutcome, TreeEvent, chain};
 use super::handle::{AddError, FirstStart, Reply};
 use super::policy::Account;
@@ -170,15 +170,15 @@ impl State {
                 }
             }
             drop(in_flight);
-            tell(&supervisor, order, generation, What::Started(result));
+            tell(&supervisor, order, generation, ChildReportKind::Started(result));
         })));
     }
 
-    pub(super) fn note(&mut self, note: Note) {
-        let Note { order, generation, what } = note;
+    pub(super) fn note(&mut self, note: ChildReport) {
+        let ChildReport { order, generation, what } = note;
         let Some(slot) = self.slots.get_mut(&order).filter(|s| s.generation == generation) else { return };
         match what {
-            What::Started(result) => {
+            ChildReportKind::Started(result) => {
                 let cancelled = matches!(slot.phase, Phase::Cancelling);
                 match (result, cancelled) {
                     (Ok(live), false) => self.started(order, live),
@@ -200,7 +200,7 @@ impl State {
                     self.early.clear();
                 }
             }
-            What::Due => {
+            ChildReportKind::Due => {
                 self.forget_live(order);
                 if let Some(slot) = self.slots.get_mut(&order) {
                     slot.restarts += 1;
@@ -210,8 +210,8 @@ impl State {
                     self.start(order);
                 }
             }
-            What::Stopped(outcome) => self.remove(order, outcome),
-            What::Gone => self.end(order),
+            ChildReportKind::Stopped(outcome) => self.remove(order, outcome),
+            ChildReportKind::Gone => self.end(order),
         }
     }
 
@@ -266,7 +266,7 @@ impl State {
         }
         match exit {
             ChildExit::Ended(reason) if slot.spec.restart == Restart::Transient => {
-                self.begin_end(order, End::Normal(reason));
+                self.begin_end(order, ChildEnd::Normal(reason));
             }
             exit => self.failed(order, exit),
         }
@@ -294,7 +294,7 @@ impl State {
         self.emit(event);
         match restart_in {
             Some(wait) => self.begin_backoff(order, now + wait),
-            None if reported => self.begin_end(order, End::GivenUp(exceeded)),
+            None if reported => self.begin_end(order, ChildEnd::GivenUp(exceeded)),
             None => self.melt_down(Meltdown { supervisor, exceeded }),
         }
     }
@@ -306,17 +306,17 @@ impl State {
         slot.task = Some(Task(tokio::spawn(async move {
             gone(last).await;
             sleep_until(until).await;
-            tell(&supervisor, order, generation, What::Due);
+            tell(&supervisor, order, generation, ChildReportKind::Due);
         })));
     }
 
-    fn begin_end(&mut self, order: u64, end: End) {
+    fn begin_end(&mut self, order: u64, end: ChildEnd) {
         let supervisor = self.myself.clone();
         let Some((slot, generation)) = self.turn(order, Phase::Ending(end)) else { return };
         let last = slot.live.clone();
         slot.task = Some(Task(tokio::spawn(async move {
             gone(last).await;
-            tell(&supervisor, order, generation, What::Gone);
+            tell(&supervisor, order, generation, ChildReportKind::Gone);
         })));
     }
 
@@ -361,6 +361,6 @@ async fn gone(live: Option<Live>) {
 }
 
 /// An ended supervisor needs no reports.
-fn tell(supervisor: &ActorRef<Message>, order: u64, generation: u64, what: What) {
-    let _ = supervisor.send_message(Message::from(Note { order, generation, what }));
+fn tell(supervisor: &ActorRef<Message>, order: u64, generation: u64, what: ChildReportKind) {
+    let _ = supervisor.send_message(Message::from(ChildReport { order, generation, what }));
 }

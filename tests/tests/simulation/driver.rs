@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use madako_datacenter_sim::host::{Habits, SimulatedHost};
+use madako_datacenter_sim::host::{CommandBehaviour, SimulatedHost};
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, Fault, Rates, SimulatedRegistry};
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::machine::MachineState;
@@ -158,7 +158,7 @@ async fn run((seed, length): (u64, Duration), halves: Halves, trace: Option<Trac
     let hosts = (halves == Halves::Repairs).then(|| {
         operator.repairs(repairs.clone());
         Hosts {
-            host: SimulatedHost::new(registry.clone(), Habits::demo()),
+            host: SimulatedHost::new(registry.clone(), CommandBehaviour::demo()),
             kubernetes: drains.kubernetes.clone(),
             judge: repairs.clone(),
         }

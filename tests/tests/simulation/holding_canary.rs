@@ -8,7 +8,7 @@ use madako_domain::keys;
 use madako_domain::machine::{Bmc, Machine, MachineSpec, MachineState, MachineStatus};
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_protocol::event::Event;
-use madako_protocol::ports::Fetched;
+use madako_protocol::ports::RegistryMachines;
 use serde_json::{Value, json};
 use time::macros::datetime;
 
@@ -56,7 +56,7 @@ impl Case {
 
     async fn answer(&self, machines: Vec<Machine>, faults: &[Fault]) {
         let count = machines.len();
-        let fetched = Fetched { machines, left_out: Vec::new() };
+        let fetched = RegistryMachines { machines, left_out: Vec::new() };
         self.0.judge.answered(ALPHA, &fetched, faults);
         self.0.judge.heard(ALPHA, &Event::Reported { machines: count });
         tokio::time::advance(Duration::from_secs(1)).await;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use madako_datacenter_sim::{
-    Datacenter, DatacenterConfig, Rates, SimulatedPrometheus, SimulatedRegistry, Wandering,
+    Datacenter, DatacenterConfig, RandomWalkMetric, Rates, SimulatedPrometheus, SimulatedRegistry,
 };
 use madako_json::input::InputError;
 use madako_protocol::ports::Clock;
@@ -154,9 +154,9 @@ fn machines(
     Ok(datacenter)
 }
 
-fn wandering(names: &[String]) -> Vec<Wandering> {
+fn wandering(names: &[String]) -> Vec<RandomWalkMetric> {
     let (least, greatest) = BOUNDS;
-    names.iter().map(|name| Wandering { name: name.clone(), least, greatest, pace: PACE }).collect()
+    names.iter().map(|name| RandomWalkMetric { name: name.clone(), least, greatest, pace: PACE }).collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use madako_domain::keys;
 use madako_domain::machine::MachineState;
-use madako_domain::repair::kept::Kept;
+use madako_domain::repair::kept::KeptEntry;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 
 use crate::exemptions::Exemption;
@@ -203,7 +203,7 @@ fn fails_after_command<'a>(
     let entries = written.iter().filter(|written| written.key.starts_with(keys::REPAIRS));
     // An entry that had failed before and was overwritten fails once more; so may the entry of a success command.
     let again = written.iter().filter(|written| written.key.starts_with(keys::REPAIR_KEPT)).any(|written| {
-        let kept = written.read::<Kept>().0;
+        let kept = written.read::<KeptEntry>().0;
         kept.is_some_and(|kept| kept.ended.is_some() || kept.finishing.is_some())
     });
     entries.filter_map(move |written| {
@@ -393,7 +393,7 @@ impl Predicate for HealthySucceeds {
         self.0.see(*at, fact);
         let again =
             written.iter().filter(|written| written.key.starts_with(keys::REPAIR_KEPT)).any(|written| {
-                let kept = written.read::<Kept>().0;
+                let kept = written.read::<KeptEntry>().0;
                 kept.is_some_and(|kept| kept.ended.is_some() || kept.finishing.is_some())
             });
         for written in written.iter().filter(|written| written.key.starts_with(keys::REPAIRS)) {

@@ -11,7 +11,7 @@ use madako_datacenter_sim::FaultSwitch;
 use madako_domain::cluster::Cluster;
 use madako_domain::constraints::Constraints;
 use madako_domain::invariants::{
-    ClusterChange, Id, Term, Violation, Written, check_cluster_change, nothing_lost, one_writer,
+    ClusterChange, EpochLifetime, Id, Violation, Written, check_cluster_change, nothing_lost, one_writer,
 };
 use madako_domain::keys;
 use madako_domain::machine::QueryVariables;
@@ -20,7 +20,7 @@ use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::report::default_variables;
 use madako_domain::store::Entry;
 use madako_judges::{Exemption, Exemptions, Fact, Question};
-use madako_protocol::ports::{Fetched, Registry, RegistryError};
+use madako_protocol::ports::{Registry, RegistryError, RegistryMachines};
 
 use crate::facts::{Facts, LastAnswers};
 use crate::history::History;
@@ -63,7 +63,7 @@ struct Judged {
     history: BTreeMap<i64, BTreeSet<String>>,
     acknowledged: BTreeMap<i64, BTreeSet<String>>,
     acknowledged_writes: Vec<Written>,
-    terms: Vec<Term>,
+    terms: Vec<EpochLifetime>,
     /// Instances that candidates' keys name, by their epochs.
     writers: BTreeMap<i64, String>,
     /// When which instance observed which addresses.
@@ -306,7 +306,7 @@ impl Judged {
             let term = self.terms.iter_mut().find(|term| Some(term.epoch) == created && term.ended.is_none());
             term.expect("a leader key that is deleted was there").ended = Some(revision);
         } else if created.is_none() {
-            self.terms.push(Term { epoch: revision, ended: None });
+            self.terms.push(EpochLifetime { epoch: revision, ended: None });
         }
     }
 
@@ -402,7 +402,7 @@ impl<R: Registry> Registry for Overheard<R> {
         &self,
         url: &str,
         variables: Option<&QueryVariables>,
-    ) -> Result<Fetched, RegistryError> {
+    ) -> Result<RegistryMachines, RegistryError> {
         let fetched = self.registry.machines(url, variables).await;
         if let Ok(fetched) = &fetched {
             let is_reports = variables == Some(&default_variables());

@@ -22,7 +22,7 @@ use madako_judges::{Command, Exemption, Exemptions, Fact};
 use madako_protocol::event::Event as Told;
 use madako_protocol::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
 use madako_protocol::permit::Permit;
-use madako_protocol::ports::Fetched;
+use madako_protocol::ports::RegistryMachines;
 
 use self::judged::{Judged, leader, violation};
 use crate::drains::{Drains, DrainsSeen};
@@ -166,7 +166,7 @@ impl RepairJudge {
     }
 
     /// The registry answered an instance which machines should be repaired, with these faults.
-    pub fn answered(&self, name: &str, fetched: &Fetched, faults: &[Fault]) {
+    pub fn answered(&self, name: &str, fetched: &RegistryMachines, faults: &[Fault]) {
         let mut judged = self.judged.lock().unwrap();
         let is_false = |fault: &Fault| matches!(fault, Fault::FalseReports(_));
         judged.seen.false_answers += u64::from(faults.iter().any(is_false));

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_datacenter_sim::host::{Habits, SimulatedHost};
+use madako_datacenter_sim::host::{CommandBehaviour, SimulatedHost};
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, Rates, SimulatedRegistry};
 use madako_faults::{ClientKind, Scenario, Schedule, Span, Store, TooMany, schedule};
 use madako_judges::Terms;
@@ -229,7 +229,7 @@ async fn run(
     }
     let queue_user = QueueUser::new(store.clone(), registry.clone(), repairs.clone(), generator(seed, 4));
     let hosts = Hosts {
-        host: SimulatedHost::new(registry.clone(), Habits::demo()),
+        host: SimulatedHost::new(registry.clone(), CommandBehaviour::demo()),
         kubernetes: drains.kubernetes.clone(),
         judge: repairs.clone(),
     };

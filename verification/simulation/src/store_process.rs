@@ -9,7 +9,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use etcd_client::Client;
-use madako_embedded_etcd::{Backend, Commit, Contents, EmbeddedEtcd, OpenError, Options};
+use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, InitialContents, OpenError, Options};
 use tokio::io::DuplexStream;
 use tokio::sync::Notify;
 
@@ -20,7 +20,7 @@ const COPIED_REQUEST_BYTES: usize = 10 * 1024 * 1024;
 
 struct Inside {
     disk: Option<ForgetfulDisk>,
-    contents: Option<Contents>,
+    contents: Option<InitialContents>,
     seed: u64,
     running: Mutex<Option<Arc<EmbeddedEtcd>>>,
     /// Notified at each start. `Notify` wakes waiters in FIFO order; the order of a `watch` channel does not depend on
@@ -52,7 +52,7 @@ impl StoreProcess {
 
     /// A stopped store on a disk; a new store starts with `contents`.
     #[must_use]
-    pub fn beginning_with(contents: Option<Contents>, disk: ForgetfulDisk, seed: u64) -> Self {
+    pub fn beginning_with(contents: Option<InitialContents>, disk: ForgetfulDisk, seed: u64) -> Self {
         let starts = Notify::new();
         Self(Arc::new(Inside { disk: Some(disk), contents, seed, running: Mutex::new(None), starts }))
     }

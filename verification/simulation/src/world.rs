@@ -21,7 +21,7 @@ use madako_protocol::placement::providers::MetricsProviders;
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use madako_sabakan::SabakanRegistry;
-use madako_store::{CachedObjects, EtcdStore, Sealing, StoreConfig};
+use madako_store::{CachedObjects, Encryption, EtcdStore, StoreConfig};
 use madako_supervisor::config::Metrics;
 use madako_supervisor::http::{HTTP, HttpSettings, MetricsText, PLACEMENT_API, pages};
 use madako_supervisor::instance::{Instance, InstanceOptions, InstanceView, PlacementPorts, Ports};
@@ -83,7 +83,7 @@ pub struct Working {
     pub metrics: Metrics,
     pub scheduler: SchedulerConfig,
     /// Encryption of the secrets of placement's resources.
-    pub sealing: Sealing,
+    pub sealing: Encryption,
 }
 
 impl Default for Working {
@@ -100,7 +100,7 @@ impl Default for Working {
                 max_moves: MAX_MOVES,
                 ..SchedulerConfig::default()
             },
-            sealing: Sealing::default(),
+            sealing: Encryption::default(),
         }
     }
 }
@@ -453,7 +453,7 @@ impl World {
         let clock = InstanceClock::new(number(name), Arc::clone(&self.clock), self.handling.clone());
         let link = self.network.link(place, Place::Store);
         let sealing = self.working.sealing.clone();
-        let config = StoreConfig { prefix: PREFIX.to_owned(), sealing, ..StoreConfig::default() };
+        let config = StoreConfig { prefix: PREFIX.to_owned(), encryption: sealing, ..StoreConfig::default() };
         let store = EtcdStore::over(link.connector(self.store.clone()), &config, seed).unwrap();
         let store = store.with_clock(Arc::new(clock.clone()));
         let objects = self.places.then(|| Arc::new(CachedObjects::start(&store)) as Arc<dyn Objects>);

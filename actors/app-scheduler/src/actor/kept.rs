@@ -12,7 +12,7 @@ use madako_domain::store::Snapshot;
 use crate::memory::Memory;
 
 #[derive(Default)]
-pub(super) struct Remembered {
+pub(super) struct StoredMemory {
     pub(super) memory: Memory,
     pub(super) last: BTreeMap<ObjectKey, Decision>,
     /// Revision of the history of moves; 0: there is none.
@@ -20,9 +20,9 @@ pub(super) struct Remembered {
 }
 
 /// Reads all keys below [`keys::PLACEMENT`].
-pub(super) fn remembered(kept: &Snapshot) -> Remembered {
-    let mut remembered = Remembered::default();
-    let Remembered { memory, last, moves_revision } = &mut remembered;
+pub(super) fn stored_memory(kept: &Snapshot) -> StoredMemory {
+    let mut remembered = StoredMemory::default();
+    let StoredMemory { memory, last, moves_revision } = &mut remembered;
     for (key, entry) in &kept.entries {
         let read = if let Some(name) = key.strip_prefix(keys::PLACEMENT_CLUSTERS) {
             serde_json::from_slice(&entry.value).map(|cluster| {

@@ -6,7 +6,7 @@ use madako_domain::placement::kubernetes::{Cluster, ClusterState};
 use madako_domain::placement::metadata::{MetricRef, Reason, ReasonCode};
 
 use super::key;
-use crate::What;
+use crate::WriteKind;
 use crate::testing::{World, begin, metric, provider};
 
 #[test]
@@ -90,7 +90,7 @@ fn a_monitoring_outage_moves_nothing_and_brings_nothing_new() {
     world.cluster("none", |_| {});
     world.lose("m");
     let pass = world.run();
-    assert_eq!(pass.units.iter().map(|unit| unit.what).collect::<Vec<_>>(), [What::Metrics]);
+    assert_eq!(pass.units.iter().map(|unit| unit.what).collect::<Vec<_>>(), [WriteKind::Metrics]);
     let measured = world.get::<Cluster>("measured");
     assert_eq!(measured.status.state, ClusterState::FailingMetrics);
     let reason = measured.status.metrics_reasons.get("m").unwrap();

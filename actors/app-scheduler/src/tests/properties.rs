@@ -193,7 +193,7 @@ proptest! {
     fn bound_is_only_where_it_is_allowed_whatever_there_is(mut world in some_world()) {
         if world.metrics.is_none() {
             let pass = world.pass();
-            let metrics = |to| world.snapshot.seen::<Cluster>(to).unwrap().value.spec.metrics.len();
+            let metrics = |to| world.snapshot.typed::<Cluster>(to).unwrap().value.spec.metrics.len();
             let bound = pass.units.iter().filter_map(|unit| unit.binding.as_ref());
             prop_assert_eq!(bound.map(|(_, to)| metrics(to)).sum::<usize>(), 0);
             return Ok(());
@@ -226,7 +226,7 @@ proptest! {
             // The next pass may choose a cluster with recovered metrics; after it nothing is left to do.
             let recovered = world.run();
             let later = world.run();
-            let left: Vec<_> = later.units.iter().filter(|unit| unit.what == crate::What::Application).collect();
+            let left: Vec<_> = later.units.iter().filter(|unit| unit.what == crate::WriteKind::Application).collect();
             prop_assert!(left.is_empty(), "{left:#?} after {recovered:#?}");
         }
     }
@@ -272,9 +272,9 @@ proptest! {
             let recent: usize =
                 history.iter().filter(|(at, _)| *at > since).map(|(_, count)| count).sum();
             prop_assert!(recent as u64 <= limit, "{recent} of {limit}");
-            for seen in world.snapshot.of::<Application>() {
-                let unbound = seen.value.status.scheduled_to.is_none();
-                let held = matches!(pass.decisions[&seen.stored.key].outcome, Outcome::Held { .. });
+            for resource in world.snapshot.of::<Application>() {
+                let unbound = resource.value.status.scheduled_to.is_none();
+                let held = matches!(pass.decisions[&resource.stored.key].outcome, Outcome::Held { .. });
                 prop_assert!(!(unbound && held));
             }
             world.wait(pause);
@@ -314,8 +314,8 @@ proptest! {
         prop_assume!(world.metrics.is_some());
         let metrics = &world.metrics.as_ref().unwrap().metrics;
         let pass = world.pass();
-        for seen in world.snapshot.of::<Application>() {
-            let wants = madako_domain::placement::fit::Wants::from(seen.value);
+        for resource in world.snapshot.of::<Application>() {
+            let wants = madako_domain::placement::fit::Wants::from(resource.value);
             let fit: BTreeMap<_, _> = world
                 .snapshot
                 .of::<Cluster>()
@@ -335,7 +335,7 @@ proptest! {
                 })
                 .map(|cluster| (cluster.stored.key.clone(), ()))
                 .collect();
-            prop_assert_eq!(pass.decisions[&seen.stored.key].clusters.fit, fit.len());
+            prop_assert_eq!(pass.decisions[&resource.stored.key].clusters.fit, fit.len());
         }
     }
 }

@@ -8,12 +8,12 @@ use madako_domain::state::ClusterState;
 use madako_protocol::actors::{Failure, Mutation, PlannerMessage};
 use madako_protocol::event::Event;
 use madako_protocol::gate::commit;
-use madako_protocol::mailbox::Letter;
+use madako_protocol::mailbox::Envelope;
 use ractor::ActorRef;
 use time::OffsetDateTime;
 
 use super::{Considered, PlannerState, STALE_AFTER_POLLS};
-use crate::obstacles::{Look, obstacles};
+use crate::obstacles::{PlanningResult, obstacles};
 
 /// Identity of a state's question to the registry: revisions of URL and variables; `None`: the integration is
 /// disabled.
@@ -26,15 +26,15 @@ impl PlannerState {
     /// The obstacles, if they differ from the noted ones.
     pub(super) fn new_obstacles(&self, considered: &Considered) -> Option<Mutation> {
         let state = self.state.as_deref()?;
-        let look = match considered {
+        let result = match considered {
             Considered::Behind => return None,
-            Considered::Blocked(why) => Look::Blocked { why, silent: self.silent_since(state) },
+            Considered::Blocked(why) => PlanningResult::Blocked { why, silent: self.silent_since(state) },
             Considered::Planned(decision) => match &decision.result {
-                Ok(_) => Look::Planned,
-                Err(error) => Look::Failed(error),
+                Ok(_) => PlanningResult::Planned,
+                Err(error) => PlanningResult::Failed(error),
             },
         };
-        let found = obstacles(state, look, self.given.clock.now());
+        let found = obstacles(state, result, self.given.clock.now());
         let noted = state.obstacles.as_ref().map(|noted| &noted.value);
         let revision = state.revision_of(keys::OBSTACLES);
         // Unreadable obstacles are overwritten.
@@ -53,7 +53,7 @@ impl PlannerState {
         (silence > self.given.interval * STALE_AFTER_POLLS).then(|| self.given.clock.now() - silence)
     }
 
-    pub(super) async fn note(&mut self, myself: &ActorRef<Letter<PlannerMessage>>, mutation: Mutation) {
+    pub(super) async fn note(&mut self, myself: &ActorRef<Envelope<PlannerMessage>>, mutation: Mutation) {
         match commit(&self.given.leader, self.given.epoch, mutation).await {
             Ok(committed) => self.committed = self.committed.max(committed.revision),
             Err(error) => {

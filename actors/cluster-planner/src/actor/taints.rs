@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use madako_domain::cluster::Taint;
-use madako_domain::observation::TaintsLook;
+use madako_domain::observation::TaintsPoll;
 use madako_protocol::actors::PlannerMessage;
 use madako_protocol::event::Event;
 use madako_protocol::feed::{Task, forward};
 use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::latest::{self, Publisher};
-use madako_protocol::mailbox::Letter;
+use madako_protocol::mailbox::Envelope;
 use metrics::{describe_gauge, gauge};
 use ractor::ActorRef;
 use tokio::time::{Instant, timeout};
@@ -43,26 +43,26 @@ pub(crate) struct NodeTaints {
     /// By node name, which is the machine's first address (CKE starts kubelets so).
     known: BTreeMap<String, Vec<Taint>>,
     seen: Option<Instant>,
-    looked: bool,
+    polled: bool,
     /// Whether the last event reported known taints; `None`: there was no event.
-    told: Option<bool>,
+    reported: Option<bool>,
 }
 
 impl NodeTaints {
     pub(crate) fn start(
         api: Option<Arc<dyn Kubernetes>>,
         interval: Duration,
-        actor: ActorRef<Letter<PlannerMessage>>,
+        actor: ActorRef<Envelope<PlannerMessage>>,
     ) -> Self {
         let feeds = api.map(|api| {
-            let (looks, seen) = latest::channel();
-            [Task::start(look(api, interval, looks)), forward(seen, actor, PlannerMessage::Taints)]
+            let (polls, seen) = latest::channel();
+            [Task::start(poll(api, interval, polls)), forward(seen, actor, PlannerMessage::Taints)]
         });
-        Self { feeds, known: BTreeMap::new(), seen: None, looked: false, told: None }
+        Self { feeds, known: BTreeMap::new(), seen: None, polled: false, reported: None }
     }
 
     pub(crate) fn awaited(&self) -> bool {
-        self.feeds.is_some() && !self.looked
+        self.feeds.is_some() && !self.polled
     }
 
     pub(crate) fn known(&self) -> &BTreeMap<String, Vec<Taint>> {
@@ -70,18 +70,18 @@ impl NodeTaints {
     }
 
     /// Accepts the result of a read at `unix` (wall clock). Returns whether plans may change, and the event to emit.
-    pub(crate) fn take(&mut self, look: &TaintsLook, most: Duration, unix: f64) -> (bool, Option<Event>) {
-        let first = !std::mem::replace(&mut self.looked, true);
+    pub(crate) fn take(&mut self, polled: &TaintsPoll, most: Duration, unix: f64) -> (bool, Option<Event>) {
+        let first = !std::mem::replace(&mut self.polled, true);
         let before = std::mem::take(&mut self.known);
-        let (known, event) = match &look.result {
+        let (known, event) = match &polled.result {
             Ok(taints) => {
-                self.seen = Some(look.seen);
+                self.seen = Some(polled.seen);
                 gauge!("madako_node_taints_timestamp_seconds").set(unix);
                 self.known.clone_from(taints);
                 (true, Event::TaintsKnown { nodes: taints.len() })
             }
             Err(error) => {
-                let age = self.seen.map(|seen| look.seen.duration_since(seen));
+                let age = self.seen.map(|seen| polled.seen.duration_since(seen));
                 let known = age.is_some_and(|age| age <= most);
                 if known {
                     self.known.clone_from(&before);
@@ -91,13 +91,13 @@ impl NodeTaints {
         };
         gauge!("madako_node_taints_known").set(if known { 1.0 } else { 0.0 });
         // The first good answer after none is no event.
-        let news = self.told.replace(known) != Some(known);
+        let news = self.reported.replace(known) != Some(known);
         (first || self.known != before, news.then_some(event))
     }
 }
 
 /// Reads the nodes once an interval, for ever.
-async fn look(api: Arc<dyn Kubernetes>, interval: Duration, looks: Publisher<Arc<TaintsLook>>) {
+async fn poll(api: Arc<dyn Kubernetes>, interval: Duration, polls: Publisher<Arc<TaintsPoll>>) {
     let mut within = interval.min(FIRST_LOOK);
     loop {
         let begun = Instant::now();
@@ -110,7 +110,7 @@ async fn look(api: Arc<dyn Kubernetes>, interval: Duration, looks: Publisher<Arc
                 .map(|node| (node.name, node.taints))
                 .collect()),
         };
-        looks.publish(Arc::new(TaintsLook { result, seen: begun }));
+        polls.publish(Arc::new(TaintsPoll { result, seen: begun }));
         tokio::time::sleep_until(begun + interval).await;
         within = interval;
     }

@@ -1,7 +1,7 @@
 //! Inputs from operators, faulty registries and old configurations.
 
 use madako_domain::machine::{Machine, MachineLabel, MachineState};
-use madako_domain::plan::{Action, ChangeKind, Leaving, Plan, PlanErrorKind, Why};
+use madako_domain::plan::{Action, ChangeKind, LeavingReason, Plan, PlanErrorKind, Why};
 
 use crate::testing::{MachineWith as _, Site, machine, outcome, reasons_of, why_not};
 
@@ -68,7 +68,7 @@ fn a_bad_control_plane_node_that_could_only_leave_stays_when_two_machines_claim_
     let mut site = claimed_twice(3);
     let plan = site.plan().unwrap();
     assert_eq!(plan.action, None, "an unused machine would be there, but no room for the bad one");
-    let no_room = Leaving::NoRoom { maximum: 1 };
+    let no_room = LeavingReason::NoRoom { maximum: 1 };
     assert_eq!(
         why_not(&plan, Action::ReplaceControlPlane),
         [&Why::BadState(MachineState::Unreachable), &Why::SharedAddressStays(no_room.clone())]
@@ -106,7 +106,7 @@ fn a_smaller_control_plane_lets_another_go_than_the_node_whose_address_two_machi
     );
     who_stays_is_not_removed(&plan);
     assert!(plan.reasons.iter().any(|reason| {
-        reason.why == Why::SharedAddressStays(Leaving::NoRoom { maximum: 1 })
+        reason.why == Why::SharedAddressStays(LeavingReason::NoRoom { maximum: 1 })
             && reason.address.as_deref() == Some("10.0.0.1")
     }));
     // It stays as a worker, too.

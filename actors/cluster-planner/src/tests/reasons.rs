@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use madako_domain::machine::MachineState;
-use madako_domain::plan::{Action, Choice, Outcome, Part, Rival, Score, Source, Why};
+use madako_domain::plan::{Action, Choice, Outcome, Part, RunnerUp, Score, Source, Why};
 use serde_json::json;
 
 use crate::testing::{MachineWith as _, Site, machine, outcome, reasons_of};
@@ -15,7 +15,7 @@ fn a_choice_names_score_share_and_runner_up() {
     let plan = site.plan().unwrap();
     let chosen = |reason: &&madako_domain::plan::Reason| matches!(reason.why, Why::Chosen(_));
     let chosen: Vec<_> = plan.reasons.iter().filter(chosen).collect();
-    let rival = |last, score| Some(Rival { address: Ipv4Addr::new(10, 0, 0, last), score });
+    let rival = |last, score| Some(RunnerUp { address: Ipv4Addr::new(10, 0, 0, last), score });
     let choice = |part, role: Option<&str>, weight, considered, runner_up| {
         let role = role.map(std::sync::Arc::from);
         let score = Score { rack_points: 1_000, ..Score::default() };

@@ -6,7 +6,7 @@ use madako_domain::store::Epoch;
 use madako_protocol::actors::LeaderMessage;
 use madako_protocol::event::Event;
 use madako_protocol::feed::Task;
-use madako_protocol::mailbox::Letter;
+use madako_protocol::mailbox::Envelope;
 use madako_protocol::store::WatchEvent;
 use metrics::gauge;
 use ractor::ActorRef;
@@ -17,7 +17,7 @@ use super::{LeaderArguments, LeaderState, START_RETRY};
 use crate::limits::CLAIM_RETRY;
 
 impl LeaderState {
-    pub(super) fn owner_seen(&mut self, myself: &ActorRef<Letter<LeaderMessage>>, event: WatchEvent) {
+    pub(super) fn owner_seen(&mut self, myself: &ActorRef<Envelope<LeaderMessage>>, event: WatchEvent) {
         match event {
             WatchEvent::Listed(mut snapshot) => {
                 self.owner = Some((snapshot.revision, snapshot.entries.remove(ownership::KEY)));
@@ -39,7 +39,7 @@ impl LeaderState {
 
     pub(super) fn claimed(
         &mut self,
-        myself: &ActorRef<Letter<LeaderMessage>>,
+        myself: &ActorRef<Envelope<LeaderMessage>>,
         epoch: i64,
         placement: Ownership,
     ) {
@@ -53,7 +53,7 @@ impl LeaderState {
     }
 
     /// Updates the ownership from the owner's key.
-    pub(super) fn settle(&mut self, myself: &ActorRef<Letter<LeaderMessage>>) {
+    pub(super) fn settle(&mut self, myself: &ActorRef<Envelope<LeaderMessage>>) {
         let (Some(gate), Some(epoch)) =
             (&self.given.placement, self.epoch.as_ref().filter(|_| self.reigning))
         else {
@@ -76,7 +76,7 @@ impl LeaderState {
     }
 
     /// Reads the key and claims it if it is free.
-    fn claim(&mut self, myself: &ActorRef<Letter<LeaderMessage>>) {
+    fn claim(&mut self, myself: &ActorRef<Envelope<LeaderMessage>>) {
         let (Some(gate), Some(epoch)) =
             (&self.given.placement, self.epoch.as_ref().filter(|_| self.reigning))
         else {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use madako_domain::invariants::{Judged, PlacementChange, judged_by, placed_where_allowed};
+use madako_domain::invariants::{BindingCheck, PlacementChange, judged_by, placed_where_allowed};
 use madako_domain::limits::MOST_OPERATIONS;
 use madako_domain::placement::change::PlacementMutation;
 use madako_domain::placement::kind::ObjectKey;
@@ -65,7 +65,7 @@ pub(crate) fn transaction(
         return Err(CommitError::ForeignKey { key: key.etcd_key() });
     }
     let (given, writes, evidence) = (change.conditions(prefix), change.writes(prefix), &change.evidence);
-    let Judged { violations, changed } =
+    let BindingCheck { violations, changed } =
         placed_where_allowed(&PlacementChange { conditions: &given, writes: &writes, evidence, stored });
     if !violations.is_empty() {
         return Err(CommitError::Invariant { violations });

@@ -17,7 +17,7 @@ use madako_domain::state::Fault;
 use madako_domain::store::{Outcome, StoreError, Transaction};
 use madako_protocol::actors::FetcherMessage;
 use madako_protocol::latest::{self, Subscriber};
-use madako_protocol::mailbox::Letter;
+use madako_protocol::mailbox::Envelope;
 use madako_protocol::placement::objects::{Follower, Gap, Objects, Selection};
 use madako_protocol::placement::providers::{
     FetchError, MetricsProviders, PROVIDER_DEADLINE, Sample, Samples,
@@ -180,7 +180,7 @@ struct World {
     objects: Arc<FakeObjects>,
     providers: Arc<FakeProviders>,
     observed: Subscriber<Arc<MetricsObserved>>,
-    actor: ActorRef<Letter<FetcherMessage>>,
+    actor: ActorRef<Envelope<FetcherMessage>>,
     ownership: watch::Sender<Ownership>,
 }
 

@@ -3,7 +3,7 @@ use crate::breaker::Breaker;
 /// For each round, whether a provider that always fails is fetched.
 fn asked(breaker: &mut Breaker, rounds: usize) -> Vec<bool> {
     let round = |_| {
-        let asks = breaker.round();
+        let asks = breaker.begin_round();
         if asks {
             breaker.failed();
         }
@@ -31,7 +31,7 @@ fn it_is_down_from_the_third_failure_until_it_answers() {
     assert!(breaker.is_down());
     assert!(breaker.answered(), "that is news");
     assert!(!breaker.answered(), "that is none");
-    assert!(!breaker.is_down() && breaker.failures() == 0 && breaker.round());
+    assert!(!breaker.is_down() && breaker.failures() == 0 && breaker.begin_round());
 }
 
 #[test]

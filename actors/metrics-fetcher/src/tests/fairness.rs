@@ -7,9 +7,9 @@ use madako_domain::placement::object_value::Object;
 use madako_protocol::placement::providers::FetchError;
 use serde_json::json;
 
-use super::board::Bench;
+use super::schedule::Bench;
 use super::store::{cluster, metric, of, prometheus, reference, table};
-use crate::board::Fetch;
+use crate::schedule::Fetch;
 
 /// Duration of a round, and of a fetch that hangs, in seconds.
 const ROUND: u64 = 15;
@@ -31,7 +31,7 @@ fn late() -> FetchError {
     }
 }
 
-/// A board, and the hanging fetches with their ends.
+/// A schedule, and the hanging fetches with their ends.
 struct World {
     bench: Bench,
     hanging: Vec<(u64, Fetch)>,
@@ -56,7 +56,7 @@ impl World {
         }
         if now > 0 && now.is_multiple_of(ROUND) {
             let moment = self.bench.now();
-            self.bench.board.round(moment);
+            self.bench.schedule.begin_round(moment);
         }
         loop {
             let fetches = self.bench.start();

@@ -1,4 +1,4 @@
-//! The board's guarantees under random events.
+//! The schedule's guarantees under random events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use madako_domain::placement::object_value::Object;
 use madako_protocol::placement::providers::FetchError;
 use proptest::prelude::*;
 
-use super::board::Bench;
+use super::schedule::Bench;
 use super::store::{cluster, global, metric, of, prometheus, reference};
-use crate::board::Fetch;
 use crate::catalog::{Catalog, ProviderKey};
+use crate::schedule::Fetch;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -73,7 +73,7 @@ fn key(namespaced: bool, name: u8) -> MetricKey {
     if namespaced { of("n", &format!("m{name}")) } else { global(&format!("m{name}")) }
 }
 
-/// The board and its running fetches.
+/// The schedule and its running fetches.
 struct World {
     bench: Bench,
     running: Vec<Fetch>,
@@ -97,14 +97,14 @@ impl World {
     fn put(&mut self, object: Object) {
         let change = self.bench.store.put(object);
         let now = self.bench.now();
-        self.bench.board.change(&[change], now);
+        self.bench.schedule.change(&[change], now);
         self.read_store();
     }
 
     fn delete(&mut self, object: &Object) {
         let change = self.bench.store.delete(&object.key());
         let now = self.bench.now();
-        self.bench.board.change(&[change], now);
+        self.bench.schedule.change(&[change], now);
         self.read_store();
     }
 
@@ -123,8 +123,8 @@ impl World {
     fn start(&mut self) {
         let fetches = self.bench.start();
         self.running.extend(fetches);
-        let board = &self.bench.board;
-        self.running.retain(|fetch| board.awaits(fetch.id));
+        let schedule = &self.bench.schedule;
+        self.running.retain(|fetch| schedule.awaits(fetch.id));
         assert!(self.running.len() <= 4);
         let providers: BTreeSet<&ProviderKey> = self.running.iter().map(|fetch| &fetch.provider).collect();
         assert_eq!(providers.len(), self.running.len(), "no provider is asked twice at once");
@@ -155,12 +155,12 @@ impl World {
             Step::Relist => {
                 let (revision, all, now) =
                     (self.bench.store.revision, self.bench.store.all(), self.bench.now());
-                self.bench.board.list(revision, &all, now);
+                self.bench.schedule.list(revision, &all, now);
             }
             Step::Wait(seconds) => self.bench.seconds += seconds,
             Step::Round => {
                 let now = self.bench.now();
-                self.bench.board.round(now);
+                self.bench.schedule.begin_round(now);
             }
             Step::Answer(how) => self.answer(*how),
             Step::Start => self.start(),
@@ -229,7 +229,7 @@ impl World {
         let observed = self.bench.observed();
         assert_eq!(observed.revision, self.bench.store.revision);
         let now = self.bench.now();
-        self.bench.board.round(now);
+        self.bench.schedule.begin_round(now);
         let mut asked = Vec::new();
         loop {
             let fetches = self.bench.start();
@@ -250,7 +250,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_board_keeps_its_promises(steps in prop::collection::vec(step(), 1..50)) {
+    fn the_schedule_keeps_its_promises(steps in prop::collection::vec(step(), 1..50)) {
         let mut world = World::new();
         for step in &steps {
             world.take(step);
@@ -284,7 +284,7 @@ fn a_thousand_changes_that_mean_nothing_here_wake_nothing() {
     let changes: Vec<Arc<_>> =
         (0..1000).map(|number| world.bench.store.put(cluster("n", &format!("x{number}"), &[]))).collect();
     let now = world.bench.now();
-    world.bench.board.change(&changes, now);
+    world.bench.schedule.change(&changes, now);
     assert_eq!(world.bench.start().len(), 0);
     assert_eq!(world.bench.observed().revision, world.bench.store.revision);
 }

@@ -11,7 +11,7 @@
 //! # Validity
 //! An answer's age counts from its arrival, however long the check took. The answer is valid for the revision of the
 //! entry that the check began with: a check from before a command says nothing about the time after it. It expires
-//! after [`FRESH_ROUNDS`] intervals, however slow checks are and however many wait: an old answer must not power off
+//! after [`FRESH_INTERVALS`] intervals, however slow checks are and however many wait: an old answer must not power off
 //! a machine that has become healthy. Until the next answer arrives, the machine's health is unknown and its entry is
 //! not decided on.
 //!
@@ -30,15 +30,15 @@ use madako_protocol::feed::Task;
 use tokio::time::Instant;
 
 use super::{RepairState, command, telemetry};
-use crate::limits::{CHECKS_AT_ONCE, CHECKS_FIRST, FRESH_ROUNDS};
-use crate::outlook::{Obstacle, Outlook};
-use crate::round::Health;
+use crate::limits::{CHECKS_AT_ONCE, CHECKS_FIRST, FRESH_INTERVALS};
+use crate::next_action::{BlockedBy, NextAction};
+use crate::pass::Health;
 
 #[derive(Default)]
 pub(super) struct Checks {
     known: BTreeMap<i64, Known>,
     running: BTreeMap<i64, Check>,
-    asked: BTreeMap<i64, Asked>,
+    last: BTreeMap<i64, LastCheck>,
     /// Sequence number: two checks may begin at the same instant.
     count: u64,
 }
@@ -61,13 +61,13 @@ struct Check {
 
 /// Time and entry revision of the last check.
 #[derive(Clone, Copy)]
-struct Asked {
+struct LastCheck {
     revision: i64,
     since: Instant,
     count: u64,
 }
 
-impl Asked {
+impl LastCheck {
     fn next(&self, interval: Duration) -> Instant {
         self.since + interval
     }
@@ -83,11 +83,11 @@ impl Checks {
                 .get(index)
                 .is_some_and(|item| item.revision == revision && !item.value.is_finished())
         };
-        self.asked.retain(|index, _| queue.entries.get(index).is_some_and(|item| !item.value.is_finished()));
+        self.last.retain(|index, _| queue.entries.get(index).is_some_and(|item| !item.value.is_finished()));
         self.running.retain(|index, check| same(index, check.revision));
         self.known.retain(|index, known| {
             let age = now.saturating_duration_since(known.since);
-            age <= interval * FRESH_ROUNDS && same(index, known.revision)
+            age <= interval * FRESH_INTERVALS && same(index, known.revision)
         });
     }
 
@@ -99,7 +99,7 @@ impl Checks {
     /// Entries (index, revision) that are due now, oldest check first.
     fn due(&self, could: &[(i64, i64)], interval: Duration) -> Vec<i64> {
         let now = Instant::now();
-        let asked = |index: &i64| self.asked.get(index);
+        let asked = |index: &i64| self.last.get(index);
         let mut due: Vec<i64> = could
             .iter()
             .filter(|(index, _)| !self.running.contains_key(index))
@@ -127,15 +127,15 @@ impl Checks {
     /// Time until the next check that only the timer starts; `None`: there is none.
     pub(super) fn next(&self, interval: Duration) -> Option<Duration> {
         let now = Instant::now();
-        let waiting = self.asked.iter().filter(|(index, _)| !self.running.contains_key(index));
+        let waiting = self.last.iter().filter(|(index, _)| !self.running.contains_key(index));
         let next = waiting.map(|(_, asked)| asked.next(interval)).filter(|next| *next > now).min()?;
         Some(next - now)
     }
 
     fn begin(&mut self, index: i64, check: Check) {
         self.count += 1;
-        let asked = Asked { revision: check.revision, since: Instant::now(), count: self.count };
-        self.asked.insert(index, asked);
+        let asked = LastCheck { revision: check.revision, since: Instant::now(), count: self.count };
+        self.last.insert(index, asked);
         self.running.insert(index, check);
     }
 
@@ -160,7 +160,7 @@ impl Checks {
 
 impl RepairState {
     /// Starts the health checks that are due.
-    pub(super) fn start_checks(&mut self, state: &ClusterState, outlooks: &[Outlook]) {
+    pub(super) fn start_checks(&mut self, state: &ClusterState, actions: &[NextAction]) {
         let Some(host) = self.given.host.clone() else { return };
         let commanded = self.effects.under_way().map(|announced| announced.command.index);
         let could: Vec<(i64, i64)> = state
@@ -172,8 +172,8 @@ impl RepairState {
             })
             .map(|(index, item)| (*index, item.revision))
             .collect();
-        let unknown = outlooks.iter().filter(|outlook| outlook.obstacle == Some(Obstacle::HealthUnknown));
-        let wanted: BTreeSet<i64> = unknown.map(|outlook| outlook.index).collect();
+        let unknown = actions.iter().filter(|action| action.blocked_by == Some(BlockedBy::HealthUnknown));
+        let wanted: BTreeSet<i64> = unknown.map(|action| action.index).collect();
         let due = self.checks.due(&could, self.given.interval);
         for (index, first) in self.checks.in_turn(due, &wanted) {
             if self.checks.running.len() >= CHECKS_AT_ONCE {
@@ -186,7 +186,7 @@ impl RepairState {
             let address = address.to_owned();
             let number = self.take_number();
             let actor = self.myself.clone();
-            let check = command::check(Arc::clone(&host), self.hands.permits().clone(), words, deadline);
+            let check = command::check(Arc::clone(&host), self.runner.permits().clone(), words, deadline);
             // A periodic check has no parent span.
             let task = Task::start_anew(async move {
                 let health = check.await;

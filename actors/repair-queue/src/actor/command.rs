@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use madako_domain::repair::command::{CommandEnd, HealthAnswer, HowEnded};
-use madako_domain::repair::kept::Kept;
+use madako_domain::repair::kept::KeptEntry;
 use madako_effects::{AttemptEnd, Conclusion, Effect, Permits};
 use madako_protocol::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
 use madako_protocol::permit::Permit;
@@ -73,7 +73,7 @@ impl Effect for Announced {
 
 impl Command {
     /// Whether the data kept for its entry names this record for a command of this kind.
-    pub(super) fn is_kept_as(&self, kept: &Kept) -> bool {
+    pub(super) fn is_kept_as(&self, kept: &KeptEntry) -> bool {
         let record = match self.kind {
             Kind::Success => kept.finishing,
             Kind::Repair => kept.started.as_ref().map(|started| started.record),
@@ -116,7 +116,7 @@ impl Command {
         &self,
         host: Arc<dyn Host>,
         permits: Permits,
-        round: Duration,
+        interval: Duration,
     ) -> Option<String> {
         let over = Instant::now() + self.interval;
         let Some((words, deadline)) = &self.health else {
@@ -136,7 +136,7 @@ impl Command {
             if Instant::now() >= over {
                 return None;
             }
-            tokio::time::sleep_until(over.min(begun + round)).await;
+            tokio::time::sleep_until(over.min(begun + interval)).await;
         }
     }
 }

@@ -28,7 +28,7 @@ use tracing::{Instrument as _, info_span};
 
 use crate::limits::DRAIN_POLL;
 
-pub(super) struct Order {
+pub(super) struct DrainOrder {
     pub(super) kubernetes: Arc<dyn Kubernetes>,
     pub(super) permits: Permits,
     pub(super) node: String,
@@ -39,7 +39,7 @@ pub(super) struct Order {
     pub(super) late: bool,
 }
 
-enum Found {
+enum NodeDrainState {
     /// No change was made yet.
     Uncordoned,
     /// This system cordoned the node, and pods to evict are left.
@@ -58,7 +58,7 @@ impl From<KubernetesError> for Stop {
     }
 }
 
-impl Order {
+impl DrainOrder {
     /// Drains the node and keeps it drained. Calls `tell` with each pod or error that it waits for, and with each
     /// result.
     pub(super) async fn carry_out(self, tell: impl Fn(DrainNews) + Send + Sync) {
@@ -68,13 +68,13 @@ impl Order {
 
     /// Runs until the drain fails or its task is dropped.
     async fn drain(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Stop {
-        let mut found = Found::Uncordoned;
+        let mut found = NodeDrainState::Uncordoned;
         if self.resumed {
-            found = match self.first_look(tell).await {
+            found = match self.first_check(tell).await {
                 Ok(found) => found,
                 Err(stop) => return stop,
             };
-            if self.late && !matches!(found, Found::Done) {
+            if self.late && !matches!(found, NodeDrainState::Done) {
                 // The brain knows what is left, and gives the drain up.
                 std::future::pending::<()>().await;
             }
@@ -88,12 +88,16 @@ impl Order {
         }
     }
 
-    async fn empty(&self, found: &Found, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<(), Stop> {
-        if matches!(found, Found::Done) {
+    async fn empty(
+        &self,
+        found: &NodeDrainState,
+        tell: &(impl Fn(DrainNews) + Send + Sync),
+    ) -> Result<(), Stop> {
+        if matches!(found, NodeDrainState::Done) {
             return Ok(());
         }
         let protected = self.kubernetes.namespaces(&self.config.protected_namespaces).await?;
-        if matches!(found, Found::Uncordoned) {
+        if matches!(found, NodeDrainState::Uncordoned) {
             self.dry_run(&protected, tell).await?;
         }
         let cordon = |permit| async move { self.kubernetes.cordon(&permit, &self.node).await };
@@ -120,13 +124,13 @@ impl Order {
     }
 
     /// Polls a drained node until it has to be drained again.
-    async fn guard(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Found {
+    async fn guard(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> NodeDrainState {
         let mut told_done = true;
         loop {
             tokio::time::sleep(DRAIN_POLL).await;
-            match self.look().await {
-                Ok((Found::Done, _)) if told_done => {}
-                Ok((Found::Done, _)) => {
+            match self.check().await {
+                Ok((NodeDrainState::Done, _)) if told_done => {}
+                Ok((NodeDrainState::Done, _)) => {
                     tell(DrainNews::Done);
                     told_done = true;
                 }
@@ -143,9 +147,9 @@ impl Order {
     }
 
     /// Reads the progress of the earlier leader. Retries while the API does not answer; the brain limits the time.
-    async fn first_look(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<Found, Stop> {
+    async fn first_check(&self, tell: &(impl Fn(DrainNews) + Send + Sync)) -> Result<NodeDrainState, Stop> {
         loop {
-            match self.look().await {
+            match self.check().await {
                 Ok((found, waits)) => {
                     if let Some(waits) = waits {
                         tell(DrainNews::Waits(waits));
@@ -158,14 +162,14 @@ impl Order {
         }
     }
 
-    async fn look(&self) -> Result<(Found, Option<String>), KubernetesError> {
+    async fn check(&self) -> Result<(NodeDrainState, Option<String>), KubernetesError> {
         let nodes = self.kubernetes.nodes().await?;
         let ours = |node: &KubeNode| node.name == self.node && node.unschedulable && node.is_cordoned_by_us();
         if !nodes.iter().any(ours) {
-            return Ok((Found::Uncordoned, Some("the node is not cordoned".to_owned())));
+            return Ok((NodeDrainState::Uncordoned, Some("the node is not cordoned".to_owned())));
         }
         let left = unfinished(&self.kubernetes.pods_on(&self.node).await?);
-        let found = if left.is_some() { Found::Begun } else { Found::Done };
+        let found = if left.is_some() { NodeDrainState::Begun } else { NodeDrainState::Done };
         Ok((found, left.map(|left| left.to_string())))
     }
 

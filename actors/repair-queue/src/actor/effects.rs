@@ -24,23 +24,23 @@ pub(super) enum Subject {
     Upkeep,
 }
 
-pub(super) struct Decided {
+pub(super) struct DecidedChange {
     pub(super) change: RepairChange,
     pub(super) subject: Subject,
     /// Text of the event after the commit; used for entries only.
     pub(super) told: String,
-    pub(super) then: Then,
+    pub(super) then: AfterCommit,
 }
 
-impl Decided {
+impl DecidedChange {
     /// A change without an event.
     pub(super) fn upkeep(change: RepairChange) -> Self {
-        Self { change, subject: Subject::Upkeep, told: String::new(), then: Then::Nothing }
+        Self { change, subject: Subject::Upkeep, told: String::new(), then: AfterCommit::Nothing }
     }
 }
 
 /// Step after a commit.
-pub(super) enum Then {
+pub(super) enum AfterCommit {
     Nothing,
     /// The change records the end of a command.
     Record,
@@ -58,15 +58,15 @@ pub(super) struct Writing {
     failed: bool,
     is_drain: bool,
     /// A rejected change suspends its subject until the next tick.
-    is_shunned: bool,
+    suspends_subject: bool,
     /// Indexes of new entries.
     added: Vec<i64>,
     span: Span,
 }
 
 impl RepairState {
-    pub(super) fn write(&mut self, state: &ClusterState, decided: Decided) {
-        let Decided { change, subject, told, then } = decided;
+    pub(super) fn write(&mut self, state: &ClusterState, decided: DecidedChange) {
+        let DecidedChange { change, subject, told, then } = decided;
         let address = match subject {
             Subject::Entry(index) => state.repair.entries.get(&index).map(|item| item.value.address.clone()),
             Subject::Reports | Subject::Upkeep => None,
@@ -79,20 +79,29 @@ impl RepairState {
         let failed = is_failure(&change);
         let (what, span) = (change.what, self.traces.decision(subject, change.what));
         let _decision = span.clone().entered();
-        let is_drain = matches!(then, Then::Drain);
-        let is_shunned = subject != Subject::Upkeep && !matches!(then, Then::Record);
+        let is_drain = matches!(then, AfterCommit::Drain);
+        let is_shunned = subject != Subject::Upkeep && !matches!(then, AfterCommit::Record);
         let (on, now) = (state.revision, Instant::now());
         let action = match then {
-            Then::Nothing | Then::Drain => self.effects.change(change, on, now),
-            Then::Record => self.effects.record(change, None, on, now),
-            Then::Run(command) => {
+            AfterCommit::Nothing | AfterCommit::Drain => self.effects.change(change, on, now),
+            AfterCommit::Record => self.effects.record(change, None, on, now),
+            AfterCommit::Run(command) => {
                 self.effects.announce(change, Announced { command, span: span.clone() }, on, now)
             }
         };
         // `newest` returns only states that allow decisions, and only one command is announced at a time.
         let Some(action) = action else { return };
-        self.writing =
-            Some(Writing { what, subject, address, told, failed, is_drain, is_shunned, added, span });
+        self.writing = Some(Writing {
+            what,
+            subject,
+            address,
+            told,
+            failed,
+            is_drain,
+            suspends_subject: is_shunned,
+            added,
+            span,
+        });
         self.perform(vec![action]);
     }
 
@@ -102,15 +111,15 @@ impl RepairState {
         for action in actions {
             match action {
                 Action::Commit { number, change } => {
-                    self.hands.commit(number, Mutation::Repair(Box::new(change)));
+                    self.runner.commit(number, Mutation::Repair(Box::new(change)));
                 }
                 Action::Answered { result } => self.answered(result),
-                Action::Ask { number, effect } => effect.span.in_scope(|| self.hands.ask(number)),
+                Action::Ask { number, effect } => effect.span.in_scope(|| self.runner.ask(number)),
                 Action::Start { number, attempt, effect, permit } => {
                     self.start(number, attempt, effect, permit);
                 }
                 Action::Pause { number, effect } => self.pause(number, effect),
-                Action::Abort => self.hands.abort(),
+                Action::Abort => self.runner.abort(),
                 Action::Record { effect, took } => {
                     let end = self.effects.conclusion().map(|(_, conclusion)| command::end(conclusion));
                     let how = end.map(|end| end.how.name());
@@ -128,7 +137,7 @@ impl RepairState {
                 }
             }
         }
-        self.hands.wake_at(self.effects.wake());
+        self.runner.wake_at(self.effects.wake());
         decides
     }
 
@@ -138,8 +147,8 @@ impl RepairState {
             Ok(_) => self.committed_as(writing),
             Err(error) => {
                 self.given.events.emit(Event::CommitFailed { what: writing.what, why: error.to_string() });
-                if error.failure() == Failure::Rejected && writing.is_shunned {
-                    self.shunned.insert(writing.subject);
+                if error.failure() == Failure::Rejected && writing.suspends_subject {
+                    self.suspended.insert(writing.subject);
                     self.effects.forgive();
                 }
             }
@@ -164,18 +173,18 @@ impl RepairState {
         let Some(host) = self.given.host.clone() else { return };
         let Announced { command, span } = announced;
         let _decision = span.entered();
-        self.hands.carry_out(async move {
+        self.runner.carry_out(async move {
             EffectEvent::Ended { number, end: command.attempt(&*host, permit, attempt).await }
         });
     }
 
     fn pause(&mut self, number: u64, announced: Announced) {
         let Some(host) = self.given.host.clone() else { return };
-        let (permits, round) = (self.hands.permits().clone(), self.given.interval);
+        let (permits, interval) = (self.runner.permits().clone(), self.given.interval);
         let Announced { command, span } = announced;
         let _decision = span.entered();
-        self.hands.carry_out(async move {
-            EffectEvent::Paused { number, against: command.pause(host, permits, round).await }
+        self.runner.carry_out(async move {
+            EffectEvent::Paused { number, against: command.pause(host, permits, interval).await }
         });
     }
 }

@@ -13,7 +13,7 @@ use madako_protocol::feed::Task;
 use tracing::{Instrument as _, Span, info_span};
 
 use super::RepairState;
-use crate::round::places;
+use crate::pass::nodes_by_address;
 
 #[derive(Default)]
 pub(super) struct Cordons {
@@ -41,7 +41,7 @@ impl Cordons {
 
 impl RepairState {
     /// Reads which nodes this system cordoned.
-    pub(super) fn look_at_nodes(&mut self) {
+    pub(super) fn check_nodes(&mut self) {
         let Some(kubernetes) = self.given.kubernetes.clone() else { return };
         if self.cordons.looking.is_some() {
             self.cordons.again = true;
@@ -72,7 +72,7 @@ impl RepairState {
             }
         }
         if std::mem::take(&mut self.cordons.again) {
-            self.look_at_nodes();
+            self.check_nodes();
         }
     }
 
@@ -93,7 +93,7 @@ impl RepairState {
 
     fn uncordon(&mut self, node: String) {
         let Some(kubernetes) = self.given.kubernetes.clone() else { return };
-        let (actor, permits, name) = (self.myself.clone(), self.hands.permits().clone(), node.clone());
+        let (actor, permits, name) = (self.myself.clone(), self.runner.permits().clone(), node.clone());
         let kubernetes = Arc::clone(&kubernetes);
         let drain = self.cordons.drained.get(&node).and_then(Span::id);
         let span = info_span!(parent: drain, "uncordon", node);
@@ -131,8 +131,8 @@ impl RepairState {
 
 /// Names of nodes under repair or reboot.
 fn busy(state: &ClusterState) -> BTreeSet<&str> {
-    let places = places(state.cluster.as_ref().map(|cluster| &*cluster.value));
-    let name = |address: &str| places.get(address).map(|place| place.name);
+    let nodes = nodes_by_address(state.cluster.as_ref().map(|cluster| &*cluster.value));
+    let name = |address: &str| nodes.get(address).map(|node| node.name);
     let repaired = state.repair.entries.values().filter(|item| is_active(&item.value));
     // An entry whose machine left the cluster keeps the node name that it had.
     let repaired = repaired.filter_map(|item| {

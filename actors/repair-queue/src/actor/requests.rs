@@ -11,31 +11,31 @@ use madako_protocol::event::Event;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::effects::{Decided, Subject, Then};
+use super::effects::{AfterCommit, DecidedChange, Subject};
 use super::{FIRST_REPORTS_POLLS, RepairState, telemetry};
 use crate::hold::times::Times;
-use crate::news::Told;
+use crate::news::ReportedState;
+use crate::pass::later;
 use crate::racks::{Answers, Racks, held_back};
 use crate::requests;
 use crate::requests::removals::Removals;
-use crate::round::later;
 
 #[derive(Default)]
 pub(super) struct Requests {
     pub(super) newest: Option<Arc<Reports>>,
     /// An answer was evaluated since this actor started: its racks are in the store, or are written before anything
     /// begins.
-    judged_one: bool,
-    told: Told,
+    evaluated_once: bool,
+    reported_state: ReportedState,
     /// The last evaluated answer, and the change times of its machines.
-    judged: Option<Arc<Reports>>,
+    evaluated: Option<Arc<Reports>>,
     times: Times,
     removals: Removals,
     /// Racks by the newest reports and by the newest observation; each input is scanned once.
     reported: Option<(Arc<Reports>, Racks)>,
     observed: Option<(Arc<Observation>, Racks)>,
     /// Inputs of the last computation of machines in held racks: equal inputs give the same result.
-    held_of: Option<Looked>,
+    held_of: Option<HeldInputs>,
     /// The last evaluated state and reports, and the change to write.
     decided: Option<(Arc<ClusterState>, Arc<Reports>, Option<RepairChange>)>,
     /// The metric already shows that nothing is refused.
@@ -43,13 +43,13 @@ pub(super) struct Requests {
 }
 
 /// Inputs that decide which machines are in held racks. Equality is identity in memory.
-struct Looked {
+struct HeldInputs {
     state: Arc<ClusterState>,
     reports: Option<Arc<Reports>>,
     observation: Option<Arc<Observation>>,
 }
 
-impl Looked {
+impl HeldInputs {
     /// Whether both give the same machines in held racks. The result depends on racks, nodes, and machines with an
     /// entry.
     fn is_same(&self, other: &Self) -> bool {
@@ -72,7 +72,7 @@ impl Looked {
 }
 
 impl Requests {
-    fn know_racks(&mut self, settings: &HoldSettings, observation: Option<Arc<Observation>>) {
+    fn update_racks(&mut self, settings: &HoldSettings, observation: Option<Arc<Observation>>) {
         if let Some(newest) = &self.newest
             && self.reported.as_ref().is_none_or(|(known, _)| !Arc::ptr_eq(known, newest))
         {
@@ -88,35 +88,35 @@ impl Requests {
 
     /// Computes the change times of an answer that is new.
     fn take_in(&mut self, reports: &Arc<Reports>, state: &ClusterState, hold: Option<&HoldSettings>) {
-        if self.judged.as_ref().is_some_and(|judged| Arc::ptr_eq(judged, reports)) {
+        if self.evaluated.as_ref().is_some_and(|judged| Arc::ptr_eq(judged, reports)) {
             return;
         }
         let came = (reports.at, Some(reports.seen));
         self.times = Times::of(&reports.machines, came, hold, &state.holds, &self.times);
         self.removals.answered(reports.revision);
-        self.judged = Some(Arc::clone(reports));
+        self.evaluated = Some(Arc::clone(reports));
     }
 }
 
 impl RepairState {
     /// Updates the machines in held racks from the store, the reports and the observation.
-    pub(super) fn know_held(&mut self, state: &Arc<ClusterState>) {
+    pub(super) fn update_held(&mut self, state: &Arc<ClusterState>) {
         self.requests.removals.see(state);
         let hold = self.given.hold.as_ref();
-        let looked = Looked {
+        let inputs = HeldInputs {
             state: Arc::clone(state),
             reports: self.requests.newest.clone(),
             observation: self.given.observations.newest(),
         };
-        let same = self.requests.held_of.as_ref().is_some_and(|before| before.is_same(&looked));
-        let observation = looked.observation.clone();
-        self.requests.held_of = Some(looked);
+        let same = self.requests.held_of.as_ref().is_some_and(|before| before.is_same(&inputs));
+        let observation = inputs.observation.clone();
+        self.requests.held_of = Some(inputs);
         if same {
             return;
         }
         let count = requests::racks_held(state, hold);
         if let Some(settings) = hold.filter(|_| count > 0) {
-            self.requests.know_racks(settings, observation);
+            self.requests.update_racks(settings, observation);
         }
         let reported = self.requests.reported.as_ref().map(|(_, racks)| racks);
         let observed = self.requests.observed.as_ref().map(|(_, racks)| racks);
@@ -132,7 +132,7 @@ impl RepairState {
     /// unavailable registry must not block an operator's request.
     pub(super) fn reports_awaited(&self, state: &ClusterState) -> Option<OffsetDateTime> {
         let asked = !state.auto_repair_disabled && state.reports_query().is_some();
-        if self.requests.judged_one || !asked || self.given.hold.is_none() {
+        if self.requests.evaluated_once || !asked || self.given.hold.is_none() {
             return None;
         }
         let (began, since) = self.began;
@@ -155,29 +155,32 @@ impl RepairState {
         };
         let known = self.requests.decided.as_ref();
         if known.is_none_or(|(of, on, _)| !Arc::ptr_eq(of, state) || !Arc::ptr_eq(on, &reports)) {
-            self.judge(state, &reports);
+            self.evaluate(state, &reports);
         }
-        if self.shunned.contains(&Subject::Reports) {
+        if self.suspended.contains(&Subject::Reports) {
             return false;
         }
         let Some((_, _, Some(change))) = &self.requests.decided else { return false };
         let (change, told) = (change.clone(), String::new());
-        self.write(state, Decided { change, subject: Subject::Reports, told, then: Then::Nothing });
+        self.write(
+            state,
+            DecidedChange { change, subject: Subject::Reports, told, then: AfterCommit::Nothing },
+        );
         true
     }
 
     /// Evaluates good reports against a state of the store, emits news, and keeps the change to write.
-    fn judge(&mut self, state: &Arc<ClusterState>, reports: &Arc<Reports>) {
+    fn evaluate(&mut self, state: &Arc<ClusterState>, reports: &Arc<Reports>) {
         let hold = self.given.hold.as_ref();
         let now = (self.given.interval, Instant::now());
         self.requests.take_in(reports, state, hold);
         let removed = self.requests.removals.since(reports.revision);
         let known = (&self.requests.times, &removed);
         let Some(decision) = requests::decide(state, reports, known, hold, now) else { return };
-        self.requests.judged_one = true;
+        self.requests.evaluated_once = true;
         self.requests.shows_none = false;
         telemetry::refused(Some(&decision));
-        let mut news = self.requests.told.news(&decision, &reports.machines);
+        let mut news = self.requests.reported_state.news(&decision, &reports.machines);
         if decision.stop.is_some() {
             // While additions are stopped no report is refused; that does not clear a refusal.
             news.cleared.clear();

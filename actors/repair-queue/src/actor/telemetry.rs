@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use self::reboots::Reboots;
 use crate::limiter::Decision;
 use crate::news::counts;
-use crate::outlook::{Obstacle, Outlook};
+use crate::next_action::{BlockedBy, NextAction};
 
 pub fn describe_metrics() {
     describe_gauge!("cke_repair_queue_enabled", "1 if the repair queue is enabled.");
@@ -43,8 +43,8 @@ pub fn describe_metrics() {
     reboots::describe_metrics();
 }
 
-/// Duration of computing all outlooks.
-pub(super) fn looked(took: Duration) {
+/// Duration of computing all next actions.
+pub(super) fn pass_ended(took: Duration) {
     histogram!("madako_repair_look_seconds").record(took.as_secs_f64());
 }
 
@@ -83,7 +83,7 @@ pub(super) fn checked(answer: Option<&HealthAnswer>) {
 
 /// Values on display: only changed gauges are set.
 #[derive(Default)]
-pub(super) struct Shown {
+pub(super) struct ShownValues {
     /// Identity of each entry, and the cluster's revision.
     of: Option<(BTreeMap<i64, i64>, i64)>,
     machines: BTreeMap<String, BTreeSet<RepairStatus>>,
@@ -92,17 +92,17 @@ pub(super) struct Shown {
     reboots: Reboots,
 }
 
-impl Shown {
+impl ShownValues {
     #[allow(clippy::cast_precision_loss, reason = "counts and seconds are far below 2^52")]
-    pub(super) fn show(&mut self, state: &ClusterState, outlooks: &[Outlook], now: OffsetDateTime) {
+    pub(super) fn show(&mut self, state: &ClusterState, actions: &[NextAction], now: OffsetDateTime) {
         self.reboots.show(state);
         gauge!("cke_repair_queue_enabled").set(if state.repair.disabled { 0.0 } else { 1.0 });
         let waiting =
-            outlooks.iter().filter_map(|outlook| Some((outlook.index, outlook.obstacle.as_ref()?.name())));
+            actions.iter().filter_map(|action| Some((action.index, action.blocked_by.as_ref()?.name())));
         self.since = waiting
             .map(|waits| (waits, self.since.get(&waits).copied().unwrap_or(now.unix_timestamp())))
             .collect();
-        for name in Obstacle::NAMES {
+        for name in BlockedBy::NAMES {
             let since =
                 || self.since.iter().filter(|((_, reason), _)| *reason == name).map(|(_, since)| *since);
             gauge!("madako_repair_waiting", "reason" => name).set(since().count() as f64);

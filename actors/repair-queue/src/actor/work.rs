@@ -10,7 +10,7 @@ use madako_domain::repair::config::RepairOperation;
 use madako_domain::repair::queue::Item;
 use madako_domain::repair::{RepairQueueEntry, RepairStepStatus};
 use madako_domain::state::ClusterState;
-use madako_effects::Seen;
+use madako_effects::Evidence;
 use madako_protocol::actors::RepairMessage;
 use madako_protocol::feed::Task;
 use time::OffsetDateTime;
@@ -19,7 +19,7 @@ use tracing::{Instrument as _, Span, info_span};
 
 use super::command::{self, Announced, Command, Kind};
 use super::{FIRST_LOOK, RepairState, drain};
-use crate::round::{Drain, Health, later, places_of};
+use crate::pass::{Drain, Health, later, nodes_of_queue};
 
 pub(super) struct Draining {
     number: u64,
@@ -60,7 +60,7 @@ impl RepairState {
         }
         self.begun.retain(|index, _| draining(*index));
         if !over.is_empty() {
-            self.look_at_nodes();
+            self.check_nodes();
         }
         let ended = self.effects.conclusion().map(|(announced, _)| announced);
         let commanded = self.effects.under_way().or(ended).map(|announced| announced.command.index);
@@ -89,15 +89,15 @@ impl RepairState {
         let seen = if queue.records.unfinished.contains_key(&command.record) && is_kept {
             // A change in the meantime may forbid the start.
             match self.against_start(state, command) {
-                None => Seen::Announced,
-                Some(why) => Seen::AnnouncedInVain { why },
+                None => Evidence::Announced,
+                Some(why) => Evidence::AnnouncedInVain { why },
             }
         } else if queue.records.known.contains_key(&command.record) {
-            Seen::Never
+            Evidence::Never
         } else {
-            Seen::NotYet
+            Evidence::NotYet
         };
-        let actions = self.effects.seen(seen, Instant::now());
+        let actions = self.effects.observe(seen, Instant::now());
         self.perform(actions);
     }
 
@@ -228,12 +228,12 @@ impl RepairState {
         if draining.is_empty() {
             return;
         }
-        let places = places_of(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
+        let roles = nodes_of_queue(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
         let nodes: BTreeSet<String> = self.drains.values().map(|drain| drain.node.clone()).collect();
         let now = self.given.clock.now();
         for (index, item) in draining {
-            let Some(place) = places.get(item.value.address.as_str()) else { continue };
-            let node = place.name.to_owned();
+            let Some(role) = roles.get(item.value.address.as_str()) else { continue };
+            let node = role.name.to_owned();
             if nodes.contains(&node) || self.cordons.is_uncordoned(&node) {
                 continue;
             }
@@ -242,9 +242,9 @@ impl RepairState {
             let decision = self.begun.get(&index);
             let resumed = decision.is_none();
             let span = info_span!(parent: decision.and_then(Span::id), "drain", entry = index, node);
-            let order = drain::Order {
+            let order = drain::DrainOrder {
                 kubernetes: Arc::clone(&kubernetes),
-                permits: self.hands.permits().clone(),
+                permits: self.runner.permits().clone(),
                 node: node.clone(),
                 config: Arc::clone(&config),
                 resumed,

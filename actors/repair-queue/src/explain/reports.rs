@@ -68,7 +68,7 @@ mod tests {
     use crate::hold::times::Times;
     use crate::limiter::Removed;
     use crate::machines::{machine, now};
-    use crate::requests::{Asked, judge};
+    use crate::requests::{RegistryAnswer, evaluate};
     use crate::testing::{Store, queued};
 
     /// Serial, whether an entry is added, names of the obstacles.
@@ -92,8 +92,8 @@ mod tests {
             &crate::requests::kept(&state),
             &Times::default(),
         );
-        let asked = Asked { machines, at: now(), times: &times, removed: &removed };
-        let decision = judge(&state, &asked, Some(&hold));
+        let asked = RegistryAnswer { machines, at: now(), times: &times, removed: &removed };
+        let decision = evaluate(&state, &asked, Some(&hold));
         prospects(machines, &decision, &state)
             .into_iter()
             .map(|it| {

@@ -10,7 +10,7 @@ use crate::transition::Transition;
 fn explained(
     entries: &[RepairQueueEntry],
     change: impl FnOnce(&mut Store),
-    beside: &Beside,
+    beside: &ExplainContext,
 ) -> Vec<Explained> {
     let mut store = Store::new(&["c"], &["w", "x"]);
     for entry in entries {
@@ -31,7 +31,7 @@ fn lines(explained: &[Explained]) -> Vec<Line<'_>> {
 fn a_drain_waits_for_health_with_kubernetes_and_for_a_way_there_without() {
     let entries = [queued(0, "w", "unreachable"), queued(1, "outside", "unreachable")];
     for (kubernetes, obstacle) in [(true, "health-unknown"), (false, "no-kubernetes")] {
-        let beside = Beside { kubernetes, ..Beside::default() };
+        let beside = ExplainContext { kubernetes, ..ExplainContext::default() };
         let expected = [
             (0, Some("unknown"), "drain", Some(obstacle)),
             (1, Some("unknown"), "execute", Some("health-unknown")),
@@ -43,11 +43,11 @@ fn a_drain_waits_for_health_with_kubernetes_and_for_a_way_there_without() {
 #[test]
 fn a_drain_under_way_is_explained_by_its_deadline_and_without_kubernetes_given_up() {
     let entries = [processing(0, "w", 0, RepairStepStatus::Draining, 10)];
-    let beside = Beside { kubernetes: true, ..Beside::default() };
+    let beside = ExplainContext { kubernetes: true, ..ExplainContext::default() };
     let drains = explained(&entries, |_| {}, &beside);
     assert_eq!(lines(&drains), [(0, Some("unknown"), "execute", Some("draining"))]);
     assert_eq!(drains[0].at.as_deref(), Some("2026-01-02T03:04:55Z"));
-    let gives_up = explained(&entries, |_| {}, &Beside::default());
+    let gives_up = explained(&entries, |_| {}, &ExplainContext::default());
     assert_eq!(lines(&gives_up), [(0, Some("unknown"), "abandon-drain", None)]);
 }
 
@@ -60,7 +60,7 @@ fn health_is_said_to_be_unknown_only_where_it_decides() {
         processing(3, "z", 0, RepairStepStatus::Watching, 10),
     ];
     let held = HeldBack { racks: [("z".to_owned(), "3".to_owned())].into(), ..HeldBack::default() };
-    let beside = Beside { held, kubernetes: true };
+    let beside = ExplainContext { held, kubernetes: true };
     let expected = [
         (0, None, "nothing", None),
         (1, None, "remove", None),
@@ -81,7 +81,9 @@ fn a_success_command_that_runs_is_told_as_such_and_a_steps_command_as_the_steps(
         let state = store.state();
         let (change, record) = begun(Transition::new(&state, 0, "w", NOW).unwrap());
         assert!(store.commit(&change));
-        let [explained] = &explain(&store.state(), &Beside::default(), None, NOW)[..] else { panic!() };
+        let [explained] = &explain(&store.state(), &ExplainContext::default(), None, NOW)[..] else {
+            panic!()
+        };
         assert!(explained.why.as_ref().unwrap().contains(&format!("operation {record}")), "{explained:?}");
         (explained.next, explained.obstacle.unwrap())
     };
@@ -96,7 +98,7 @@ fn who_may_stand_in_a_held_rack_waits_and_a_rack_that_nobody_can_read_is_named()
         unreadable: ["3".to_owned()].into(),
         unplaced: ["x".to_owned()].into(),
     };
-    let beside = Beside { held, kubernetes: true };
+    let beside = ExplainContext { held, kubernetes: true };
     let explained = explained(&[queued(0, "w", "plain"), queued(1, "x", "plain")], |_| {}, &beside);
     let obstacles: Vec<_> = explained.iter().map(|entry| entry.obstacle.unwrap()).collect();
     assert_eq!(obstacles, ["hold-unreadable", "rack-unknown"]);

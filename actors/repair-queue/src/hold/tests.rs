@@ -274,7 +274,7 @@ fn machines_that_share_a_serial_or_have_none_are_told_apart_by_their_addresses()
         assert_eq!(go_on(&aged(&three, 60.0), &holds, 60.0), holds);
         Arc::make_mut(holds.get_mut("3").unwrap()).release();
         let released = go_on(&aged(&three, 120.0), &holds, 120.0);
-        assert_eq!(held(&released), [""; 0], "they were let go");
+        assert_eq!(held(&released), [""; 0], "they were released");
         assert_eq!(released["3"].released.len(), 3);
         // A machine outside the event makes no new event with two of its machines; three new ones do.
         let more = [aged(&three, 180.0), named(rack(3, 11, &[1.0]))].concat();

@@ -30,11 +30,11 @@ use std::time::Duration;
 
 use madako_domain::machine::Machine;
 use madako_domain::repair::hold::{HoldSettings, Label};
-use madako_domain::repair::report::Seen;
+use madako_domain::repair::report::Monotonic;
 use time::OffsetDateTime;
 
 use super::KnownHolds;
-use crate::indexed::{Indexed, Who, who};
+use crate::indexed::{Indexed, MachineIdentity, identity};
 use crate::limits::SAME_MOVE;
 pub use crate::limits::SAME_REPORT;
 
@@ -69,7 +69,7 @@ pub struct Times {
     /// Index of the answer; `None`: there was no answer.
     indexed: Option<Arc<Indexed>>,
     /// Arrival of the answer; `None`: there was no answer.
-    seen: Option<Seen>,
+    seen: Option<Monotonic>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -86,7 +86,7 @@ impl Times {
     #[must_use]
     pub fn of(
         machines: &[Machine],
-        (at, seen): (OffsetDateTime, Option<Seen>),
+        (at, seen): (OffsetDateTime, Option<Monotonic>),
         settings: Option<&HoldSettings>,
         kept: &dyn KnownHolds,
         before: &Self,
@@ -95,18 +95,18 @@ impl Times {
             let indexed = Indexed::of(machines, None, |place| changed_at(&machines[place], at));
             return Self { indexed: Some(Arc::new(indexed)), seen, ..Self::default() };
         };
-        let mut remembered = Remembered::new(kept, before);
+        let mut remembered = PreviousTimes::new(kept, before);
         let reports = machines;
         let mut order: Vec<usize> = (0..machines.len()).collect();
         // The first of two reports of one machine counts: the stable sort keeps their order.
-        order.sort_by_key(|place| who(&machines[*place]));
+        order.sort_by_key(|place| identity(&machines[*place]));
         let mut places = vec![0; machines.len()];
         let mut known: Vec<(&Machine, OffsetDateTime, Option<Time>)> = Vec::with_capacity(machines.len());
         for place in order {
             let machine = &machines[place];
-            if known.last().is_none_or(|(last, ..)| who(last) != who(machine)) {
+            if known.last().is_none_or(|(last, ..)| identity(last) != identity(machine)) {
                 let told = changed_at(machine, at);
-                known.push((machine, told, remembered.time(who(machine), told)));
+                known.push((machine, told, remembered.time(identity(machine), told)));
             }
             places[place] = known.len() - 1;
         }
@@ -123,7 +123,7 @@ impl Times {
                     || elapsed.is_some_and(|elapsed| is_older(age(machine), common, elapsed))
             });
             let time = Time { told, changed: same.map_or(told, |before| before.changed) };
-            let (serial, address) = who(machine);
+            let (serial, address) = identity(machine);
             ((serial.to_owned(), address.to_owned()), time)
         });
         let machines: Vec<_> = machines.collect();
@@ -142,7 +142,7 @@ impl Times {
         match self.indexed.as_ref().filter(|indexed| indexed.is_of(reports, label)) {
             Some(indexed) => Arc::clone(indexed),
             None => Arc::new(Indexed::of(reports, label, |place| {
-                self.changed(who(&reports[place])).unwrap_or_else(|| changed_at(&reports[place], at))
+                self.changed(identity(&reports[place])).unwrap_or_else(|| changed_at(&reports[place], at))
             })),
         }
     }
@@ -157,14 +157,14 @@ impl Times {
 }
 
 /// Previous times: of the last answer, or from the store's holds.
-struct Remembered<'a> {
+struct PreviousTimes<'a> {
     before: Peekable<Iter<'a, ((String, String), Time)>>,
-    kept: BTreeMap<Who<'a>, Vec<OffsetDateTime>>,
+    kept: BTreeMap<MachineIdentity<'a>, Vec<OffsetDateTime>>,
 }
 
-impl<'a> Remembered<'a> {
+impl<'a> PreviousTimes<'a> {
     fn new(holds: &'a dyn KnownHolds, before: &'a Times) -> Self {
-        let mut kept: BTreeMap<Who<'_>, Vec<OffsetDateTime>> = BTreeMap::new();
+        let mut kept: BTreeMap<MachineIdentity<'_>, Vec<OffsetDateTime>> = BTreeMap::new();
         if before.seen.is_none() {
             for (_, hold) in holds.racks() {
                 let held = hold.events.iter().flat_map(|event| &event.machines);
@@ -177,7 +177,7 @@ impl<'a> Remembered<'a> {
     }
 
     /// Previous time of a machine; callers ask in sorted order.
-    fn time(&mut self, machine: Who<'_>, told: OffsetDateTime) -> Option<Time> {
+    fn time(&mut self, machine: MachineIdentity<'_>, told: OffsetDateTime) -> Option<Time> {
         let who = |known: &'a (String, String)| (known.0.as_str(), known.1.as_str());
         while self.before.next_if(|(known, _)| who(known) < machine).is_some() {}
         let before = self.before.peek().filter(|(known, _)| who(known) == machine).map(|(_, time)| *time);

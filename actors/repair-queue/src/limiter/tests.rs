@@ -38,7 +38,7 @@ impl Case {
     /// Serials of refused machines with the reasons' names.
     fn refused(&self) -> Vec<(String, &'static str)> {
         let refused = self.decide().refused.into_iter();
-        refused.map(|refused| (refused.told(&self.reports).serial, refused.reason.name())).collect()
+        refused.map(|refused| (refused.refusal(&self.reports).serial, refused.reason.name())).collect()
     }
 }
 
@@ -100,7 +100,7 @@ fn a_machine_without_an_address_or_with_one_that_is_none_is_refused() {
     let decision = given.decide();
     assert_eq!(decision.add.len(), 1);
     for refused in &decision.refused {
-        let refusal = refused.told(&given.reports);
+        let refusal = refused.refusal(&given.reports);
         assert_eq!((refusal.address.as_str(), &refusal.reason), ("", &Reason::NoAddress));
     }
     assert_eq!(decision.refused.len(), 2);

@@ -21,12 +21,12 @@ const URL: (&str, &str) = (keys::SABAKAN_URL, "http://10.0.0.1/graphql");
 
 fn reports(machines: Vec<Machine>) -> Reports {
     let query = Query { url: 1, variables: 0 };
-    Reports { machines: Arc::new(machines), at: now(), seen: Seen::now(), query, revision: 100 }
+    Reports { machines: Arc::new(machines), at: now(), seen: Monotonic::now(), query, revision: 100 }
 }
 
 const INTERVAL: Duration = Duration::from_secs(60);
 
-fn decided_at(state: &ClusterState, reports: &Reports, now: Seen) -> Option<Decision> {
+fn decided_at(state: &ClusterState, reports: &Reports, now: Monotonic) -> Option<Decision> {
     let hold = HoldSettings::default();
     let came = (reports.at, Some(reports.seen));
     let times = Times::of(&reports.machines, came, Some(&hold), &kept(state), &Times::default());

@@ -17,8 +17,8 @@ use madako_domain::state::ClusterState;
 use madako_protocol::actors::PollerMessage;
 use madako_protocol::event::Event;
 use madako_protocol::feed::{Task, later};
-use madako_protocol::mailbox::Letter;
-use madako_protocol::ports::{Fetched, RegistryError};
+use madako_protocol::mailbox::Envelope;
+use madako_protocol::ports::{RegistryError, RegistryMachines};
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use ractor::ActorRef;
 use tokio::time::Instant;
@@ -76,7 +76,7 @@ impl ReportPolls {
         given: &PollerArguments,
         old: Option<&ClusterState>,
         new: &ClusterState,
-        myself: &ActorRef<Letter<PollerMessage>>,
+        myself: &ActorRef<Envelope<PollerMessage>>,
     ) {
         if asks_anew(old, new) {
             self.poll(given, Some(new), myself);
@@ -88,7 +88,7 @@ impl ReportPolls {
         &mut self,
         given: &PollerArguments,
         state: Option<&ClusterState>,
-        myself: &ActorRef<Letter<PollerMessage>>,
+        myself: &ActorRef<Envelope<PollerMessage>>,
     ) {
         let wanted = state.and_then(ClusterState::reports_query);
         if self.in_flight.is_some() && wanted == Some(self.asked) {
@@ -98,7 +98,7 @@ impl ReportPolls {
         }
     }
 
-    fn set_timer(&mut self, given: &PollerArguments, myself: &ActorRef<Letter<PollerMessage>>) {
+    fn set_timer(&mut self, given: &PollerArguments, myself: &ActorRef<Envelope<PollerMessage>>) {
         self.timer = Some(later(myself.clone(), given.interval, PollerMessage::ReportsTick));
     }
 
@@ -107,7 +107,7 @@ impl ReportPolls {
         &mut self,
         given: &PollerArguments,
         state: Option<&ClusterState>,
-        myself: &ActorRef<Letter<PollerMessage>>,
+        myself: &ActorRef<Envelope<PollerMessage>>,
     ) {
         self.set_timer(given, myself);
         self.in_flight = None;
@@ -134,7 +134,7 @@ impl ReportPolls {
         &mut self,
         given: &PollerArguments,
         poll: u64,
-        result: Result<Fetched, RegistryError>,
+        result: Result<RegistryMachines, RegistryError>,
     ) {
         if poll != self.poll {
             return;
@@ -157,7 +157,7 @@ impl ReportPolls {
         }
     }
 
-    fn answered(&mut self, given: &PollerArguments, fetched: Fetched) {
+    fn answered(&mut self, given: &PollerArguments, fetched: RegistryMachines) {
         counter!("madako_report_polls_total", "outcome" => "answered").increment(1);
         self.last_failure = None;
         let at = given.clock.now();

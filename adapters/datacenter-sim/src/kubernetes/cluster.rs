@@ -69,7 +69,7 @@ pub struct Budget {
 }
 
 #[derive(Debug, Clone)]
-struct Kept {
+struct SimulatedPod {
     pod: Pod,
     node: Option<String>,
     workload: usize,
@@ -92,7 +92,7 @@ pub struct Cluster {
     workloads: Vec<Workload>,
     budgets: Vec<Budget>,
     /// By uid, so that pods are ordered by age.
-    pods: BTreeMap<u64, Kept>,
+    pods: BTreeMap<u64, SimulatedPod>,
     due: BTreeSet<(OffsetDateTime, u64, Step)>,
     made: u64,
     writes: u64,
@@ -405,7 +405,7 @@ impl Cluster {
             deleted_at: None,
         };
         let bound = node.is_some() && workload.owner.is_everywhere();
-        self.pods.insert(uid, Kept { pod, node, workload: index, stuck: false });
+        self.pods.insert(uid, SimulatedPod { pod, node, workload: index, stuck: false });
         if bound {
             self.plan(uid);
         }
@@ -430,11 +430,11 @@ impl Cluster {
         self.pods.iter().find(|(_, kept)| kept.pod.id == *id).map(|(uid, _)| *uid)
     }
 
-    fn of(&self, index: usize) -> impl Iterator<Item = &Kept> {
+    fn of(&self, index: usize) -> impl Iterator<Item = &SimulatedPod> {
         self.pods.values().filter(move |kept| kept.workload == index)
     }
 
-    fn on(&self, node: &str) -> impl Iterator<Item = (u64, &Kept)> {
+    fn on(&self, node: &str) -> impl Iterator<Item = (u64, &SimulatedPod)> {
         self.pods
             .iter()
             .filter(move |(_, kept)| kept.node.as_deref() == Some(node))

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::START;
 use crate::{
-    BOOT_ROLE, ControlError, Datacenter, DatacenterConfig, Happening, MAX_JOURNAL, Rates, SetStateError,
-    What, permitted,
+    BOOT_ROLE, ControlError, Datacenter, DatacenterConfig, DatacenterEvent, DatacenterEventKind, MAX_JOURNAL,
+    Rates, SetStateError, permitted,
 };
 
 /// Rates at which every kind of event occurs within minutes.
@@ -67,7 +67,7 @@ fn assert_sound(machines: &[Machine]) {
 
 /// Replays a journal over the first list of machines: each change starts in the state in which the previous one ended,
 /// and is permitted.
-fn assert_lawful(first: &[Machine], journal: &[Happening], last: &[Machine]) {
+fn assert_lawful(first: &[Machine], journal: &[DatacenterEvent], last: &[Machine]) {
     let mut states: BTreeMap<String, MachineState> =
         first.iter().map(|machine| (machine.spec.serial.clone(), machine.status.state)).collect();
     let mut at = START;
@@ -76,19 +76,19 @@ fn assert_lawful(first: &[Machine], journal: &[Happening], last: &[Machine]) {
         at = happening.at;
         let Some(serial) = happening.serial.clone() else { continue };
         match &happening.what {
-            What::Registered => {
+            DatacenterEventKind::Registered => {
                 let before = states.insert(serial.clone(), MachineState::Uninitialized);
                 assert_eq!(before, None, "a serial is registered once: {serial}");
             }
-            What::State { from, to } => {
+            DatacenterEventKind::State { from, to } => {
                 assert_eq!(states.insert(serial, *to), Some(*from));
                 assert!(permitted(*from).contains(to), "{from:?} to {to:?}");
             }
-            What::Removed => {
+            DatacenterEventKind::Removed => {
                 assert_eq!(states.remove(&serial), Some(MachineState::Retired), "only what is retired goes");
             }
-            What::RetireDate(_) => assert!(states.contains_key(&serial)),
-            What::PowerOff | What::PowerOn => panic!("that is about a rack"),
+            DatacenterEventKind::RetireDate(_) => assert!(states.contains_key(&serial)),
+            DatacenterEventKind::PowerOff | DatacenterEventKind::PowerOn => panic!("that is about a rack"),
         }
     }
     let end = last.iter().map(|machine| (machine.spec.serial.clone(), machine.status.state)).collect();
@@ -157,7 +157,7 @@ proptest! {
             datacenter.advance(after(900));
             // Later machines at the same place count as affected too.
             let line: BTreeSet<_> = (0..100).map(|nth| datacenter.serial(place, nth)).collect();
-            let is_other = |happening: &Happening| {
+            let is_other = |happening: &DatacenterEvent| {
                 !happening.serial.as_ref().is_some_and(|serial| line.contains(serial))
             };
             datacenter.take_journal().into_iter().filter(is_other).collect::<Vec<_>>()
@@ -198,13 +198,16 @@ fn in_the_demo_everything_happens_within_ten_minutes() {
     datacenter.advance(after(600));
     let journal = datacenter.take_journal();
     for state in MachineState::ALL {
-        let entered = |what: &What| matches!(what, What::State { to, .. } if *to == state);
+        let entered = |what: &DatacenterEventKind| matches!(what, DatacenterEventKind::State { to, .. } if *to == state);
         let count = journal.iter().filter(|happening| entered(&happening.what)).count();
         assert!(count > 0, "no machine became {state:?}");
     }
-    let is_registered = |what: &What| matches!(what, What::Registered);
+    let is_registered = |what: &DatacenterEventKind| matches!(what, DatacenterEventKind::Registered);
     assert!(journal.iter().any(|happening| is_registered(&happening.what)), "no machine was replaced");
-    assert!(journal.iter().any(|happening| matches!(happening.what, What::RetireDate(_))), "none aged");
+    assert!(
+        journal.iter().any(|happening| matches!(happening.what, DatacenterEventKind::RetireDate(_))),
+        "none aged"
+    );
     let healthy = datacenter.machines().iter().filter(|m| m.status.state == MachineState::Healthy).count();
     assert!((40..=64).contains(&healthy), "{healthy} of 66 are healthy: a lively data center, not a ruin");
 }

@@ -10,7 +10,7 @@ use madako_protocol::ports::Clock;
 use tokio::time::Instant;
 
 use super::START;
-use crate::host::{HEALTH_CHECK, Habits, RESET, SUCCESS, SimulatedHost};
+use crate::host::{CommandBehaviour, HEALTH_CHECK, RESET, SUCCESS, SimulatedHost};
 use crate::{Datacenter, DatacenterConfig, SimulatedRegistry};
 
 struct Paused(Instant);
@@ -24,8 +24,8 @@ impl Clock for Paused {
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Every command has the outcome that `percent` selects and takes about 10 s.
-fn habits() -> Habits {
-    Habits {
+fn habits() -> CommandBehaviour {
+    CommandBehaviour {
         heals_percent: 100,
         fails_percent: 0,
         hangs_percent: 0,
@@ -43,7 +43,7 @@ struct Trial {
 }
 
 impl Trial {
-    fn new(habits: Habits) -> Self {
+    fn new(habits: CommandBehaviour) -> Self {
         let config = DatacenterConfig::new(1, START, 3, &[("compute", 9)]);
         let registry =
             SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::new(Paused(Instant::now())));
@@ -94,20 +94,28 @@ async fn a_reset_heals_takes_time_and_is_remembered() {
 async fn each_way_to_end_badly_is_told() {
     for (habits, end, state) in [
         (
-            Habits { fails_percent: 100, ..habits() },
+            CommandBehaviour { fails_percent: 100, ..habits() },
             Ok(HostEnd::Exited { code: 1 }),
             MachineState::Unreachable,
         ),
-        (Habits { hangs_percent: 100, ..habits() }, Ok(HostEnd::Deadline), MachineState::Unreachable),
-        (Habits { heals_percent: 0, ..habits() }, Ok(HostEnd::Exited { code: 0 }), MachineState::Unreachable),
+        (
+            CommandBehaviour { hangs_percent: 100, ..habits() },
+            Ok(HostEnd::Deadline),
+            MachineState::Unreachable,
+        ),
+        (
+            CommandBehaviour { heals_percent: 0, ..habits() },
+            Ok(HostEnd::Exited { code: 0 }),
+            MachineState::Unreachable,
+        ),
     ] {
         let trial = Trial::new(habits);
         assert_eq!((trial.run(RESET).await, trial.state()), (end, state));
     }
-    let trial = Trial::new(Habits { lost_percent: 100, ..habits() });
+    let trial = Trial::new(CommandBehaviour { lost_percent: 100, ..habits() });
     assert!(matches!(trial.run(RESET).await, Err(HostError::Lost { .. })));
     assert_eq!(trial.state(), MachineState::Healthy, "nobody knows, and yet it happened");
-    let trial = Trial::new(Habits { confused_percent: 100, ..habits() });
+    let trial = Trial::new(CommandBehaviour { confused_percent: 100, ..habits() });
     assert_eq!(trial.health().await, "maybe");
     assert!(matches!(trial.run("ipmitool").await, Err(HostError::NotStarted { .. })));
 }

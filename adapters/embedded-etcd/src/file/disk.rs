@@ -3,7 +3,7 @@
 //! Guarantees: while rehearsing, no write reaches the storage. [`Disk::accept`] then repeats the writes in the same
 //! order and with the same syncs, so a crash during it equals a crash in redb's own recovery.
 //! The storage outlives the redb database on it, so a failed database can be reopened under the same lock. A database
-//! that is opened [`Aside`] reads the storage and writes nothing to it.
+//! that is opened [`OverlayBackend`] reads the storage and writes nothing to it.
 //! Space at the end of the storage is filled with zeros before its first use: a sync of blocks that the file system has
 //! never written also syncs the file system's journal, which takes twice as long (217 against 549 us on ext4).
 
@@ -133,8 +133,8 @@ impl Disk {
     }
 
     /// A backend for a read-only database, for a storage that accepts no writes.
-    pub(crate) fn aside(self: &Arc<Self>) -> io::Result<Aside> {
-        Ok(Aside { disk: Arc::clone(self), overlay: Mutex::new(Overlay::over(self.storage.len()?)) })
+    pub(crate) fn aside(self: &Arc<Self>) -> io::Result<OverlayBackend> {
+        Ok(OverlayBackend { disk: Arc::clone(self), overlay: Mutex::new(Overlay::over(self.storage.len()?)) })
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -234,18 +234,18 @@ impl StorageBackend for Handle {
 
 /// Backend of a read-only database. redb writes even when it opens a file; those writes stay in memory.
 #[derive(Debug)]
-pub(crate) struct Aside {
+pub(crate) struct OverlayBackend {
     disk: Arc<Disk>,
     overlay: Mutex<Overlay>,
 }
 
-impl Aside {
+impl OverlayBackend {
     fn overlay(&self) -> MutexGuard<'_, Overlay> {
         self.overlay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl StorageBackend for Aside {
+impl StorageBackend for OverlayBackend {
     fn len(&self) -> io::Result<u64> {
         Ok(self.overlay().len)
     }

@@ -19,7 +19,7 @@ use super::disk::Disk;
 use super::load::{LoadError, Loaded, load};
 use super::progress::Step;
 use super::tables::{Identity, LEASES, META, REVISIONS, meta};
-use crate::options::{Backend, Contents, OpenError, Options};
+use crate::options::{Backend, InitialContents, OpenError, Options};
 use crate::random::SplitMix64;
 use crate::record::{REVISION_BYTES, Record, Revision};
 use crate::snapshot::Snapshot;
@@ -204,7 +204,7 @@ fn check_and_load(disk: &Arc<Disk>, cache_bytes: usize) -> Result<Checked, Strin
 }
 
 /// Checks the revisions of each pair: 1 <= creation <= last change <= revision of the contents.
-fn check_contents(contents: &Contents) -> Result<(), OpenError> {
+fn check_contents(contents: &InitialContents) -> Result<(), OpenError> {
     let wrong = contents.pairs.iter().find(|(_, pair)| {
         pair.create_revision < 1
             || pair.mod_revision < pair.create_revision
@@ -223,7 +223,7 @@ fn check_contents(contents: &Contents) -> Result<(), OpenError> {
 /// revisions are equal, else 2.
 fn fill(
     revisions: &mut redb::Table<'_, &'static [u8; REVISION_BYTES], &'static [u8]>,
-    contents: &Contents,
+    contents: &InitialContents,
 ) -> Result<(), redb::Error> {
     let mut written: BTreeMap<i64, u32> = BTreeMap::new();
     let mut buffer = Vec::new();

@@ -4,7 +4,7 @@ use redb::{ReadableTable, TableDefinition};
 
 use crate::range::Values;
 use crate::record::{REVISION_BYTES, Record, Revision};
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 
 /// Every change that is not compacted: revision to record. A put or a deletion touches only this table.
 pub(crate) const REVISIONS: TableDefinition<'static, &'static [u8; REVISION_BYTES], &'static [u8]> =
@@ -46,9 +46,9 @@ pub(crate) struct Identity {
 pub(crate) struct StoredValues<'a, T>(pub(crate) &'a T);
 
 impl<T: ReadableTable<&'static [u8; REVISION_BYTES], &'static [u8]>> Values for StoredValues<'_, T> {
-    fn record<R>(&self, revision: Revision, show: impl FnOnce(Record<'_>) -> R) -> Result<R, Refusal> {
+    fn record<R>(&self, revision: Revision, show: impl FnOnce(Record<'_>) -> R) -> Result<R, RequestError> {
         let failed = |what: &dyn std::fmt::Display| {
-            Refusal::Failed(format!("reading revision {}.{}: {what}", revision.main, revision.sub))
+            RequestError::Failed(format!("reading revision {}.{}: {what}", revision.main, revision.sub))
         };
         let stored = self.0.get(&revision.to_bytes()).map_err(|error| failed(&error))?;
         let bytes = stored.as_ref().ok_or_else(|| failed(&"the record is missing"))?;

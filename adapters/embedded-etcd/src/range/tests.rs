@@ -7,13 +7,13 @@ use prost::Message;
 use super::{RangePlan, Values, View};
 use crate::index::{Change, Index};
 use crate::record::{Record, Revision};
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 
 #[derive(Debug, Default)]
 struct Written(BTreeMap<Revision, (Vec<u8>, Vec<u8>, Change)>);
 
 impl Values for Written {
-    fn record<T>(&self, revision: Revision, show: impl FnOnce(Record<'_>) -> T) -> Result<T, Refusal> {
+    fn record<T>(&self, revision: Revision, show: impl FnOnce(Record<'_>) -> T) -> Result<T, RequestError> {
         let (key, value, change) = &self.0[&revision];
         Ok(show(Record { key, value, create: change.create, version: change.version, lease: change.lease }))
     }

@@ -13,11 +13,11 @@ use prost::Message;
 use tonic::{Code, Status};
 
 use super::unary;
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 use crate::store::Store;
 
-const NO_USERS: Refusal =
-    Refusal::Unsupported("it has no users and roles; access is limited by its TLS client certificates");
+const NO_USERS: RequestError =
+    RequestError::Unsupported("it has no users and roles; access is limited by its TLS client certificates");
 
 /// `AuthStatusResponse` of the protocol.
 #[derive(Clone, PartialEq, Message)]

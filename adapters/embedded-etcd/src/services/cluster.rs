@@ -8,9 +8,9 @@ use etcd_client::proto::{
 use tonic::{Request, Response, Status};
 
 use super::{Api, respond};
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 
-const ALONE: Refusal = Refusal::Unsupported(
+const ALONE: RequestError = RequestError::Unsupported(
     "it is always one member and its membership cannot be changed; use an etcd cluster for more",
 );
 

@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::{Answers, Api, respond, unexpected};
 use crate::leases::Renewal;
 use crate::limits::MAX_WAITING_ANSWERS;
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 use crate::store::{Answer, Operation, Store};
 
 #[tonic::async_trait]
@@ -109,7 +109,7 @@ async fn keep_alive(
             biased;
             () = stopping.wait() => {
                 // The client may have disconnected.
-                let _ = answers.try_send(Err(Refusal::Stopped.into()));
+                let _ = answers.try_send(Err(RequestError::Stopped.into()));
                 return;
             }
             () = answers.closed() => return,
@@ -129,13 +129,13 @@ async fn keep_alive(
 }
 
 /// The new time to live in seconds; 0 for a lease that does not exist.
-async fn renew(store: &Store, id: i64) -> Result<i64, Refusal> {
+async fn renew(store: &Store, id: i64) -> Result<i64, RequestError> {
     match store.renew(id) {
         Renewal::Renewed { ttl_seconds } => Ok(ttl_seconds),
         Renewal::Unknown => Ok(0),
         // Its keys must be deleted before the client gets the answer.
         Renewal::Ended => match store.write(Operation::Revoke { id }).await {
-            Ok(_) | Err(Refusal::LeaseNotFound) => Ok(0),
+            Ok(_) | Err(RequestError::LeaseNotFound) => Ok(0),
             Err(refusal) => Err(refusal),
         },
     }

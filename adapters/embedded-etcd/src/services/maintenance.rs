@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 use super::{Answers, Api, ETCD_VERSION, respond};
 use crate::hash::hash_kv;
 use crate::limits::MAX_WAITING_PARTS;
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 use crate::store::Operation;
 
 /// `AlarmAction` and `AlarmType` of the protocol.
@@ -67,7 +67,7 @@ impl PbMaintenanceService for Api {
                 format!("memberID:{} alarm:{name} ", self.store.identity.member_id)
             })
             .collect();
-        errors.extend(self.store.failure.reason().map(|reason| Refusal::Failed(reason).to_string()));
+        errors.extend(self.store.failure.reason().map(|reason| RequestError::Failed(reason).to_string()));
         respond(PbStatusResponse {
             header: Some(self.store.header(current)),
             version: ETCD_VERSION.to_owned(),
@@ -135,6 +135,6 @@ impl PbMaintenanceService for Api {
         &self,
         _: Request<PbDowngradeRequest>,
     ) -> Result<Response<PbDowngradeResponse>, Status> {
-        Err(Refusal::Unsupported("it has one version of its own and cannot be downgraded").into())
+        Err(RequestError::Unsupported("it has one version of its own and cannot be downgraded").into())
     }
 }

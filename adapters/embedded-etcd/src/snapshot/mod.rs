@@ -20,7 +20,7 @@ use crate::file::{LEASES, META, meta};
 use crate::hash::etcd_key;
 use crate::limits::SNAPSHOT_PART_BYTES;
 use crate::record::{REVISION_BYTES, Record, Revision};
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 use crate::store::{StoredRevisions, open_revisions};
 use bolt::{Bucket, Entry, LeafBuilder, Plan};
 
@@ -39,7 +39,7 @@ struct StoredLease {
 pub(crate) async fn send(
     snapshot: View,
     parts: &mpsc::Sender<Result<PbSnapshotResponse, Status>>,
-) -> Result<(), Refusal> {
+) -> Result<(), RequestError> {
     let revisions = open_revisions(&snapshot)?;
     let mut plan = Plan::new(small_buckets(&snapshot, &revisions)?);
     let mut next = Some(Revision::first_of(0));
@@ -73,7 +73,10 @@ pub(crate) async fn send(
 }
 
 /// The changes from `from` on that fit into a leaf, and the start of the next leaf.
-fn leaf(revisions: &StoredRevisions, from: Revision) -> Result<(LeafBuilder, Option<Revision>), Refusal> {
+fn leaf(
+    revisions: &StoredRevisions,
+    from: Revision,
+) -> Result<(LeafBuilder, Option<Revision>), RequestError> {
     let start = from.to_bytes();
     let bounds = (Bound::Included(&start), Bound::Unbounded);
     let mut leaf = LeafBuilder::default();
@@ -83,7 +86,7 @@ fn leaf(revisions: &StoredRevisions, from: Revision) -> Result<(LeafBuilder, Opt
         if leaf.is_full() {
             return Ok((leaf, Some(revision)));
         }
-        let record = Record::decode(revision, stored.value()).ok_or(Refusal::Corrupt)?;
+        let record = Record::decode(revision, stored.value()).ok_or(RequestError::Corrupt)?;
         leaf.push(etcd_entry(revision, record));
     }
     Ok((leaf, None))
@@ -100,7 +103,10 @@ fn etcd_entry(revision: Revision, record: Record<'_>) -> Entry {
 }
 
 /// All buckets except the one of changes. The names are etcd's; etcd expects the empty ones to exist.
-fn small_buckets(snapshot: &ReadTransaction, revisions: &StoredRevisions) -> Result<Vec<Bucket>, Refusal> {
+fn small_buckets(
+    snapshot: &ReadTransaction,
+    revisions: &StoredRevisions,
+) -> Result<Vec<Bucket>, RequestError> {
     let mut leases = Vec::new();
     let stored = snapshot.open_table(LEASES).map_err(|error| failed(&error))?;
     for lease in stored.iter().map_err(|error| failed(&error))? {
@@ -151,7 +157,7 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    async fn push(&mut self, mut bytes: &[u8]) -> Result<(), Refusal> {
+    async fn push(&mut self, mut bytes: &[u8]) -> Result<(), RequestError> {
         self.digest.update(bytes);
         while !bytes.is_empty() {
             let take = bytes.len().min(SNAPSHOT_PART_BYTES - self.buffer.len());
@@ -165,19 +171,19 @@ impl Sender<'_> {
         Ok(())
     }
 
-    async fn flush(&mut self) -> Result<(), Refusal> {
+    async fn flush(&mut self) -> Result<(), RequestError> {
         let blob = std::mem::replace(&mut self.buffer, Vec::with_capacity(SNAPSHOT_PART_BYTES));
         self.remaining = self.remaining.saturating_sub(blob.len() as u64);
         self.send(blob).await
     }
 
-    async fn send(&self, blob: Vec<u8>) -> Result<(), Refusal> {
+    async fn send(&self, blob: Vec<u8>) -> Result<(), RequestError> {
         let part =
             PbSnapshotResponse { remaining_bytes: self.remaining, blob, ..PbSnapshotResponse::default() };
-        self.parts.send(Ok(part)).await.map_err(|_| Refusal::Stopped)
+        self.parts.send(Ok(part)).await.map_err(|_| RequestError::Stopped)
     }
 
-    async fn finish(mut self) -> Result<(), Refusal> {
+    async fn finish(mut self) -> Result<(), RequestError> {
         if !self.buffer.is_empty() {
             self.flush().await?;
         }
@@ -186,6 +192,6 @@ impl Sender<'_> {
     }
 }
 
-fn failed(error: &dyn std::fmt::Display) -> Refusal {
-    Refusal::Failed(format!("making a snapshot: {error}"))
+fn failed(error: &dyn std::fmt::Display) -> RequestError {
+    RequestError::Failed(format!("making a snapshot: {error}"))
 }

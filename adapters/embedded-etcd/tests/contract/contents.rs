@@ -7,22 +7,24 @@ use bytes::Bytes;
 use etcd_client::{
     Client, Compare, CompareOp, GetOptions, Txn, TxnOp, WatchOptions, WatchResponse, WatchStream,
 };
-use madako_embedded_etcd::{Backend, Commit, Contents, EmbeddedEtcd, OpenError, Options, Pair};
+use madako_embedded_etcd::{
+    Backend, Commit, EmbeddedEtcd, InitialContents, InitialValue, OpenError, Options,
+};
 
 const REVISION: i64 = 1_000_000;
 
-fn pair(value: &'static str, create_revision: i64, mod_revision: i64) -> Pair {
-    Pair { value: Bytes::from_static(value.as_bytes()), create_revision, mod_revision }
+fn pair(value: &'static str, create_revision: i64, mod_revision: i64) -> InitialValue {
+    InitialValue { value: Bytes::from_static(value.as_bytes()), create_revision, mod_revision }
 }
 
 /// One transaction wrote two of these.
-fn contents() -> Contents {
+fn contents() -> InitialContents {
     let pairs = [("a", pair("1", 7, 900)), ("b", pair("2", 900, 900)), ("c", pair("3", 3, REVISION))];
     let pairs = pairs.into_iter().map(|(key, pair)| (key.as_bytes().to_vec(), pair)).collect();
-    Contents { revision: REVISION, pairs }
+    InitialContents { revision: REVISION, pairs }
 }
 
-fn holding(contents: Contents, backend: Backend) -> Options {
+fn holding(contents: InitialContents, backend: Backend) -> Options {
     Options { contents: Some(contents), ..Options::new(backend, Commit::Inline, 1) }
 }
 
@@ -94,11 +96,12 @@ async fn a_store_that_is_there_keeps_what_it_has() {
 #[tokio::test]
 async fn what_contradicts_itself_is_refused() {
     for wrong in [pair("", 0, 5), pair("", 6, 5), pair("", 5, REVISION + 1)] {
-        let contents = Contents { revision: REVISION, pairs: BTreeMap::from([(b"a".to_vec(), wrong)]) };
+        let contents =
+            InitialContents { revision: REVISION, pairs: BTreeMap::from([(b"a".to_vec(), wrong)]) };
         let opened = EmbeddedEtcd::open(holding(contents, Backend::Memory));
         assert!(matches!(opened, Err(OpenError::Contents { .. })), "{opened:?}");
     }
-    let nothing = Contents { revision: 5, pairs: BTreeMap::new() };
+    let nothing = InitialContents { revision: 5, pairs: BTreeMap::new() };
     let etcd = EmbeddedEtcd::open(holding(nothing, Backend::Memory)).unwrap();
     assert_eq!(everything(&mut etcd.client().await.unwrap()).await, (5, Vec::new()));
 }

@@ -40,10 +40,10 @@ async fn saved(client: &mut Client) -> Vec<u8> {
 }
 
 /// Hash and last compaction of a history; key, revision, version and lease of each pair at a revision.
-type Seen = (u32, i64, Vec<(Vec<u8>, i64, i64, i64)>);
+type StoreContents = (u32, i64, Vec<(Vec<u8>, i64, i64, i64)>);
 
 /// The hash of the whole history in etcd's format, and the pairs at an old revision.
-async fn seen(client: &mut Client) -> Seen {
+async fn seen(client: &mut Client) -> StoreContents {
     let hash = client.hash_kv(0).await.expect("a hash");
     let then = GetOptions::new().with_all_keys().with_revision(200);
     let then = client.get("", Some(then)).await.expect("it is not compacted");
@@ -55,7 +55,7 @@ fn on(directory: &Path) -> Options {
     Options::new(Backend::File(directory.into()), Commit::Thread, 1)
 }
 
-async fn is_restored(snapshot: &[u8], before: &Seen) {
+async fn is_restored(snapshot: &[u8], before: &StoreContents) {
     let directory = tempfile::tempdir().expect("a directory");
     let snapshot = Snapshot::read(snapshot).expect("it is whole");
     let revision = snapshot.revision();

@@ -26,7 +26,7 @@ use madako_json::krake::reader::Field;
 use madako_json::krake::scalar::Secret;
 use madako_json::krake::timestamp::Timestamp;
 
-use super::problem::{Problem, Title};
+use super::problem::{Problem, ProblemTitle};
 
 /// Hook that defers the deletion of an application.
 const SHUTDOWN_HOOK: &str = "shutdown";
@@ -104,7 +104,7 @@ pub(super) fn update(kind: Kind, body: &str) -> Result<Change, Problem> {
 }
 
 fn merge_update<T: Resource>(stored: &T, new: T, now: &Timestamp) -> Result<Effect, Problem> {
-    let refused = |status, detail| Err(Problem::titled(status, Title::UpdateError, detail));
+    let refused = |status, detail| Err(Problem::titled(status, ProblemTitle::UpdateError, detail));
     if stored.metadata().deleted.is_some() {
         let present: BTreeSet<&String> = stored.metadata().finalizers.iter().collect();
         if new.metadata().finalizers.iter().any(|finalizer| !present.contains(finalizer)) {
@@ -252,7 +252,7 @@ fn retry() -> Change {
         let status = &mut application.status;
         if status.state != ApplicationState::Degraded {
             let detail = "No migration or deletion retry needed";
-            return Err(Problem::titled(StatusCode::BAD_REQUEST, Title::UpdateError, detail));
+            return Err(Problem::titled(StatusCode::BAD_REQUEST, ProblemTitle::UpdateError, detail));
         }
         status.state = ApplicationState::WaitingForCleaning;
         status.shutdown_grace_period = None;

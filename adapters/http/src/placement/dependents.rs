@@ -19,9 +19,9 @@ use serde_json::json;
 
 use super::problem::Problem;
 use super::rbac::Granted;
-use super::service::{Turn, json_answer};
+use super::service::{RequestContext, json_answer};
 
-impl Turn {
+impl RequestContext {
     /// Answers with the dependents that a deletion of the resource would delete.
     pub(super) async fn dependents(mut self, owner: ObjectKey) -> Result<Response, Problem> {
         self.authorize_one(&owner, None, Verb::Get).await?;

@@ -18,13 +18,13 @@ use madako_domain::placement::object_value::Object;
 use madako_protocol::placement::explainer::NoExplanation;
 use serde_json::json;
 
-use super::problem::{Problem, Title};
+use super::problem::{Problem, ProblemTitle};
 use super::query::Query;
-use super::rbac::{Granted, Place, Wish};
-use super::service::{Turn, json_answer};
+use super::rbac::{Granted, RequestScope, RequestedAccess};
+use super::service::{RequestContext, json_answer};
 pub(super) use crate::limits::MOST_ASSUMPTIONS;
 
-impl Turn {
+impl RequestContext {
     /// Answers with the scheduler's explanation, restricted to the candidates that the user may see.
     pub(super) async fn explain(mut self, application: ObjectKey) -> Result<Response, Problem> {
         self.authorize_one(&application, None, Verb::Get).await?;
@@ -90,8 +90,8 @@ impl Turn {
 
     /// Namespaces whose resources of a kind the user may list.
     pub(super) async fn visible(&mut self, kind: Kind) -> Result<Granted, Problem> {
-        let place = if kind.namespaced() { Place::Everywhere } else { Place::Global };
-        match self.authorize(&Wish { kind, part: None, verb: Verb::List, place }).await {
+        let place = if kind.namespaced() { RequestScope::Everywhere } else { RequestScope::Global };
+        match self.authorize(&RequestedAccess { kind, part: None, verb: Verb::List, scope: place }).await {
             Err(problem) if problem.status() == StatusCode::FORBIDDEN => {
                 Ok(Granted::Namespaces(BTreeSet::new()))
             }
@@ -109,7 +109,9 @@ fn refused(error: &ExplainError) -> Problem {
     let detail = error.to_string();
     let field = |name: &str, expected: &str| Problem::wrong(name, detail.clone(), expected);
     match error {
-        ExplainError::Unknown { .. } => Problem::titled(StatusCode::NOT_FOUND, Title::NotFoundError, detail),
+        ExplainError::Unknown { .. } => {
+            Problem::titled(StatusCode::NOT_FOUND, ProblemTitle::NotFoundError, detail)
+        }
         ExplainError::UnknownMetric { .. } => field("with", "a metric of a candidate"),
         ExplainError::BadValue { .. } => field("with", "a value that the metric may have"),
         ExplainError::UnknownCluster { .. } => field("without", "a candidate"),

@@ -13,9 +13,9 @@ use madako_protocol::placement::objects::Selection;
 use super::problem::Problem;
 use super::rbac::Granted;
 use super::selector::{Page, Selector, token};
-use super::service::{JSON, Turn};
+use super::service::{JSON, RequestContext};
 
-impl Turn {
+impl RequestContext {
     /// The resources of a kind that the user may see and that match the query.
     pub(super) async fn list(
         mut self,

@@ -53,7 +53,7 @@ use madako_protocol::placement::objects::Objects;
 use madako_protocol::ports::Clock;
 
 pub use auth::{ANONYMOUS, Authenticator, ByCertificate, ClientCertificate, StaticUser};
-pub use problem::{Problem, Title};
+pub use problem::{Problem, ProblemTitle};
 pub use tokens::{Keycloak, Keystone};
 pub use uid::Uids;
 pub use wait::Closing;

@@ -10,7 +10,7 @@ use axum::http::Method;
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use serde_json::{Map, Value, json};
 
-use self::types::{LABEL, LABEL_KEY, NAME, Side, Types, reference};
+use self::types::{Direction, LABEL, LABEL_KEY, NAME, Types, reference};
 use super::explain::MOST_ASSUMPTIONS;
 use super::route::{DEPENDENTS, EXPLAIN, Target, parts};
 
@@ -123,7 +123,7 @@ fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) ->
         Target::Dependents(_) => return dependents(kind),
         _ => {}
     }
-    let resource = types.object(kind.schema(), Side::Answer);
+    let resource = types.object(kind.schema(), Direction::Answer);
     let verb = match (target, method) {
         (Target::Collection { .. }, &Method::POST) => "create",
         (Target::Collection { namespace: None, .. }, _) if kind.namespaced() => "list_all",
@@ -145,8 +145,8 @@ fn operation(types: &mut Types, kind: Kind, target: &Target, method: &Method) ->
     let mut parameters = Vec::new();
     let mut description = Vec::new();
     let body = match (target, method) {
-        (Target::Collection { .. }, &Method::POST) => Some(types.object(kind.schema(), Side::Request)),
-        (Target::Object(_), &Method::PUT) => Some(types.object(kind.schema(), Side::Request)),
+        (Target::Collection { .. }, &Method::POST) => Some(types.object(kind.schema(), Direction::Request)),
+        (Target::Object(_), &Method::PUT) => Some(types.object(kind.schema(), Direction::Request)),
         (Target::Part(_, part), _) => types.part(kind, *part),
         _ => None,
     };

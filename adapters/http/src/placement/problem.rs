@@ -15,7 +15,7 @@ pub(super) const MEDIA_TYPE: &str = "application/problem+json; charset=utf-8";
 
 /// Krake's kinds of problems. HTTP status codes cover the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Title {
+pub enum ProblemTitle {
     NotFoundError,
     TransactionError,
     UpdateError,
@@ -24,7 +24,7 @@ pub enum Title {
     ResourceAlreadyExists,
 }
 
-impl Title {
+impl ProblemTitle {
     /// Name in `title`, and in the URL of its documentation.
     fn names(self) -> (&'static str, &'static str) {
         match self {
@@ -41,7 +41,7 @@ impl Title {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
     status: StatusCode,
-    title: Option<Title>,
+    title: Option<ProblemTitle>,
     detail: String,
     errors: Vec<FieldProblem>,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -60,7 +60,7 @@ struct Written<'a> {
 
 impl Problem {
     /// A problem with one of Krake's titles.
-    pub fn titled(status: StatusCode, title: Title, detail: impl Into<String>) -> Self {
+    pub fn titled(status: StatusCode, title: ProblemTitle, detail: impl Into<String>) -> Self {
         Self { title: Some(title), ..Self::new(status, detail) }
     }
 
@@ -91,7 +91,7 @@ impl Problem {
             None => "None".to_owned(),
         };
         let detail = format!("'{}' '{}' does not exist in namespace {namespace}", key.kind.name(), key.name);
-        Self::titled(StatusCode::NOT_FOUND, Title::NotFoundError, detail)
+        Self::titled(StatusCode::NOT_FOUND, ProblemTitle::NotFoundError, detail)
     }
 
     pub(super) fn exists(key: &ObjectKey) -> Self {
@@ -99,12 +99,12 @@ impl Problem {
         if let Some(namespace) = &key.namespace {
             detail += &format!(" in namespace '{namespace}'");
         }
-        Self::titled(StatusCode::CONFLICT, Title::ResourceAlreadyExists, detail)
+        Self::titled(StatusCode::CONFLICT, ProblemTitle::ResourceAlreadyExists, detail)
     }
 
     /// Every attempt conflicted with a concurrent write.
     pub(super) fn conflict() -> Self {
-        Self::titled(StatusCode::CONFLICT, Title::TransactionError, "Concurrent writes to database")
+        Self::titled(StatusCode::CONFLICT, ProblemTitle::TransactionError, "Concurrent writes to database")
     }
 
     /// The resource's version is not the one that the request requires.
@@ -131,7 +131,10 @@ impl Problem {
         let first = error.problems.first().map_or("", |problem| problem.field.as_str());
         let field = first.rsplit('.').next().unwrap_or_default();
         let detail = format!("Trying to update an immutable field: {field}");
-        Self { errors: error.problems, ..Self::titled(StatusCode::BAD_REQUEST, Title::UpdateError, detail) }
+        Self {
+            errors: error.problems,
+            ..Self::titled(StatusCode::BAD_REQUEST, ProblemTitle::UpdateError, detail)
+        }
     }
 
     /// The store failed or refused.

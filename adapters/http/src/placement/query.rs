@@ -66,15 +66,15 @@ impl Query {
         Ok((seconds > 0).then(|| Duration::from_secs(seconds).min(MAX_HEARTBEAT)))
     }
 
-    pub(super) fn blocking(&self, kind: Kind) -> Result<Option<Awaited>, Problem> {
+    pub(super) fn blocking(&self, kind: Kind) -> Result<Option<AwaitedCondition>, Problem> {
         let Some(states) = states(kind) else { return Ok(None) };
         let Some(text) = self.get("blocking").filter(|text| *text != "False") else { return Ok(None) };
         let state = text.to_uppercase();
         if state == DELETED {
-            return Ok(Some(Awaited::Deleted));
+            return Ok(Some(AwaitedCondition::Deleted));
         }
         match states.iter().find(|known| **known == state) {
-            Some(state) => Ok(Some(Awaited::State(state))),
+            Some(state) => Ok(Some(AwaitedCondition::State(state))),
             None => {
                 let expected = format!("deleted, False, or one of {}", states.join(", ").to_lowercase());
                 Err(Problem::wrong("blocking", format!("{:?}", shortened(text)), expected))
@@ -85,7 +85,7 @@ impl Query {
 
 /// Condition that an answer waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Awaited {
+pub(super) enum AwaitedCondition {
     Deleted,
     State(&'static str),
 }
@@ -174,10 +174,10 @@ mod tests {
         for (query, kind, expected) in [
             ("blocking=False", Kind::Application, Some(None)),
             ("", Kind::Application, Some(None)),
-            ("blocking=running", Kind::Application, Some(Some(Awaited::State("RUNNING")))),
-            ("blocking=Online", Kind::Cluster, Some(Some(Awaited::State("ONLINE")))),
-            ("blocking=deleted", Kind::Application, Some(Some(Awaited::Deleted))),
-            ("blocking=deleted", Kind::Cluster, Some(Some(Awaited::Deleted))),
+            ("blocking=running", Kind::Application, Some(Some(AwaitedCondition::State("RUNNING")))),
+            ("blocking=Online", Kind::Cluster, Some(Some(AwaitedCondition::State("ONLINE")))),
+            ("blocking=deleted", Kind::Application, Some(Some(AwaitedCondition::Deleted))),
+            ("blocking=deleted", Kind::Cluster, Some(Some(AwaitedCondition::Deleted))),
             ("blocking=online", Kind::Application, None),
             ("blocking=", Kind::Application, None),
             ("blocking=online", Kind::Role, Some(None)),

@@ -11,7 +11,7 @@ use madako_domain::placement::kind::{Kind, Subresource};
 
 /// Scope of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place<'a> {
+pub(super) enum RequestScope<'a> {
     Namespace(&'a str),
     Everywhere,
     /// Resources without a namespace.
@@ -19,11 +19,11 @@ pub(super) enum Place<'a> {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wish<'a> {
+pub(super) struct RequestedAccess<'a> {
     pub(super) kind: Kind,
     pub(super) part: Option<Subresource>,
     pub(super) verb: Verb,
-    pub(super) place: Place<'a>,
+    pub(super) scope: RequestScope<'a>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +45,10 @@ impl Granted {
 }
 
 /// Rights that the rules grant to a request; `None` if they grant none.
-pub(super) fn granted<'r>(wish: &Wish<'_>, rules: impl Iterator<Item = &'r RoleRule>) -> Option<Granted> {
+pub(super) fn granted<'r>(
+    wish: &RequestedAccess<'_>,
+    rules: impl Iterator<Item = &'r RoleRule>,
+) -> Option<Granted> {
     let resource = match wish.part {
         // Krake has no right of its own for a retry.
         Some(Subresource::Retry) => format!("{}/{}", wish.kind.plural(), Subresource::Status.name()),
@@ -61,14 +64,18 @@ pub(super) fn granted<'r>(wish: &Wish<'_>, rules: impl Iterator<Item = &'r RoleR
         if !applies {
             continue;
         }
-        match wish.place {
-            Place::Global => return Some(Granted::Whole),
-            Place::Namespace(namespace) if has(&rule.namespaces, namespace) => return Some(Granted::Whole),
-            Place::Namespace(_) => {}
-            Place::Everywhere if rule.namespaces.iter().any(String::is_empty) => return Some(Granted::Whole),
+        match wish.scope {
+            RequestScope::Global => return Some(Granted::Whole),
+            RequestScope::Namespace(namespace) if has(&rule.namespaces, namespace) => {
+                return Some(Granted::Whole);
+            }
+            RequestScope::Namespace(_) => {}
+            RequestScope::Everywhere if rule.namespaces.iter().any(String::is_empty) => {
+                return Some(Granted::Whole);
+            }
             // A rule without any namespace grants the verb nowhere.
-            Place::Everywhere if rule.namespaces.is_empty() => {}
-            Place::Everywhere => named.get_or_insert_default().extend(rule.namespaces.iter().cloned()),
+            RequestScope::Everywhere if rule.namespaces.is_empty() => {}
+            RequestScope::Everywhere => named.get_or_insert_default().extend(rule.namespaces.iter().cloned()),
         }
     }
     named.map(Granted::Namespaces)
@@ -89,17 +96,17 @@ mod tests {
         }
     }
 
-    const fn wish(verb: Verb, place: Place<'_>) -> Wish<'_> {
-        Wish { kind: Kind::Application, part: None, verb, place }
+    const fn wish(verb: Verb, place: RequestScope<'_>) -> RequestedAccess<'_> {
+        RequestedAccess { kind: Kind::Application, part: None, verb, scope: place }
     }
 
-    fn whole(wish: &Wish<'_>, rules: &[RoleRule]) -> bool {
+    fn whole(wish: &RequestedAccess<'_>, rules: &[RoleRule]) -> bool {
         granted(wish, rules.iter()) == Some(Granted::Whole)
     }
 
     #[test]
     fn a_rule_grants_only_what_it_says() {
-        let wish = wish(Verb::Get, Place::Namespace("a"));
+        let wish = wish(Verb::Get, RequestScope::Namespace("a"));
         for (expected, rule) in [
             (true, rule("kubernetes", &["applications"], &["a"], &[Verb::Get])),
             (true, rule("", &[""], &[""], &[Verb::List, Verb::Get])),
@@ -119,7 +126,8 @@ mod tests {
 
     #[test]
     fn parts_have_rights_of_their_own_and_a_retry_that_of_the_status() {
-        let wish = |part| Wish { part: Some(part), ..wish(Verb::Update, Place::Namespace("a")) };
+        let wish =
+            |part| RequestedAccess { part: Some(part), ..wish(Verb::Update, RequestScope::Namespace("a")) };
         let status = [rule("kubernetes", &["applications/status"], &["a"], &[Verb::Update])];
         assert!(whole(&wish(Subresource::Status), &status));
         assert!(whole(&wish(Subresource::Retry), &status));
@@ -130,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_list_over_all_namespaces_shows_those_that_the_roles_name() {
-        let wish = wish(Verb::List, Place::Everywhere);
+        let wish = wish(Verb::List, RequestScope::Everywhere);
         let of = |namespaces: &[&str]| rule("", &["applications"], namespaces, &[Verb::List]);
         let names =
             |names: &[&str]| Some(Granted::Namespaces(names.iter().map(|&name| name.to_owned()).collect()));
@@ -145,7 +153,8 @@ mod tests {
 
     #[test]
     fn what_has_no_namespace_needs_none() {
-        let wish = Wish { kind: Kind::Role, part: None, verb: Verb::List, place: Place::Global };
+        let wish =
+            RequestedAccess { kind: Kind::Role, part: None, verb: Verb::List, scope: RequestScope::Global };
         assert!(whole(&wish, &[rule("core", &["roles"], &["a"], &[Verb::List])]));
         assert!(whole(&wish, &[rule("core", &["roles"], &[], &[Verb::List])]));
     }

@@ -13,11 +13,11 @@ const EXPECTED: &str = "requirements such as key=value, key!=value, key in (a,b)
 
 /// Requirements on labels; all must hold. An empty selector matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Selector(Vec<Term>);
+pub(super) struct Selector(Vec<LabelRequirement>);
 
 /// One requirement. A resource without the label matches no list of values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Term {
+enum LabelRequirement {
     Has(String),
     Lacks(String),
     In(String, Vec<String>),
@@ -44,41 +44,43 @@ impl Selector {
             }
             c == ',' && !open
         });
-        let terms: Vec<Term> = terms.take(MAX_TERMS + 1).map(term).collect::<Option<_>>()?;
+        let terms: Vec<LabelRequirement> = terms.take(MAX_TERMS + 1).map(term).collect::<Option<_>>()?;
         (terms.len() <= MAX_TERMS).then_some(Self(terms))
     }
 
     pub(super) fn selects(&self, labels: &Labels) -> bool {
         self.0.iter().all(|term| match term {
-            Term::Has(key) => labels.get(key).is_some(),
-            Term::Lacks(key) => labels.get(key).is_none(),
-            Term::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
-            Term::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),
+            LabelRequirement::Has(key) => labels.get(key).is_some(),
+            LabelRequirement::Lacks(key) => labels.get(key).is_none(),
+            LabelRequirement::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
+            LabelRequirement::NotIn(key, values) => {
+                labels.get(key).is_none_or(|value| !values.contains(value))
+            }
         })
     }
 }
 
-fn term(text: &str) -> Option<Term> {
+fn term(text: &str) -> Option<LabelRequirement> {
     let text = text.trim();
     let key = |text: &str| Some(text.trim().to_owned()).filter(|key| is_label_key(key));
     // Kubernetes allows empty values; labels of Krake do not.
     let value = |text: &str| Some(text.trim().to_owned()).filter(|value| is_label_value(value));
     if let Some(rest) = text.strip_prefix('!') {
-        return Some(Term::Lacks(key(rest)?));
+        return Some(LabelRequirement::Lacks(key(rest)?));
     }
     if let Some((left, right)) = text.split_once("!=") {
-        return Some(Term::NotIn(key(left)?, vec![value(right)?]));
+        return Some(LabelRequirement::NotIn(key(left)?, vec![value(right)?]));
     }
     if let Some((left, right)) = text.split_once('=') {
         let right = right.strip_prefix('=').unwrap_or(right);
-        return Some(Term::In(key(left)?, vec![value(right)?]));
+        return Some(LabelRequirement::In(key(left)?, vec![value(right)?]));
     }
-    let Some((left, values)) = text.split_once('(') else { return Some(Term::Has(key(text)?)) };
+    let Some((left, values)) = text.split_once('(') else { return Some(LabelRequirement::Has(key(text)?)) };
     let values = values.strip_suffix(')')?.split(',').map(value).collect::<Option<Vec<_>>>()?;
     let (name, operator) = left.trim_end().rsplit_once(char::is_whitespace)?;
     match operator {
-        "in" => Some(Term::In(key(name)?, values)),
-        "notin" => Some(Term::NotIn(key(name)?, values)),
+        "in" => Some(LabelRequirement::In(key(name)?, values)),
+        "notin" => Some(LabelRequirement::NotIn(key(name)?, values)),
         _ => None,
     }
 }

@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::problem::Problem;
 use super::query::Query;
-use super::rbac::{self, Granted, Place, Wish};
+use super::rbac::{self, Granted, RequestScope, RequestedAccess};
 use super::route::{self, Target};
 use super::selector::Selector;
 use super::wait::Closing;
@@ -38,7 +38,7 @@ pub(super) struct Service {
 }
 
 /// A request in progress, without its body.
-pub(super) struct Turn {
+pub(super) struct RequestContext {
     pub(super) service: Arc<Service>,
     pub(super) parts: Parts,
     pub(super) query: Query,
@@ -80,7 +80,7 @@ async fn handle(service: Arc<Service>, request: Request) -> Result<Response, Pro
         return Err(Problem::plain(StatusCode::METHOD_NOT_ALLOWED).with(header::ALLOW, allowed));
     }
     let query = Query::read(parts.uri.query());
-    let turn = Turn { service, parts, query, user, fresh: None };
+    let turn = RequestContext { service, parts, query, user, fresh: None };
     match target {
         Target::Index => Ok(json_answer(StatusCode::OK, &Index { version: &turn.settings().version })),
         Target::Release => Ok(json_answer(StatusCode::ACCEPTED, &"You released the Krake.")),
@@ -113,7 +113,7 @@ struct Index<'a> {
 }
 
 #[derive(Serialize)]
-struct Me<'a> {
+struct CurrentUser<'a> {
     user: &'a str,
     roles: Vec<&'a str>,
 }
@@ -144,7 +144,7 @@ impl Service {
     }
 
     /// Rights that a user's roles in the view grant to a request.
-    pub(super) fn granted(&self, user: &str, wish: &Wish<'_>) -> Option<Granted> {
+    pub(super) fn granted(&self, user: &str, wish: &RequestedAccess<'_>) -> Option<Granted> {
         let objects = &self.api.objects;
         let (_, bindings) = objects.list(Selection { kind: Kind::RoleBinding, namespace: None });
         let names: std::collections::BTreeSet<&str> = bindings
@@ -162,7 +162,7 @@ impl Service {
     }
 }
 
-impl Turn {
+impl RequestContext {
     pub(super) fn settings(&self) -> &super::Settings {
         &self.service.api.settings
     }
@@ -184,7 +184,7 @@ impl Turn {
     }
 
     /// Authorizes an operation of the user.
-    pub(super) async fn authorize(&mut self, wish: &Wish<'_>) -> Result<Granted, Problem> {
+    pub(super) async fn authorize(&mut self, wish: &RequestedAccess<'_>) -> Result<Granted, Problem> {
         match self.settings().authorization {
             Authorization::AlwaysAllow => Ok(Granted::Whole),
             Authorization::AlwaysDeny => Err(Problem::plain(StatusCode::FORBIDDEN)),
@@ -202,8 +202,8 @@ impl Turn {
         part: Option<Subresource>,
         verb: Verb,
     ) -> Result<(), Problem> {
-        let place = key.namespace.as_deref().map_or(Place::Global, Place::Namespace);
-        self.authorize(&Wish { kind: key.kind, part, verb, place }).await.map(drop)
+        let place = key.namespace.as_deref().map_or(RequestScope::Global, RequestScope::Namespace);
+        self.authorize(&RequestedAccess { kind: key.kind, part, verb, scope: place }).await.map(drop)
     }
 
     async fn me(mut self) -> Result<Response, Problem> {
@@ -216,16 +216,17 @@ impl Turn {
             of_user.flat_map(|binding| binding.roles.iter().map(String::as_str)).collect();
         roles.sort_unstable();
         roles.dedup();
-        Ok(json_answer(StatusCode::OK, &Me { user: &self.user, roles }))
+        Ok(json_answer(StatusCode::OK, &CurrentUser { user: &self.user, roles }))
     }
 
     async fn list_or_watch(mut self, kind: Kind, namespace: Option<String>) -> Result<Response, Problem> {
         let place = match &namespace {
-            Some(namespace) => Place::Namespace(namespace),
-            None if kind.namespaced() => Place::Everywhere,
-            None => Place::Global,
+            Some(namespace) => RequestScope::Namespace(namespace),
+            None if kind.namespaced() => RequestScope::Everywhere,
+            None => RequestScope::Global,
         };
-        let granted = self.authorize(&Wish { kind, part: None, verb: Verb::List, place }).await?;
+        let granted =
+            self.authorize(&RequestedAccess { kind, part: None, verb: Verb::List, scope: place }).await?;
         let heartbeat = self.query.heartbeat()?;
         let selector = Selector::read(&self.query)?;
         if self.query.watch() {
@@ -249,8 +250,8 @@ impl Turn {
         namespace: Option<String>,
         body: Body,
     ) -> Result<Response, Problem> {
-        let place = namespace.as_deref().map_or(Place::Global, Place::Namespace);
-        self.authorize(&Wish { kind, part: None, verb: Verb::Create, place }).await?;
+        let place = namespace.as_deref().map_or(RequestScope::Global, RequestScope::Namespace);
+        self.authorize(&RequestedAccess { kind, part: None, verb: Verb::Create, scope: place }).await?;
         let resource = change::resource(kind, &self.text(body).await?)?;
         let awaited = self.query.blocking(kind)?;
         let uid = self.service.api.uids.draw();

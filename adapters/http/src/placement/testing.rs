@@ -24,7 +24,7 @@ struct Entry {
 }
 
 #[derive(Default)]
-struct Inside {
+struct Inner {
     revision: i64,
     keys: BTreeMap<String, Entry>,
     /// Changes in the store that the view does not show yet.
@@ -41,24 +41,24 @@ struct Inside {
 }
 
 pub(super) struct MemoryObjects {
-    inside: Arc<Mutex<Inside>>,
+    inner: Arc<Mutex<Inner>>,
     /// Generation of the followers, and number of changes.
     moved: watch::Sender<(u64, usize)>,
 }
 
 impl MemoryObjects {
     pub(super) fn new() -> Arc<Self> {
-        let inside = Mutex::new(Inside { revision: 1, viewed: 1, ..Inside::default() });
-        Arc::new(Self { inside: Arc::new(inside), moved: watch::Sender::new((0, 0)) })
+        let inside = Mutex::new(Inner { revision: 1, viewed: 1, ..Inner::default() });
+        Arc::new(Self { inner: Arc::new(inside), moved: watch::Sender::new((0, 0)) })
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes a key past the API, as another client would. The view shows it only after a request for freshness.
     pub(super) fn put(&self, key: &str, value: &str) -> i64 {
-        let mut inside = self.inside();
+        let mut inside = self.inner();
         inside.revision += 1;
         let modified = inside.revision;
         let created = inside.keys.get(key).map_or(modified, |entry| entry.created);
@@ -70,7 +70,7 @@ impl MemoryObjects {
 
     /// Deletes a key as another client would.
     pub(super) fn remove(&self, key: &str) {
-        let mut inside = self.inside();
+        let mut inside = self.inner();
         inside.revision += 1;
         let revision = inside.revision;
         inside.keys.remove(key);
@@ -79,32 +79,32 @@ impl MemoryObjects {
 
     /// True if the key exists, readable or not.
     pub(super) fn holds(&self, key: &str) -> bool {
-        self.inside().keys.contains_key(key)
+        self.inner().keys.contains_key(key)
     }
 
     pub(super) fn value(&self, key: &str) -> Option<serde_json::Value> {
-        let inside = self.inside();
+        let inside = self.inner();
         inside.keys.get(key).map(|entry| serde_json::from_slice(&entry.value).unwrap())
     }
 
     /// Runs a concurrent writer between the read and the write of the next transaction; several are queued, one per
     /// transaction.
     pub(super) fn rival(&self, rival: impl FnOnce(&Self) + Send + 'static) {
-        self.inside().rivals.push(Box::new(rival));
+        self.inner().rivals.push(Box::new(rival));
     }
 
     /// Fails all operations until it is called with `None`.
     pub(super) fn fail(&self, failure: Option<StoreError>) {
-        self.inside().failure = failure;
+        self.inner().failure = failure;
     }
 
     pub(super) fn commits(&self) -> usize {
-        self.inside().commits
+        self.inner().commits
     }
 
     /// Breaks off all followers and discards earlier changes.
     pub(super) fn relist(&self) {
-        let mut inside = self.inside();
+        let mut inside = self.inner();
         inside.revision += 1;
         inside.viewed = inside.revision;
         inside.forgotten = inside.revision;
@@ -112,7 +112,7 @@ impl MemoryObjects {
     }
 
     pub(super) fn catch_up(&self) -> i64 {
-        let mut inside = self.inside();
+        let mut inside = self.inner();
         for (revision, path, entry) in std::mem::take(&mut inside.unseen) {
             inside.viewed = revision;
             let Some(key) = ObjectKey::from_etcd_key(&path) else { continue };
@@ -134,7 +134,7 @@ impl MemoryObjects {
                     }
                     Err(error) => {
                         let why = error.to_string();
-                        let unread = Unread { mod_revision: entry.modified, why, sealed: false };
+                        let unread = Unread { mod_revision: entry.modified, why, encrypted: false };
                         inside.faults.insert(path.clone(), unread);
                         None
                     }
@@ -154,22 +154,22 @@ impl MemoryObjects {
 #[async_trait]
 impl Objects for MemoryObjects {
     async fn fresh(&self) -> Result<i64, StoreError> {
-        if let Some(failure) = self.inside().failure.clone() {
+        if let Some(failure) = self.inner().failure.clone() {
             return Err(failure);
         }
         Ok(self.catch_up())
     }
 
     fn revision(&self) -> Option<i64> {
-        Some(self.inside().viewed)
+        Some(self.inner().viewed)
     }
 
     fn get(&self, key: &ObjectKey) -> Option<Arc<Stored>> {
-        self.inside().view.get(key).cloned()
+        self.inner().view.get(key).cloned()
     }
 
     fn list(&self, selection: Selection<'_>) -> (i64, Vec<Arc<Stored>>) {
-        let inside = self.inside();
+        let inside = self.inner();
         let selected = inside.view.values().filter(|stored| {
             stored.key.kind == selection.kind
                 && selection
@@ -182,37 +182,37 @@ impl Objects for MemoryObjects {
     }
 
     fn unread(&self, key: &ObjectKey) -> Option<Unread> {
-        self.inside().faults.get(&key.etcd_key()).cloned()
+        self.inner().faults.get(&key.etcd_key()).cloned()
     }
 
     fn faults(&self) -> Vec<Fault> {
-        let inside = self.inside();
+        let inside = self.inner();
         let fault = |(key, unread): (&String, &Unread)| Fault { key: key.clone(), why: unread.why.clone() };
         inside.faults.iter().map(fault).collect()
     }
 
     fn follow_all(&self) -> (i64, Vec<Arc<Stored>>, Box<dyn Follower>) {
         let (viewed, all) = {
-            let inside = self.inside();
+            let inside = self.inner();
             (inside.viewed, inside.view.values().cloned().collect())
         };
         (viewed, all, self.follow(viewed).unwrap())
     }
 
     fn follow(&self, after: i64) -> Result<Box<dyn Follower>, Gap> {
-        let inside = self.inside();
+        let inside = self.inner();
         if after < inside.forgotten {
             return Err(Gap::Relisted { why: "the store was replaced".to_owned() });
         }
         let next = inside.changes.partition_point(|change| change.revision <= after);
         let moved = self.moved.subscribe();
         let generation = moved.borrow().0;
-        Ok(Box::new(Following { inside: Arc::clone(&self.inside), moved, generation, next }))
+        Ok(Box::new(Following { inner: Arc::clone(&self.inner), moved, generation, next }))
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
         let rival = {
-            let mut inside = self.inside();
+            let mut inside = self.inner();
             inside.commits += 1;
             if let Some(failure) = inside.failure.clone() {
                 return Err(failure);
@@ -222,7 +222,7 @@ impl Objects for MemoryObjects {
         if let Some(rival) = rival {
             rival(self);
         }
-        let mut inside = self.inside();
+        let mut inside = self.inner();
         let holds = |condition: &Condition| match condition {
             Condition::Created { key, revision } => {
                 inside.keys.get(key).is_some_and(|entry| entry.created == *revision)
@@ -267,7 +267,7 @@ impl Objects for MemoryObjects {
 }
 
 struct Following {
-    inside: Arc<Mutex<Inside>>,
+    inner: Arc<Mutex<Inner>>,
     moved: watch::Receiver<(u64, usize)>,
     generation: u64,
     /// Position of the next change among all changes.
@@ -283,7 +283,7 @@ impl Follower for Following {
                 return Err(Gap::Relisted { why: "the store was replaced".to_owned() });
             }
             {
-                let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+                let inside = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
                 let new = inside.changes[self.next..].to_vec();
                 if !new.is_empty() {
                     self.next += new.len();

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::auth::Authenticator;
-use super::problem::{Problem, Title};
+use super::problem::{Problem, ProblemTitle};
 use crate::limits::{MAX_TOKEN_ANSWER, TOKEN_DEADLINE};
 
 const TOKEN_REQUESTS: &str = "madako_authentication_requests_total";
@@ -77,7 +77,7 @@ impl Authenticator for Keystone {
             max_response_bytes: MAX_TOKEN_ANSWER,
             deadline: TOKEN_DEADLINE,
         };
-        let answer = ask(&*self.transport, sent, "Keystone", Title::InvalidKeystoneToken).await?;
+        let answer = ask(&*self.transport, sent, "Keystone", ProblemTitle::InvalidKeystoneToken).await?;
         named("Keystone", serde_json::from_slice(&answer.body).map(|it: KeystoneAnswer| it.token.user.name))
     }
 }
@@ -95,7 +95,7 @@ impl Authenticator for Keycloak {
             max_response_bytes: MAX_TOKEN_ANSWER,
             deadline: TOKEN_DEADLINE,
         };
-        let answer = ask(&*self.transport, sent, "Keycloak", Title::InvalidKeycloakToken).await?;
+        let answer = ask(&*self.transport, sent, "Keycloak", ProblemTitle::InvalidKeycloakToken).await?;
         named(
             "Keycloak",
             serde_json::from_slice(&answer.body).map(|it: KeycloakAnswer| it.preferred_username),
@@ -115,7 +115,7 @@ async fn ask(
     transport: &dyn HttpTransport,
     request: HttpRequest,
     service: &str,
-    title: Title,
+    title: ProblemTitle,
 ) -> Result<HttpResponse, Problem> {
     let began = Instant::now();
     let answer = transport.send(request).await;

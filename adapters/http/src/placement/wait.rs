@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::BLOCKING;
 use super::problem::Problem;
-use super::query::{Awaited, state};
-use super::service::{Service, Turn};
-use super::write::{Shown, Written};
+use super::query::{AwaitedCondition, state};
+use super::service::{RequestContext, Service};
+use super::write::{AnsweredResource, Written};
 
 /// Shutdown signal of the server. The listener adds it to the extensions of each request; without it the server never
 /// shuts down.
@@ -38,7 +38,7 @@ impl Closing {
 
 /// A state that an answer waits for, with a follower that started before the write.
 pub(super) struct Wait {
-    awaited: Awaited,
+    awaited: AwaitedCondition,
     service: Arc<Service>,
     follower: Box<dyn Follower>,
     until: Instant,
@@ -46,9 +46,12 @@ pub(super) struct Wait {
     _place: OwnedSemaphorePermit,
 }
 
-impl Turn {
+impl RequestContext {
     /// Prepares to wait for a state, before the write, so that no later change is missed.
-    pub(super) async fn expect(&mut self, awaited: Option<Awaited>) -> Result<Option<Wait>, Problem> {
+    pub(super) async fn expect(
+        &mut self,
+        awaited: Option<AwaitedCondition>,
+    ) -> Result<Option<Wait>, Problem> {
         let Some(awaited) = awaited else { return Ok(None) };
         let place = self.service.stream()?;
         let until = Instant::now() + BLOCKING;
@@ -75,8 +78,8 @@ impl Wait {
 
     fn satisfied(&self, written: &Written) -> bool {
         match self.awaited {
-            Awaited::Deleted => written.gone,
-            Awaited::State(wanted) => !written.gone && state(written.object()) == Some(wanted),
+            AwaitedCondition::Deleted => written.gone,
+            AwaitedCondition::State(wanted) => !written.gone && state(written.object()) == Some(wanted),
         }
     }
 
@@ -91,7 +94,7 @@ impl Wait {
                     Some(stored) => {
                         let now = Written {
                             revision: stored.mod_revision,
-                            shown: Shown::Stored(stored),
+                            shown: AnsweredResource::Stored(stored),
                             ..written.clone()
                         };
                         if self.satisfied(&now) {
@@ -103,7 +106,7 @@ impl Wait {
                 continue;
             };
             for change in changes.iter().filter(|change| change.key == written.key) {
-                if let Some(end) = self.judge(written, change) {
+                if let Some(end) = self.end_by(written, change) {
                     return end;
                 }
             }
@@ -111,31 +114,31 @@ impl Wait {
     }
 
     /// `None`: continue to wait.
-    fn judge(&self, written: &Written, change: &Change) -> Option<Option<Written>> {
+    fn end_by(&self, written: &Written, change: &Change) -> Option<Option<Written>> {
         // The write itself, and earlier changes.
         if change.revision <= written.revision {
             return None;
         }
         match &change.after {
             Some(stored) => {
-                let shown = Shown::Stored(Arc::clone(stored));
+                let shown = AnsweredResource::Stored(Arc::clone(stored));
                 let now = Written { revision: stored.mod_revision, shown, ..written.clone() };
                 self.satisfied(&now).then_some(Some(now))
             }
             None => {
-                let last = change
-                    .before
-                    .as_ref()
-                    .map_or_else(|| written.shown.clone(), |before| Shown::Stored(Arc::clone(before)));
+                let last = change.before.as_ref().map_or_else(
+                    || written.shown.clone(),
+                    |before| AnsweredResource::Stored(Arc::clone(before)),
+                );
                 Some(self.gone(written, last, change.revision))
             }
         }
     }
 
     /// The answer for a deleted resource.
-    fn gone(&self, written: &Written, last: Shown, revision: i64) -> Option<Written> {
+    fn gone(&self, written: &Written, last: AnsweredResource, revision: i64) -> Option<Written> {
         let last = Written { revision, gone: true, shown: last, ..written.clone() };
-        if self.awaited != Awaited::Deleted {
+        if self.awaited != AwaitedCondition::Deleted {
             return None;
         }
         // As in Krake's status of applications.
@@ -144,6 +147,6 @@ impl Wait {
             application.status.state = ApplicationState::Deleted;
         }
         let wire = object.to_json().into();
-        Some(Written { shown: Shown::New(Box::new(object), wire), ..last })
+        Some(Written { shown: AnsweredResource::New(Box::new(object), wire), ..last })
     }
 }

@@ -22,9 +22,9 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::problem::Problem;
 use super::query::shortened;
-use super::rbac::{Granted, Place, Wish};
+use super::rbac::{Granted, RequestScope, RequestedAccess};
 use super::selector::Selector;
-use super::service::{Service, Turn};
+use super::service::{RequestContext, Service};
 use super::wait::Closing;
 use super::{ANONYMOUS, Authorization};
 use crate::limits::ATTEMPTS;
@@ -40,14 +40,14 @@ pub(crate) fn describe_metrics() {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Broken {
+enum WatchEnd {
     #[error("the watch cannot continue")]
     Gap(#[from] Gap),
     #[error("the user no longer has the permission to watch")]
     Forbidden,
 }
 
-impl Turn {
+impl RequestContext {
     /// Follows all changes after the store's revision at the time of the request.
     pub(super) async fn follow(&mut self) -> Result<Box<dyn Follower>, Problem> {
         let mut revision = self.fresh().await?;
@@ -154,7 +154,7 @@ impl Drop for Open {
 
 impl Watch {
     /// The next line; `None` at the proper end.
-    async fn line(&mut self) -> Result<Option<Bytes>, Broken> {
+    async fn line(&mut self) -> Result<Option<Bytes>, WatchEnd> {
         loop {
             while let Some(change) = self.pending.pop_front() {
                 self.allowed(&change)?;
@@ -178,7 +178,7 @@ impl Watch {
     }
 
     /// Checks the user's rights again when a role or a role binding has changed.
-    fn allowed(&mut self, change: &Change) -> Result<(), Broken> {
+    fn allowed(&mut self, change: &Change) -> Result<(), WatchEnd> {
         let concerns = matches!(change.key.kind, Kind::Role | Kind::RoleBinding);
         if !concerns
             || self.service.api.settings.authorization != Authorization::Rbac
@@ -188,15 +188,15 @@ impl Watch {
         }
         let Selected { kind, namespace, granted, .. } = &self.selected;
         let place = match namespace {
-            Some(namespace) => Place::Namespace(namespace),
-            None if kind.namespaced() => Place::Everywhere,
-            None => Place::Global,
+            Some(namespace) => RequestScope::Namespace(namespace),
+            None if kind.namespaced() => RequestScope::Everywhere,
+            None => RequestScope::Global,
         };
-        let wish = Wish { kind: *kind, part: None, verb: Verb::List, place };
+        let wish = RequestedAccess { kind: *kind, part: None, verb: Verb::List, scope: place };
         // After a gain of rights the client must list the existing resources, so the watch ends in this case too.
         match self.service.granted(&self.user, &wish) {
             Some(now) if now == *granted => Ok(()),
-            _ => Err(Broken::Forbidden),
+            _ => Err(WatchEnd::Forbidden),
         }
     }
 }

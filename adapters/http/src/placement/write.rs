@@ -67,12 +67,12 @@ pub(super) struct Written {
     /// Revision of its last change, or of its deletion.
     pub(super) revision: i64,
     pub(super) gone: bool,
-    pub(super) shown: Shown,
+    pub(super) shown: AnsweredResource,
 }
 
 /// Resource in an answer.
 #[derive(Debug, Clone)]
-pub(super) enum Shown {
+pub(super) enum AnsweredResource {
     /// Read from the view.
     Stored(Arc<Stored>),
     /// Just written, with its JSON.
@@ -82,15 +82,15 @@ pub(super) enum Shown {
 impl Written {
     pub(super) fn object(&self) -> &Object {
         match &self.shown {
-            Shown::Stored(stored) => &stored.object,
-            Shown::New(object, _) => object,
+            AnsweredResource::Stored(stored) => &stored.object,
+            AnsweredResource::New(object, _) => object,
         }
     }
 
     pub(super) fn wire(&self) -> Bytes {
         match &self.shown {
-            Shown::Stored(stored) => stored.wire.clone(),
-            Shown::New(_, wire) => wire.clone(),
+            AnsweredResource::Stored(stored) => stored.wire.clone(),
+            AnsweredResource::New(_, wire) => wire.clone(),
         }
     }
 }
@@ -108,7 +108,12 @@ impl Service {
         match self.commit(transaction).await? {
             Some(revision) => {
                 tracing::debug!(%key, uid = object.metadata().uid, "a resource is created");
-                Ok(Written { key, revision, gone: false, shown: Shown::New(Box::new(object), value) })
+                Ok(Written {
+                    key,
+                    revision,
+                    gone: false,
+                    shown: AnsweredResource::New(Box::new(object), value),
+                })
             }
             None => {
                 self.fresh().await?;
@@ -158,7 +163,12 @@ impl Service {
         let (object, gone) = match change(&stored.object, &self.now())? {
             Effect::Keep => {
                 let (key, revision) = (key.clone(), stored.mod_revision);
-                return Ok(Some(Written { key, revision, gone: false, shown: Shown::Stored(stored) }));
+                return Ok(Some(Written {
+                    key,
+                    revision,
+                    gone: false,
+                    shown: AnsweredResource::Stored(stored),
+                }));
             }
             Effect::Put(object) => (object, false),
             Effect::Delete(object) => (object, true),
@@ -179,7 +189,7 @@ impl Service {
                 true => tracing::info!(%key, uid, "a resource is deleted"),
                 false => tracing::debug!(%key, uid, "a resource is changed"),
             }
-            Written { key: key.clone(), revision, gone, shown: Shown::New(Box::new(object), wire) }
+            Written { key: key.clone(), revision, gone, shown: AnsweredResource::New(Box::new(object), wire) }
         }))
     }
 
@@ -213,7 +223,7 @@ impl Service {
             self.fresh().await?;
             let Some(unread) = self.api.objects.unread(key) else { return Ok(false) };
             expected.holds(Some(unread.mod_revision))?;
-            if unread.sealed {
+            if unread.encrypted {
                 // An instance with the encryption key can read the value and delete it as usual.
                 return Err(Problem::unreadable(key, &unread.why));
             }

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct RecordedRequest {
     pub(crate) method: String,
     /// Path and query.
     pub(crate) target: String,
@@ -30,16 +30,16 @@ pub(crate) enum Reply {
 /// A running server; dropping this stops it.
 pub(crate) struct Fake {
     pub(crate) url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<RecordedRequest>>>,
     task: JoinHandle<()>,
 }
 
 impl Fake {
-    pub(crate) async fn start(reply: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(reply: impl Fn(&RecordedRequest) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let reply: Arc<dyn Fn(&Asked) -> Reply + Send + Sync> = Arc::new(reply);
+        let reply: Arc<dyn Fn(&RecordedRequest) -> Reply + Send + Sync> = Arc::new(reply);
         let all = Arc::clone(&asked);
         let task = tokio::spawn(async move {
             loop {
@@ -50,7 +50,7 @@ impl Fake {
         Self { url, asked, task }
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<RecordedRequest> {
         self.asked.lock().unwrap().clone()
     }
 
@@ -76,8 +76,8 @@ impl Drop for Fake {
 /// Answers one request of a connection. A disconnect of the client ends it.
 async fn serve(
     stream: TcpStream,
-    reply: Arc<dyn Fn(&Asked) -> Reply + Send + Sync>,
-    all: Arc<Mutex<Vec<Asked>>>,
+    reply: Arc<dyn Fn(&RecordedRequest) -> Reply + Send + Sync>,
+    all: Arc<Mutex<Vec<RecordedRequest>>>,
 ) {
     let mut stream = BufReader::new(stream);
     let Some(asked) = read(&mut stream).await else { return };
@@ -105,7 +105,7 @@ async fn serve(
     let _ = stream.shutdown().await;
 }
 
-async fn read(stream: &mut BufReader<TcpStream>) -> Option<Asked> {
+async fn read(stream: &mut BufReader<TcpStream>) -> Option<RecordedRequest> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);
@@ -118,5 +118,5 @@ async fn read(stream: &mut BufReader<TcpStream>) -> Option<Asked> {
         length.filter(|(name, _)| name.eq_ignore_ascii_case("content-length")).map(|(_, length)| length);
     let mut body = vec![0; length.next_back().map_or(0, |length| length.trim().parse().unwrap())];
     stream.read_exact(&mut body).await.ok()?;
-    Some(Asked { method, target, head, body: String::from_utf8(body).unwrap() })
+    Some(RecordedRequest { method, target, head, body: String::from_utf8(body).unwrap() })
 }

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct RecordedRequest {
     pub(super) method: String,
     /// Path and query.
     pub(super) target: String,
@@ -17,7 +17,7 @@ pub(super) struct Asked {
     pub(super) body: String,
 }
 
-impl Asked {
+impl RecordedRequest {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -50,17 +50,17 @@ pub(super) enum Reply {
 /// A running server; dropping this stops it.
 pub(super) struct Fake {
     pub(super) url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<RecordedRequest>>>,
     written: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
 impl Fake {
-    pub(super) async fn start(reply: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+    pub(super) async fn start(reply: impl Fn(&RecordedRequest) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (asked, written) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
-        let reply: Arc<dyn Fn(&Asked) -> Reply + Send + Sync> = Arc::new(reply);
+        let reply: Arc<dyn Fn(&RecordedRequest) -> Reply + Send + Sync> = Arc::new(reply);
         let (all, count) = (Arc::clone(&asked), Arc::clone(&written));
         let task = tokio::spawn(async move {
             loop {
@@ -71,7 +71,7 @@ impl Fake {
         Self { url, asked, written, task }
     }
 
-    pub(super) fn asked(&self) -> Vec<Asked> {
+    pub(super) fn asked(&self) -> Vec<RecordedRequest> {
         self.asked.lock().unwrap().clone()
     }
 
@@ -90,8 +90,8 @@ impl Drop for Fake {
 /// Answers one request of a connection. A disconnect of the client ends it.
 async fn serve(
     stream: TcpStream,
-    reply: Arc<dyn Fn(&Asked) -> Reply + Send + Sync>,
-    all: Arc<Mutex<Vec<Asked>>>,
+    reply: Arc<dyn Fn(&RecordedRequest) -> Reply + Send + Sync>,
+    all: Arc<Mutex<Vec<RecordedRequest>>>,
     written: Arc<AtomicUsize>,
 ) {
     let mut stream = BufReader::new(stream);
@@ -123,7 +123,7 @@ async fn serve(
     let _ = stream.shutdown().await;
 }
 
-async fn read(stream: &mut BufReader<TcpStream>) -> Option<Asked> {
+async fn read(stream: &mut BufReader<TcpStream>) -> Option<RecordedRequest> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);
@@ -140,5 +140,5 @@ async fn read(stream: &mut BufReader<TcpStream>) -> Option<Asked> {
     let length = length.map_or(0, |(_, length)| length.parse().unwrap());
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.ok()?;
-    Some(Asked { method, target, headers, body: String::from_utf8(body).unwrap() })
+    Some(RecordedRequest { method, target, headers, body: String::from_utf8(body).unwrap() })
 }

@@ -7,7 +7,7 @@ use madako_domain::placement::metadata::ReasonCode;
 use madako_protocol::placement::providers::{FetchError, Sample};
 use serde_json::Value;
 
-use super::fake::{Asked, Fake, Reply};
+use super::fake::{Fake, RecordedRequest, Reply};
 use super::{HOSTILE, TOKEN, fetch, flux, influx_at, value};
 
 /// The last point of one series.
@@ -75,7 +75,7 @@ fn annotated(points: &[Point]) -> String {
 }
 
 /// Answers as InfluxDB 2.7 does.
-fn answer(asked: &Asked, points: &[Point]) -> Reply {
+fn answer(asked: &RecordedRequest, points: &[Point]) -> Reply {
     if asked.header("authorization") != Some(&format!("Token {TOKEN}")) {
         return Reply::Whole(401, r#"{"code":"unauthorized","message":"unauthorized access"}"#.to_owned());
     }

@@ -6,11 +6,11 @@ use madako_domain::placement::metadata::ReasonCode;
 use madako_protocol::placement::providers::FetchError;
 use serde_json::{Value, json};
 
-use super::fake::{Asked, Fake, Reply};
+use super::fake::{Fake, RecordedRequest, Reply};
 use super::{HOSTILE, fetch, ksql_at, value};
 
 /// Answers as ksqlDB does: a header, then the rows.
-fn answer(asked: &Asked, rows: &BTreeMap<String, Value>) -> Reply {
+fn answer(asked: &RecordedRequest, rows: &BTreeMap<String, Value>) -> Reply {
     assert_eq!((asked.method.as_str(), asked.target.as_str()), ("POST", "/query"));
     assert_eq!(asked.header("content-type"), Some("application/json"));
     let body: Value = serde_json::from_str(&asked.body).unwrap();
@@ -103,7 +103,7 @@ async fn a_wrong_answer_about_one_metric_is_that_metrics_alone() {
         // It is requested first in one iteration and last in the other.
         for bad in ["a", "z"] {
             let (said, good) = (said.clone(), good.clone());
-            let fake = Fake::start(move |asked: &Asked| {
+            let fake = Fake::start(move |asked: &RecordedRequest| {
                 let about_bad = asked.body.contains(&format!("'{bad}'"));
                 if about_bad { Reply::Whole(status, said.clone()) } else { Reply::Whole(200, good.clone()) }
             })

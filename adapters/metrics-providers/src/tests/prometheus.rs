@@ -6,7 +6,7 @@ use madako_domain::placement::metadata::ReasonCode;
 use madako_protocol::placement::providers::{FetchError, Sample};
 use serde_json::{Value, json};
 
-use super::fake::{Asked, Fake, Reply};
+use super::fake::{Fake, RecordedRequest, Reply};
 use super::{fetch, prometheus_at, value};
 
 /// A series: its name, its labels, and the value of its last sample.
@@ -25,7 +25,10 @@ fn vector(series: &[Series<'_>]) -> Reply {
     Reply::Whole(200, json!({ "status": "success", "data": data }).to_string())
 }
 
-async fn ask(reply: impl Fn(&Asked) -> Reply + Send + Sync + 'static, names: &[&str]) -> super::Samples {
+async fn ask(
+    reply: impl Fn(&RecordedRequest) -> Reply + Send + Sync + 'static,
+    names: &[&str],
+) -> super::Samples {
     let fake = Fake::start(reply).await;
     fetch(&prometheus_at(&fake.url), names).await
 }

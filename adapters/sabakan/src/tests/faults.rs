@@ -6,7 +6,7 @@ use std::time::Duration;
 use madako_datacenter_sim::{Fault, SimulatedRegistry};
 use madako_domain::machine::QueryVariables;
 use madako_http_client::ReqwestTransport;
-use madako_protocol::ports::{Fetched, HttpError, HttpTransport, Registry, RegistryError};
+use madako_protocol::ports::{HttpError, HttpTransport, Registry, RegistryError, RegistryMachines};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -24,7 +24,7 @@ struct Pair<T: HttpTransport> {
 }
 
 impl<T: HttpTransport> Pair<T> {
-    async fn ask(&self) -> Result<Fetched, RegistryError> {
+    async fn ask(&self) -> Result<RegistryMachines, RegistryError> {
         self.client.machines(&self.url, None).await
     }
 }
@@ -59,7 +59,7 @@ async fn assert_answers<T: HttpTransport>(pair: &Pair<T>) {
     let good = pair.ask().await.unwrap();
     assert_eq!(good.machines.len(), 20, "boot machines are not asked for");
     assert!(good.left_out.is_empty());
-    type Check = fn(&Result<Fetched, RegistryError>) -> bool;
+    type Check = fn(&Result<RegistryMachines, RegistryError>) -> bool;
     let faults: Vec<(Fault, Check)> = vec![
         (
             Fault::Status(500),

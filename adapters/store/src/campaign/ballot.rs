@@ -24,7 +24,7 @@ pub(super) enum Standing {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Own {
+pub(super) struct OwnKey {
     pub(super) key: String,
     pub(super) create_revision: i64,
 }
@@ -34,14 +34,14 @@ pub(super) struct Own {
 pub(super) struct Ballot {
     revision: i64,
     candidates: BTreeMap<String, (i64, Bytes)>,
-    own: Option<Own>,
+    own: Option<OwnKey>,
     /// True if the watch has shown this candidate's key.
     shown: bool,
 }
 
 impl Ballot {
     /// Records that this candidate's key is in the store.
-    pub(super) fn enrol(&mut self, own: Own) {
+    pub(super) fn enrol(&mut self, own: OwnKey) {
         self.own = Some(own);
         self.shown = false;
     }
@@ -135,7 +135,7 @@ mod tests {
 
     fn enrolled(key: &str, create_revision: i64) -> Ballot {
         let mut ballot = Ballot::default();
-        ballot.enrol(Own { key: key.into(), create_revision });
+        ballot.enrol(OwnKey { key: key.into(), create_revision });
         ballot
     }
 

@@ -54,15 +54,15 @@ fn margin(ttl: Duration) -> Duration {
 
 /// Valid epochs with the end of their validity. All clones read it; campaigns write it.
 #[derive(Clone, Default)]
-pub(crate) struct Tenures(Arc<Mutex<BTreeMap<(i64, i64), Instant>>>);
+pub(crate) struct ValidEpochs(Arc<Mutex<BTreeMap<(i64, i64), Instant>>>);
 
-impl fmt::Debug for Tenures {
+impl fmt::Debug for ValidEpochs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Tenures")
+        f.write_str("ValidEpochs")
     }
 }
 
-impl Tenures {
+impl ValidEpochs {
     /// End of an epoch's validity. `None`: the epoch is over.
     pub(crate) fn until(&self, epoch: &Epoch) -> Option<Instant> {
         let until = *self.held().get(&(epoch.number, epoch.lease))?;
@@ -103,15 +103,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_tenure_ends_by_the_clock_alone() {
-        let tenures = Tenures::default();
+    async fn an_epoch_ends_by_the_clock_alone() {
+        let epochs = ValidEpochs::default();
         let epoch = Epoch { number: 7, key: "leader//1".into(), lease: 1 };
-        assert_eq!(tenures.until(&epoch), None);
+        assert_eq!(epochs.until(&epoch), None);
         let until = Instant::now() + Duration::from_secs(3);
-        tenures.hold(&epoch, until);
-        assert_eq!(tenures.until(&epoch), Some(until));
-        assert_eq!(tenures.until(&Epoch { number: 8, ..epoch.clone() }), None);
+        epochs.hold(&epoch, until);
+        assert_eq!(epochs.until(&epoch), Some(until));
+        assert_eq!(epochs.until(&Epoch { number: 8, ..epoch.clone() }), None);
         tokio::time::advance(Duration::from_secs(3)).await;
-        assert_eq!(tenures.until(&epoch), None);
+        assert_eq!(epochs.until(&epoch), None);
     }
 }

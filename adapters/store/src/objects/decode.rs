@@ -8,27 +8,27 @@ use madako_domain::placement::object_value::Object;
 use madako_domain::placement::objects::Stored;
 use madako_domain::store::Entry;
 
+use crate::encryption::{DecryptError, Encryption};
 use crate::limits::LONGEST_WHY;
-use crate::sealing::{OpenError, Sealing};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub(super) struct DecodeFault {
     /// The fault, without values.
     pub(super) why: String,
     /// True if the value may be valid for an instance with its encryption key.
-    pub(super) sealed: bool,
+    pub(super) encrypted: bool,
 }
 
-impl From<String> for Wrong {
+impl From<String> for DecodeFault {
     fn from(why: String) -> Self {
-        Self { why, sealed: false }
+        Self { why, encrypted: false }
     }
 }
 
-impl From<OpenError> for Wrong {
-    fn from(error: OpenError) -> Self {
-        let sealed = matches!(error, OpenError::UnknownKey { .. } | OpenError::Form { .. });
-        Self { why: error.to_string(), sealed }
+impl From<DecryptError> for DecodeFault {
+    fn from(error: DecryptError) -> Self {
+        let encrypted = matches!(error, DecryptError::UnknownKey { .. } | DecryptError::Form { .. });
+        Self { why: error.to_string(), encrypted }
     }
 }
 
@@ -36,11 +36,11 @@ impl From<OpenError> for Wrong {
 ///
 /// # Errors
 /// The fault of the value.
-pub(super) fn decode(key: &str, entry: &Entry, sealing: &Sealing) -> Result<Arc<Stored>, Wrong> {
+pub(super) fn decode(key: &str, entry: &Entry, encryption: &Encryption) -> Result<Arc<Stored>, DecodeFault> {
     let of = ObjectKey::from_etcd_key(key)
         .ok_or_else(|| "the key does not have the form of a resource key: it is ignored".to_owned())?;
     let text = std::str::from_utf8(&entry.value).map_err(|error| format!("it is not UTF-8: {error}"))?;
-    let text = sealing.open(&of, text)?;
+    let text = encryption.decrypt(&of, text)?;
     let object = Object::from_stored(of.kind, &text).map_err(|error| shortened(error.to_string()))?;
     let wire = Bytes::from(object.to_json());
     let (create_revision, mod_revision) = (entry.create_revision, entry.mod_revision);
@@ -68,7 +68,7 @@ mod tests {
         let value = br#"{"api": "core", "kind": "Role",
             "metadata": {"name": "r", "uid": "u", "created": "2026-01-01T00:00:00", "modified": "2026-01-01T00:00:00"},
             "rules": [], "later": 1}"#;
-        let stored = decode("/core/roles/r", &entry(value), &Sealing::default()).unwrap();
+        let stored = decode("/core/roles/r", &entry(value), &Encryption::default()).unwrap();
         assert_eq!(
             (stored.key.to_string().as_str(), stored.create_revision, stored.mod_revision),
             ("Role r", 3, 7)
@@ -88,14 +88,14 @@ mod tests {
             ("/core/roles/r", b"{}", "metadata"),
             ("/core/roles/a/b", b"{}", "the form of a resource key"),
         ] {
-            let why = decode(key, &entry(value), &Sealing::default()).unwrap_err().why;
+            let why = decode(key, &entry(value), &Encryption::default()).unwrap_err().why;
             assert!(why.contains(expected), "{why} does not say {expected}");
         }
         let rules = vec![r#"{"api": 1, "verbs": 2}"#; 1000].join(", ");
         let why = decode(
             "/core/roles/r",
             &entry(format!(r#"{{"rules": [{rules}]}}"#).as_bytes()),
-            &Sealing::default(),
+            &Encryption::default(),
         )
         .unwrap_err()
         .why;

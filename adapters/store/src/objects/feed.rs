@@ -12,9 +12,9 @@ use super::decode::decode;
 use super::source::Source;
 use super::view::{Read, Step};
 use super::{Position, Shared, telemetry};
+use crate::encryption::Encryption;
 use crate::limits::{MOST_FED_AT_ONCE, MOST_LOGGED};
-use crate::sealing::Sealing;
-use crate::watch::{Dated, Interest, Seen};
+use crate::watch::{DatedChange, FeedEvent, Interest};
 
 /// Key prefixes of placement's resources.
 static PREFIXES: LazyLock<Vec<&'static str>> =
@@ -23,20 +23,20 @@ static PREFIXES: LazyLock<Vec<&'static str>> =
 /// Feeds the view until the cache is dropped.
 pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<Shared>) {
     let mut seen = source.watch(Interest::Below(&PREFIXES));
-    let sealing = source.sealing();
+    let encryption = source.encryption();
     let mut gauges = telemetry::Gauges::default();
     while let Some(seen) = seen.recv().await {
         match seen {
-            Seen::Listed { snapshot, others, cause } => {
-                listed(&shared, &sealing, snapshot, cause).await;
+            FeedEvent::Listed { snapshot, others, cause } => {
+                listed(&shared, &encryption, snapshot, cause).await;
                 telemetry::others(others);
                 gauges.show(&shared);
             }
-            Seen::Changed { revision, changes } => {
-                changed(&shared, &sealing, revision, changes).await;
+            FeedEvent::Changed { revision, changes } => {
+                changed(&shared, &encryption, revision, changes).await;
                 gauges.show(&shared);
             }
-            Seen::Interrupted(error) => {
+            FeedEvent::Interrupted(error) => {
                 if error.kind == StoreErrorKind::Denied {
                     tracing::error!(%error, "placement needs a user that may read the whole key space of the store");
                 } else {
@@ -45,7 +45,7 @@ pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<Shared>) {
                 *shared.trouble() = Some(error);
                 shared.stands(Position { attached: false, ..shared.position() });
             }
-            Seen::Resumed => {
+            FeedEvent::Resumed => {
                 shared.trouble().take();
                 shared.stands(Position { attached: true, ..shared.position() });
             }
@@ -53,13 +53,13 @@ pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<Shared>) {
     }
 }
 
-async fn listed(shared: &Shared, sealing: &Sealing, snapshot: Snapshot, cause: &'static str) {
+async fn listed(shared: &Shared, encryption: &Encryption, snapshot: Snapshot, cause: &'static str) {
     let mut values: BTreeMap<String, (i64, Read)> = BTreeMap::new();
     for (count, (key, entry)) in snapshot.entries.into_iter().enumerate() {
         if count % MOST_FED_AT_ONCE == MOST_FED_AT_ONCE - 1 {
             yield_now().await;
         }
-        let read = decode(&key, &entry, sealing);
+        let read = decode(&key, &entry, encryption);
         values.insert(key, (entry.mod_revision, read));
     }
     let why = match cause {
@@ -79,13 +79,13 @@ async fn listed(shared: &Shared, sealing: &Sealing, snapshot: Snapshot, cause: &
     report(faults);
 }
 
-async fn changed(shared: &Shared, sealing: &Sealing, revision: i64, changes: Vec<Dated>) {
+async fn changed(shared: &Shared, encryption: &Encryption, revision: i64, changes: Vec<DatedChange>) {
     let mut steps = Vec::with_capacity(changes.len());
-    for (count, Dated { revision, change }) in changes.into_iter().enumerate() {
+    for (count, DatedChange { revision, change }) in changes.into_iter().enumerate() {
         if count % MOST_FED_AT_ONCE == MOST_FED_AT_ONCE - 1 {
             yield_now().await;
         }
-        let value = change.entry.map(|entry| (entry.mod_revision, decode(&change.key, &entry, sealing)));
+        let value = change.entry.map(|entry| (entry.mod_revision, decode(&change.key, &entry, encryption)));
         steps.push(Step { revision, key: change.key, value });
     }
     let (faults, news) = shared.write().advance(revision, steps);

@@ -17,30 +17,30 @@ use super::{Position, Shared, telemetry};
 use crate::limits::{MOST_READS_WAITING, MOST_TOLD};
 
 #[derive(Debug, Clone, Copy)]
-struct Asked {
+struct RevisionAnswer {
     /// Position of the view when the read began.
     before: Position,
     revision: i64,
 }
 
-type Answer = Result<Asked, StoreError>;
+type Answer = Result<RevisionAnswer, StoreError>;
 
-pub(super) struct Asker {
+pub(super) struct RevisionReader {
     readers: mpsc::Sender<oneshot::Sender<Answer>>,
-    told: Mutex<VecDeque<Told>>,
+    told: Mutex<VecDeque<ReportedRevision>>,
     deadline: Duration,
 }
 
 /// A revision that was reported to readers.
 #[derive(Debug, Clone, Copy)]
-struct Told {
+struct ReportedRevision {
     generation: u64,
     revision: i64,
     at: Instant,
 }
 
-impl Asker {
-    fn tells(&self, new: Told) {
+impl RevisionReader {
+    fn remember(&self, new: ReportedRevision) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         match told.back_mut() {
             Some(last) if (last.generation, last.revision) == (new.generation, new.revision) => *last = new,
@@ -54,7 +54,12 @@ impl Asker {
     }
 
     /// True if this revision was just reported for another generation; a reader may then follow from it by mistake.
-    pub(super) fn told_of_another(&self, revision: i64, generation: u64, now: Instant) -> bool {
+    pub(super) fn reported_of_another_generation(
+        &self,
+        revision: i64,
+        generation: u64,
+        now: Instant,
+    ) -> bool {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.iter().any(|told| {
             told.revision == revision && told.generation != generation && now < told.at + self.deadline
@@ -66,14 +71,14 @@ impl Asker {
 pub(super) fn asker(
     source: Arc<dyn Source>,
     shared: Arc<Shared>,
-) -> (Asker, impl Future<Output = ()> + Send + 'static) {
+) -> (RevisionReader, impl Future<Output = ()> + Send + 'static) {
     let (sender, mut readers) = mpsc::channel(MOST_READS_WAITING);
-    let asker = Asker { readers: sender, told: Mutex::default(), deadline: source.deadline() };
+    let asker = RevisionReader { readers: sender, told: Mutex::default(), deadline: source.deadline() };
     let asking = async move {
         let mut waiting = Vec::new();
         while readers.recv_many(&mut waiting, MOST_READS_WAITING).await > 0 {
             let before = shared.position();
-            let answer = source.revision().await.map(|revision| Asked { before, revision });
+            let answer = source.revision().await.map(|revision| RevisionAnswer { before, revision });
             telemetry::asked();
             for reader in waiting.drain(..) {
                 // A reader that no longer waits needs no answer.
@@ -85,7 +90,11 @@ pub(super) fn asker(
 }
 
 /// Waits until the view shows the store's present state. Returns a revision that it has reached.
-pub(super) async fn fresh(asker: &Asker, shared: &Shared, deadline: Duration) -> Result<i64, StoreError> {
+pub(super) async fn fresh(
+    asker: &RevisionReader,
+    shared: &Shared,
+    deadline: Duration,
+) -> Result<i64, StoreError> {
     let began = Instant::now();
     let mut wanted = None;
     let reached = timeout_at(began + deadline, reached(asker, shared, &mut wanted)).await;
@@ -94,9 +103,13 @@ pub(super) async fn fresh(asker: &Asker, shared: &Shared, deadline: Duration) ->
     result
 }
 
-async fn reached(asker: &Asker, shared: &Shared, wanted: &mut Option<i64>) -> Result<i64, StoreError> {
+async fn reached(
+    asker: &RevisionReader,
+    shared: &Shared,
+    wanted: &mut Option<i64>,
+) -> Result<i64, StoreError> {
     loop {
-        let Asked { before, revision } = ask(asker).await?;
+        let RevisionAnswer { before, revision } = ask(asker).await?;
         *wanted = Some(revision);
         // A store with a lower revision was replaced; its list follows.
         let went_back = revision < before.revision;
@@ -112,13 +125,13 @@ async fn reached(asker: &Asker, shared: &Shared, wanted: &mut Option<i64>) -> Re
             }
         };
         if now.generation == before.generation {
-            asker.tells(Told { generation: now.generation, revision, at: Instant::now() });
+            asker.remember(ReportedRevision { generation: now.generation, revision, at: Instant::now() });
             return Ok(revision);
         }
     }
 }
 
-async fn ask(asker: &Asker) -> Answer {
+async fn ask(asker: &RevisionReader) -> Answer {
     let (reader, answer) = oneshot::channel();
     asker.readers.send(reader).await.map_err(|_| ended())?;
     answer.await.map_err(|_| ended())?

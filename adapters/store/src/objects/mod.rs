@@ -46,24 +46,24 @@ use madako_protocol::placement::objects::{Follower, Gap, Objects, Selection};
 use tokio::time::Instant;
 
 use self::follower::Cursor;
-use self::freshness::Asker;
+use self::freshness::RevisionReader;
 use self::source::Source;
 use self::together::{LANES, Writer};
 use self::view::View;
-use crate::sealing::Sealing;
+use crate::encryption::Encryption;
 use crate::store::EtcdStore;
 
 pub(crate) use self::telemetry::describe;
 
 /// The resource at a key, or the fault of its value.
-pub(crate) fn decoded(key: &str, entry: &Entry, sealing: &Sealing) -> Result<Arc<Stored>, String> {
-    decode::decode(key, entry, sealing).map_err(|wrong| wrong.why)
+pub(crate) fn decoded(key: &str, entry: &Entry, encryption: &Encryption) -> Result<Arc<Stored>, String> {
+    decode::decode(key, entry, encryption).map_err(|wrong| wrong.why)
 }
 
 pub struct CachedObjects {
     shared: Arc<Shared>,
     source: Arc<dyn Source>,
-    asker: Asker,
+    asker: RevisionReader,
     writer: Writer,
     _tasks: [Task; 2],
     _lanes: [Task; LANES],
@@ -202,7 +202,7 @@ impl Objects for CachedObjects {
         let news = self.shared.follows();
         let view = self.shared.read();
         // A revision that was reported for a former store is not valid for this one.
-        if self.asker.told_of_another(after, view.generation(), Instant::now()) {
+        if self.asker.reported_of_another_generation(after, view.generation(), Instant::now()) {
             return Err(view.relisted());
         }
         let next = view.follow(after)?;

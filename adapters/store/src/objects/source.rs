@@ -6,22 +6,22 @@ use async_trait::async_trait;
 use madako_domain::store::{Outcome, StoreError, Transaction};
 use tokio::sync::mpsc;
 
-use crate::sealing::Sealing;
+use crate::encryption::Encryption;
 use crate::store::EtcdStore;
-use crate::watch::{Interest, Seen};
+use crate::watch::{FeedEvent, Interest};
 
 /// The store at its root.
 #[async_trait]
 pub(super) trait Source: Send + Sync + 'static {
     /// One watch of the whole store, with every revision.
-    fn watch(&self, interest: Interest) -> mpsc::Receiver<Seen>;
+    fn watch(&self, interest: Interest) -> mpsc::Receiver<FeedEvent>;
 
     /// The store's present revision, read linearizably.
     async fn revision(&self) -> Result<i64, StoreError>;
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError>;
 
-    fn sealing(&self) -> Sealing;
+    fn encryption(&self) -> Encryption;
 
     /// Several transactions in one request, each with its own conditions. No two touch the same key.
     async fn commit_together(&self, transactions: Vec<Transaction>) -> Result<Vec<Outcome>, StoreError>;
@@ -32,7 +32,7 @@ pub(super) trait Source: Send + Sync + 'static {
 
 #[async_trait]
 impl Source for EtcdStore {
-    fn watch(&self, interest: Interest) -> mpsc::Receiver<Seen> {
+    fn watch(&self, interest: Interest) -> mpsc::Receiver<FeedEvent> {
         self.watch_every_revision(interest)
     }
 
@@ -44,8 +44,8 @@ impl Source for EtcdStore {
         madako_protocol::store::Store::commit(self, transaction).await
     }
 
-    fn sealing(&self) -> Sealing {
-        Self::sealing(self).clone()
+    fn encryption(&self) -> Encryption {
+        Self::encryption(self).clone()
     }
 
     async fn commit_together(&self, transactions: Vec<Transaction>) -> Result<Vec<Outcome>, StoreError> {

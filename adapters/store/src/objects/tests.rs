@@ -12,8 +12,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::*;
-use crate::sealing::Sealing;
-use crate::watch::{Dated, Interest, Seen};
+use crate::encryption::Encryption;
+use crate::watch::{DatedChange, FeedEvent, Interest};
 
 const DEADLINE: Duration = Duration::from_secs(2);
 
@@ -21,13 +21,13 @@ type Question = oneshot::Sender<Result<i64, StoreError>>;
 
 /// A store with scripted answers.
 struct Script {
-    seen: Mutex<Option<mpsc::Receiver<Seen>>>,
+    seen: Mutex<Option<mpsc::Receiver<FeedEvent>>>,
     questions: mpsc::UnboundedSender<Question>,
 }
 
 #[async_trait]
 impl Source for Script {
-    fn watch(&self, _: Interest) -> mpsc::Receiver<Seen> {
+    fn watch(&self, _: Interest) -> mpsc::Receiver<FeedEvent> {
         self.seen.lock().unwrap().take().expect("one watch, however many read")
     }
 
@@ -41,8 +41,8 @@ impl Source for Script {
         Ok(Outcome::Committed { revision: 1 })
     }
 
-    fn sealing(&self) -> Sealing {
-        Sealing::default()
+    fn encryption(&self) -> Encryption {
+        Encryption::default()
     }
 
     async fn commit_together(&self, transactions: Vec<Transaction>) -> Result<Vec<Outcome>, StoreError> {
@@ -55,17 +55,17 @@ impl Source for Script {
 }
 
 /// The test's side of the script.
-struct Told {
+struct Fixture {
     objects: Arc<CachedObjects>,
-    seen: mpsc::Sender<Seen>,
+    seen: mpsc::Sender<FeedEvent>,
     questions: mpsc::UnboundedReceiver<Question>,
 }
 
-fn cache() -> Told {
+fn cache() -> Fixture {
     let (seen, watched) = mpsc::channel(16);
     let (sender, questions) = mpsc::unbounded_channel();
     let script = Script { seen: Mutex::new(Some(watched)), questions: sender };
-    Told { objects: Arc::new(CachedObjects::over(Arc::new(script))), seen, questions }
+    Fixture { objects: Arc::new(CachedObjects::over(Arc::new(script))), seen, questions }
 }
 
 fn entry(name: &str, revision: i64) -> Entry {
@@ -76,33 +76,34 @@ fn entry(name: &str, revision: i64) -> Entry {
     Entry { value: Bytes::from(value), create_revision: revision, mod_revision: revision, lease: 0 }
 }
 
-fn put(name: &str, revision: i64) -> Dated {
+fn put(name: &str, revision: i64) -> DatedChange {
     let change = KeyChange { key: format!("/core/roles/{name}"), entry: Some(entry(name, revision)) };
-    Dated { revision, change }
+    DatedChange { revision, change }
 }
 
-impl Told {
-    async fn see(&self, seen: Seen) {
+impl Fixture {
+    async fn see(&self, seen: FeedEvent) {
         self.seen.send(seen).await.unwrap();
     }
 
     async fn list(&self, revision: i64, names: &[&str], cause: &'static str) {
         let entries: BTreeMap<_, _> =
             names.iter().map(|name| (format!("/core/roles/{name}"), entry(name, revision))).collect();
-        self.see(Seen::Listed { snapshot: Snapshot { revision, entries }, others: 3, cause }).await;
+        self.see(FeedEvent::Listed { snapshot: Snapshot { revision, entries }, others: 3, cause }).await;
         let objects = Arc::clone(&self.objects);
         until(move || objects.revision() == Some(revision)).await;
     }
 
     async fn change(&self, revision: i64, names: &[&str]) {
         let changes = names.iter().map(|name| put(name, revision)).collect();
-        self.see(Seen::Changed { revision, changes }).await;
+        self.see(FeedEvent::Changed { revision, changes }).await;
     }
 
     async fn interrupt(&self) {
         let operation = "watch of every key".to_owned();
         let why = "the connection is gone".to_owned();
-        self.see(Seen::Interrupted(StoreError { operation, kind: StoreErrorKind::Unavailable, why })).await;
+        self.see(FeedEvent::Interrupted(StoreError { operation, kind: StoreErrorKind::Unavailable, why }))
+            .await;
     }
 
     fn read(&self) -> tokio::task::JoinHandle<Result<i64, StoreError>> {
@@ -212,7 +213,7 @@ async fn a_read_is_not_answered_from_the_view_of_a_former_store() {
     told.question().await.send(Ok(8)).unwrap();
     settle().await;
     assert!(!read.is_finished());
-    told.see(Seen::Resumed).await;
+    told.see(FeedEvent::Resumed).await;
     assert_eq!(read.await.unwrap().unwrap(), 8);
 }
 
@@ -306,7 +307,7 @@ async fn a_list_ends_followers_and_an_interruption_does_not() {
     assert!(matches!(early.next().await, Err(Gap::Relisted { .. })), "it saw nothing of the first list");
     let mut follower = told.objects.follow(5).unwrap();
     told.interrupt().await;
-    told.see(Seen::Resumed).await;
+    told.see(FeedEvent::Resumed).await;
     told.change(6, &["b"]).await;
     assert_eq!(revisions(&follower.next().await.unwrap()), [6]);
     told.list(6, &["a", "b"], "compacted").await;
@@ -347,7 +348,7 @@ async fn a_slow_follower_is_told_so_and_holds_nobody_up() {
     let mut taken = VecDeque::new();
     for last in (11..500).step_by(10) {
         let changes = (last - 9..=last).map(|revision| put("a", revision)).collect();
-        told.see(Seen::Changed { revision: last, changes }).await;
+        told.see(FeedEvent::Changed { revision: last, changes }).await;
         while taken.back().is_none_or(|revision| *revision < last) {
             taken.extend(revisions(&quick.next().await.unwrap()));
         }
@@ -368,7 +369,7 @@ async fn one_bad_value_is_a_fault_and_fails_no_list() {
     bad.change.entry.as_mut().unwrap().value = Bytes::from_static(b"{\"metadata\": 1}");
     let mut odd = put("x", 2);
     odd.change.key = "/core/roles/x/y".into();
-    told.see(Seen::Changed { revision: 2, changes: vec![bad, odd] }).await;
+    told.see(FeedEvent::Changed { revision: 2, changes: vec![bad, odd] }).await;
     let objects = Arc::clone(&told.objects);
     until(move || objects.revision() == Some(2)).await;
     assert_eq!(told.names(), ["a", "c"]);

@@ -10,11 +10,11 @@ use madako_domain::placement::objects::{Change, Stored, Unread};
 use madako_domain::state::Fault;
 use madako_protocol::placement::objects::Gap;
 
-use super::decode::Wrong;
+use super::decode::DecodeFault;
 use super::ring::Ring;
 
 /// A decoded value: a resource, or its fault.
-pub(super) type Read = Result<Arc<Stored>, Wrong>;
+pub(super) type Read = Result<Arc<Stored>, DecodeFault>;
 
 /// The new state of a key at a revision.
 #[derive(Debug)]
@@ -199,9 +199,9 @@ impl View {
     }
 }
 
-fn unread(mod_revision: i64, wrong: Wrong) -> Unread {
-    let Wrong { why, sealed } = wrong;
-    Unread { mod_revision, why, sealed }
+fn unread(mod_revision: i64, wrong: DecodeFault) -> Unread {
+    let DecodeFault { why, encrypted } = wrong;
+    Unread { mod_revision, why, encrypted }
 }
 
 #[cfg(test)]

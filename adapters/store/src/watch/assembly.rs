@@ -9,7 +9,7 @@ use super::interest::Interest;
 
 /// A change as the store sent it.
 #[derive(Debug, Clone)]
-pub(super) struct Arrived {
+pub(super) struct ReceivedChange {
     pub(super) revision: i64,
     /// The change. `None` for an omitted key, whose revision still counts.
     pub(super) change: Option<KeyChange>,
@@ -17,7 +17,7 @@ pub(super) struct Arrived {
 
 /// Fingerprint of a key, to recognize the store after an interruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct KeyFingerprint {
     pub(super) mod_revision: i64,
     /// A digest of the value if values are compared, else 0.
     pub(super) value: u64,
@@ -25,15 +25,15 @@ pub(super) struct Mark {
 
 /// The delivered state: the last revision, and every key at it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct DeliveredState {
     pub(super) revision: i64,
-    pub(super) keys: BTreeMap<String, Mark>,
+    pub(super) keys: BTreeMap<String, KeyFingerprint>,
 }
 
-impl Told {
-    fn add(&mut self, revision: i64, changes: &[Dated], interest: Interest) {
+impl DeliveredState {
+    fn add(&mut self, revision: i64, changes: &[DatedChange], interest: Interest) {
         self.revision = revision;
-        for Dated { change: KeyChange { key, entry }, .. } in changes {
+        for DatedChange { change: KeyChange { key, entry }, .. } in changes {
             match entry {
                 Some(entry) => {
                     let mark = interest.mark(key, entry.mod_revision, &entry.value);
@@ -50,22 +50,22 @@ impl Told {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Dated {
+pub(crate) struct DatedChange {
     pub(crate) revision: i64,
     pub(crate) change: KeyChange,
 }
 
 /// Changes of whole revisions, and the last of these revisions. May be empty if only omitted keys changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Whole {
+pub(super) struct WholeRevisions {
     pub(super) revision: i64,
-    pub(super) changes: Vec<Dated>,
+    pub(super) changes: Vec<DatedChange>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     /// Changes of the last received revision, while more of it may follow.
-    open: Vec<Arrived>,
+    open: Vec<ReceivedChange>,
 }
 
 impl Assembly {
@@ -73,12 +73,12 @@ impl Assembly {
     /// until the rest arrives. Changes that were already delivered are dropped.
     pub(super) fn take(
         &mut self,
-        told: &mut Told,
-        arrived: Vec<Arrived>,
+        delivered: &mut DeliveredState,
+        arrived: Vec<ReceivedChange>,
         more_follows: bool,
         interest: Interest,
-    ) -> Option<Whole> {
-        self.open.extend(arrived.into_iter().filter(|arrived| arrived.revision > told.revision));
+    ) -> Option<WholeRevisions> {
+        self.open.extend(arrived.into_iter().filter(|arrived| arrived.revision > delivered.revision));
         let last = self.open.last()?.revision;
         let whole = if more_follows {
             self.open.partition_point(|arrived| arrived.revision < last)
@@ -86,14 +86,14 @@ impl Assembly {
             self.open.len()
         };
         let revision = self.open[..whole].last()?.revision;
-        let dated = |Arrived { revision, change }| Some(Dated { revision, change: change? });
+        let dated = |ReceivedChange { revision, change }| Some(DatedChange { revision, change: change? });
         let mut changes: Vec<_> = self.open.drain(..whole).filter_map(dated).collect();
         if is_planted(Canary::LostWatchEvent) {
             changes.retain(|dated| dated.revision % 16 != 0);
         }
-        told.add(revision, &changes, interest);
+        delivered.add(revision, &changes, interest);
         changes.retain(|dated| interest.includes(&dated.change.key));
-        Some(Whole { revision, changes })
+        Some(WholeRevisions { revision, changes })
     }
 }
 
@@ -106,47 +106,49 @@ mod tests {
 
     const ALL: Interest = Interest::All;
 
-    fn put(key: &str, revision: i64) -> Arrived {
+    fn put(key: &str, revision: i64) -> ReceivedChange {
         let entry = Entry { value: Bytes::new(), create_revision: 1, mod_revision: revision, lease: 0 };
-        Arrived { revision, change: Some(KeyChange { key: key.into(), entry: Some(entry) }) }
+        ReceivedChange { revision, change: Some(KeyChange { key: key.into(), entry: Some(entry) }) }
     }
 
     #[test]
     fn a_revision_in_fragments_is_told_when_it_is_whole() {
-        let mut told = Told { revision: 4, ..Told::default() };
+        let mut delivered = DeliveredState { revision: 4, ..DeliveredState::default() };
         let mut assembly = Assembly::default();
-        assert_eq!(assembly.take(&mut told, vec![put("a", 5), put("b", 5)], true, ALL), None);
-        assert_eq!(told.revision, 4, "half a revision is not told");
-        let whole = assembly.take(&mut told, vec![put("c", 5), put("a", 6)], true, ALL).unwrap();
+        assert_eq!(assembly.take(&mut delivered, vec![put("a", 5), put("b", 5)], true, ALL), None);
+        assert_eq!(delivered.revision, 4, "half a revision is not told");
+        let whole = assembly.take(&mut delivered, vec![put("c", 5), put("a", 6)], true, ALL).unwrap();
         assert_eq!((whole.revision, whole.changes.len()), (5, 3));
-        let whole = assembly.take(&mut told, vec![put("b", 6)], false, ALL).unwrap();
+        let whole = assembly.take(&mut delivered, vec![put("b", 6)], false, ALL).unwrap();
         assert_eq!((whole.revision, whole.changes.len()), (6, 2));
-        let keys: Vec<_> = told.keys.iter().map(|(key, mark)| (key.as_str(), mark.mod_revision)).collect();
-        assert_eq!((told.revision, keys), (6, vec![("a", 6), ("b", 6), ("c", 5)]));
+        let keys: Vec<_> =
+            delivered.keys.iter().map(|(key, mark)| (key.as_str(), mark.mod_revision)).collect();
+        assert_eq!((delivered.revision, keys), (6, vec![("a", 6), ("b", 6), ("c", 5)]));
     }
 
     #[test]
     fn what_was_told_is_not_told_again_and_what_is_left_out_still_counts() {
-        let mut told = Told { revision: 5, ..Told::default() };
+        let mut delivered = DeliveredState { revision: 5, ..DeliveredState::default() };
         let mut assembly = Assembly::default();
-        assert_eq!(assembly.take(&mut told, vec![put("a", 4), put("a", 5)], false, ALL), None);
-        let left_out = assembly.take(&mut told, vec![Arrived { revision: 6, change: None }], false, ALL);
-        assert_eq!(left_out, Some(Whole { revision: 6, changes: vec![] }));
-        assert_eq!(told.revision, 6);
+        assert_eq!(assembly.take(&mut delivered, vec![put("a", 4), put("a", 5)], false, ALL), None);
+        let left_out =
+            assembly.take(&mut delivered, vec![ReceivedChange { revision: 6, change: None }], false, ALL);
+        assert_eq!(left_out, Some(WholeRevisions { revision: 6, changes: vec![] }));
+        assert_eq!(delivered.revision, 6);
     }
 
     #[test]
     fn keys_of_no_interest_are_remembered_and_not_told() {
         let interest = Interest::Below(&["/core/"]);
-        let mut told = Told::default();
+        let mut delivered = DeliveredState::default();
         let arrived = vec![put("/cke/a", 5), put("/core/a", 6)];
-        let whole = Assembly::default().take(&mut told, arrived, false, interest).unwrap();
+        let whole = Assembly::default().take(&mut delivered, arrived, false, interest).unwrap();
         assert_eq!(
             whole.changes.iter().map(|dated| dated.change.key.as_str()).collect::<Vec<_>>(),
             ["/core/a"]
         );
-        assert_eq!((told.revision, told.keys.len()), (6, 2));
-        let digests = ["/cke/a", "/core/a"].map(|key| told.keys[key].value != 0);
+        assert_eq!((delivered.revision, delivered.keys.len()), (6, 2));
+        let digests = ["/cke/a", "/core/a"].map(|key| delivered.keys[key].value != 0);
         assert_eq!(digests, [false, true]);
         assert_ne!(interest.mark("/core/a", 6, b"one"), interest.mark("/core/a", 6, b"other"));
         assert_eq!(interest.mark("/cke/a", 6, b"one"), interest.mark("/cke/a", 6, b"other"));
@@ -159,10 +161,10 @@ mod tests {
             sizes in prop::collection::vec(1usize..5, 1..20),
             cuts in prop::collection::vec(any::<bool>(), 100),
         ) {
-            let all: Vec<Arrived> = sizes.iter().enumerate()
+            let all: Vec<ReceivedChange> = sizes.iter().enumerate()
                 .flat_map(|(revision, size)| (0..*size).map(move |n| put(&format!("k{n}"), revision as i64 + 1)))
                 .collect();
-            let mut told = Told::default();
+            let mut delivered = DeliveredState::default();
             let mut assembly = Assembly::default();
             let mut wholes = Vec::new();
             let mut part = Vec::new();
@@ -172,7 +174,7 @@ mod tests {
                 if cuts[n] || last {
                     // A server says "no more follows" only at the end of a revision.
                     let ends = last || all[n + 1].revision != arrived.revision;
-                    wholes.extend(assembly.take(&mut told, std::mem::take(&mut part), !(ends && (last || cuts[n + 1])), ALL));
+                    wholes.extend(assembly.take(&mut delivered, std::mem::take(&mut part), !(ends && (last || cuts[n + 1])), ALL));
                 }
             }
             let flat: Vec<_> =

@@ -4,9 +4,9 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use madako_domain::store::Snapshot;
 
-use super::assembly::{Mark, Told};
-use crate::lines::{Failed, Lines};
-use crate::list::{What, list};
+use super::assembly::{DeliveredState, KeyFingerprint};
+use crate::connections::{Connections, Failed};
+use crate::list::{ReadExtent, list};
 use crate::namespace::Namespace;
 
 /// Keys that are delivered with their values.
@@ -29,7 +29,7 @@ impl Interest {
     }
 
     /// The fingerprint of a delivered key.
-    pub(super) fn mark(self, key: &str, mod_revision: i64, value: &[u8]) -> Mark {
+    pub(super) fn mark(self, key: &str, mod_revision: i64, value: &[u8]) -> KeyFingerprint {
         let value = match self {
             Self::Below(_) if self.includes(key) => {
                 let mut hasher = DefaultHasher::new();
@@ -38,29 +38,29 @@ impl Interest {
             }
             _ => 0,
         };
-        Mark { mod_revision, value }
+        KeyFingerprint { mod_revision, value }
     }
 
     /// The present state: its fingerprints, and the snapshot to deliver.
-    pub(super) async fn read(self, from: Read<'_>) -> Result<(Told, Snapshot), Failed> {
-        let Read { lines, namespace, prefix } = from;
+    pub(super) async fn read(self, from: Read<'_>) -> Result<(DeliveredState, Snapshot), Failed> {
+        let Read { connections, namespace, prefix } = from;
         let mut all = match self {
-            Self::All => list(lines, namespace, prefix, What::All, 0).await?,
-            Self::Below(_) => list(lines, namespace, prefix, What::Keys, 0).await?,
+            Self::All => list(connections, namespace, prefix, ReadExtent::All, 0).await?,
+            Self::Below(_) => list(connections, namespace, prefix, ReadExtent::Keys, 0).await?,
         };
         let revision = all.revision;
         self.fill(from, &mut all, revision).await?;
-        let told = self.told(&all);
+        let delivered = self.delivered(&all);
         all.entries.retain(|key, _| self.includes(key));
-        Ok((told, all))
+        Ok((delivered, all))
     }
 
     /// The store's fingerprints at a revision.
-    pub(super) async fn at(self, from: Read<'_>, revision: i64) -> Result<Told, Failed> {
-        let Read { lines, namespace, prefix } = from;
-        let mut all = list(lines, namespace, prefix, What::Keys, revision).await?;
+    pub(super) async fn at(self, from: Read<'_>, revision: i64) -> Result<DeliveredState, Failed> {
+        let Read { connections, namespace, prefix } = from;
+        let mut all = list(connections, namespace, prefix, ReadExtent::Keys, revision).await?;
         self.fill(from, &mut all, revision).await?;
-        Ok(self.told(&all))
+        Ok(self.delivered(&all))
     }
 
     /// Adds the values of keys of interest.
@@ -76,24 +76,24 @@ impl Interest {
             {
                 continue;
             }
-            let below = list(from.lines, from.namespace, prefix, What::All, revision).await?;
+            let below = list(from.connections, from.namespace, prefix, ReadExtent::All, revision).await?;
             all.entries.extend(below.entries);
         }
         Ok(())
     }
 
-    fn told(self, all: &Snapshot) -> Told {
+    fn delivered(self, all: &Snapshot) -> DeliveredState {
         let mark = |(key, entry): (&String, &madako_domain::store::Entry)| {
             (key.clone(), self.mark(key, entry.mod_revision, &entry.value))
         };
-        Told { revision: all.revision, keys: all.entries.iter().map(mark).collect() }
+        DeliveredState { revision: all.revision, keys: all.entries.iter().map(mark).collect() }
     }
 }
 
 /// Source of reads.
 #[derive(Clone, Copy)]
 pub(super) struct Read<'a> {
-    pub(super) lines: &'a Lines,
+    pub(super) connections: &'a Connections,
     pub(super) namespace: &'a Namespace,
     pub(super) prefix: &'a str,
 }

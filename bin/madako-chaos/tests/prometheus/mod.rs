@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use server::{Asked, Server, root};
+use server::{QueryWindow, Server, root};
 use tokio::time::{Instant, sleep};
 
 /// The speed-up over a deployment, and the interval of scrapes and evaluations.
@@ -136,7 +136,7 @@ impl Prometheus {
 
     /// See [`Server::shows`].
     pub(crate) fn shows(&self, table: &str, busy: bool, minutes: u32, until: f64) -> Result<(), String> {
-        self.0.shows(table, Asked { busy, ..asked(minutes, until) })
+        self.0.shows(table, QueryWindow { busy, ..asked(minutes, until) })
     }
 
     /// Renders each dashboard into a directory.
@@ -145,8 +145,8 @@ impl Prometheus {
     }
 }
 
-fn asked(minutes: u32, until: f64) -> Asked {
-    Asked { minutes, until, rate: RATE, busy: true }
+fn asked(minutes: u32, until: f64) -> QueryWindow {
+    QueryWindow { minutes, until, rate: RATE, busy: true }
 }
 
 /// Divides each duration in rules (`for`, ranges, offsets), down to a second.

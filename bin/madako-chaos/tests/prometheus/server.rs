@@ -15,7 +15,7 @@ const GLANCE: Duration = Duration::from_millis(20);
 
 /// Range of the queries.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct QueryWindow {
     /// Length of the range.
     pub(crate) minutes: u32,
     /// End of the range, in seconds of Unix time.
@@ -87,14 +87,14 @@ impl Server {
     }
 
     /// Sends the queries of the dashboards. The error has the rows of a table of `grafana/runs` that do not hold.
-    pub(crate) fn shows(&self, table: &str, asked: Asked) -> Result<(), String> {
+    pub(crate) fn shows(&self, table: &str, asked: QueryWindow) -> Result<(), String> {
         let table = root().join("grafana/runs").join(table);
         let words = ["--expect", table.to_str().unwrap(), "--busy"];
         self.python("ask.py", asked, &words[..2 + usize::from(asked.busy)])
     }
 
-    pub(crate) fn python(&self, script: &str, asked: Asked, more: &[&str]) -> Result<(), String> {
-        let Asked { minutes, until, rate, .. } = asked;
+    pub(crate) fn python(&self, script: &str, asked: QueryWindow, more: &[&str]) -> Result<(), String> {
+        let QueryWindow { minutes, until, rate, .. } = asked;
         let words = [
             ("--minutes", minutes.to_string()),
             ("--until", until.to_string()),

@@ -103,7 +103,7 @@ impl Victim {
 }
 
 /// An event of an instance.
-struct Told {
+struct TimedEvent {
     at: Instant,
     event: Event,
     /// Whether the reporting actor panicked.
@@ -112,7 +112,7 @@ struct Told {
 
 /// Receives the events of an instance, and makes the chosen actor panic.
 struct Sink {
-    told: mpsc::UnboundedSender<Told>,
+    told: mpsc::UnboundedSender<TimedEvent>,
     victim: Mutex<Option<Victim>>,
 }
 
@@ -129,7 +129,7 @@ impl EventSink for Sink {
             victim.take_if(|victim| victim.panics_at(&event)).is_some()
         };
         // An error means that the measurement has ended.
-        let _ = self.told.send(Told { at: Instant::now(), event, panics });
+        let _ = self.told.send(TimedEvent { at: Instant::now(), event, panics });
         assert!(!panics, "{PLANTED}");
     }
 }
@@ -138,7 +138,7 @@ impl EventSink for Sink {
 struct Running {
     instance: Instance,
     sink: Arc<Sink>,
-    told: mpsc::UnboundedReceiver<Told>,
+    told: mpsc::UnboundedReceiver<TimedEvent>,
 }
 
 impl Running {
@@ -207,7 +207,7 @@ impl Running {
 
     /// Waits for the event of the back-off before an actor's restart.
     async fn backoff(&mut self, name: &str) -> anyhow::Result<Duration> {
-        let is = |told: &Told| match &told.event {
+        let is = |told: &TimedEvent| match &told.event {
             Event::ActorFailed { actor, restart_in, .. } if actor == name => Some(*restart_in),
             _ => None,
         };
@@ -227,7 +227,7 @@ impl Running {
         };
         let killed = timeout(PATIENCE, killing).await.with_context(|| format!("{name} does not run"))?;
         let backoff = self.backoff(name).await?;
-        let is = |told: &Told| {
+        let is = |told: &TimedEvent| {
             matches!(&told.event, Event::ActorRestarted { actor, .. } if actor == name).then_some(())
         };
         let (back, ()) = self.until("its return", is).await?;
@@ -259,7 +259,7 @@ impl Running {
     async fn until<T>(
         &mut self,
         what: &str,
-        is: impl Fn(&Told) -> Option<T>,
+        is: impl Fn(&TimedEvent) -> Option<T>,
     ) -> anyhow::Result<(Instant, T)> {
         let told = async {
             loop {
@@ -368,7 +368,7 @@ async fn meltdowns(endpoint: &str) -> anyhow::Result<Times> {
             // No actor of the old reign is left to report an event.
             let (mut polled, mut planned) = (None, None);
             while polled.is_none() || planned.is_none() {
-                let is = |told: &Told| match &told.event {
+                let is = |told: &TimedEvent| match &told.event {
                     Event::Observed { .. } => Some(true),
                     Event::Calm { .. } => Some(false),
                     _ => None,
@@ -416,7 +416,7 @@ async fn panics(
     let (mut back, mut works) = (None, None);
     while back.is_none() || works.is_none() {
         let seeks_work = works.is_none() && (back.is_some() || victim != Victim::Leader);
-        let is = |told: &Told| match &told.event {
+        let is = |told: &TimedEvent| match &told.event {
             Event::ActorRestarted { actor, .. } if actor == name => Some(false),
             event if seeks_work && victim.works_at(event) => Some(true),
             _ => None,

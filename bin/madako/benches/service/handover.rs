@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::processes::Madako;
 use crate::scene::Scene;
 use crate::table::{Table, Times};
-use crate::witness::Seen;
+use crate::witness::TimedChange;
 
 const SAMPLES: usize = 10;
 const AIM: Duration = Duration::from_millis(200);
@@ -75,12 +75,12 @@ async fn hand_over(scene: &mut Scene, key: &str, leader: Madako) -> anyhow::Resu
     let began = Instant::now();
     leader.terminate()?;
     // Each key has its own watch, so that the next leader's status may arrive before the end of the old key.
-    let next = |seen: &Seen| {
+    let next = |seen: &TimedChange| {
         let lease = seen.entry.as_ref().filter(|_| seen.key == keys::STATUS).map(|entry| entry.lease);
         lease.is_some_and(|lease| keys::leader(lease) != key)
     };
     let mut led = None;
-    let is_gone = |seen: &Seen| seen.key == key && seen.entry.is_none();
+    let is_gone = |seen: &TimedChange| seen.key == key && seen.entry.is_none();
     let gone = scene
         .witness
         .until("the leader key is gone", |_, seen| {

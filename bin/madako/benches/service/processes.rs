@@ -15,9 +15,9 @@ use tokio::time::timeout;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A directory for the files of one measurement, removed on drop.
-pub(crate) struct Place(tempfile::TempDir);
+pub(crate) struct WorkDirectory(tempfile::TempDir);
 
-impl Place {
+impl WorkDirectory {
     /// On the disk of builds: the system's temporary directories may be in memory.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"));
@@ -51,12 +51,12 @@ pub(crate) struct Etcd {
 
 impl Etcd {
     /// An etcd of one member.
-    pub(crate) fn start(place: &Place) -> anyhow::Result<Self> {
+    pub(crate) fn start(place: &WorkDirectory) -> anyhow::Result<Self> {
         let [etcd] = Self::members(place)?;
         Ok(etcd)
     }
 
-    pub(crate) fn members<const MANY: usize>(place: &Place) -> anyhow::Result<[Self; MANY]> {
+    pub(crate) fn members<const MANY: usize>(place: &WorkDirectory) -> anyhow::Result<[Self; MANY]> {
         let mut peers = Vec::new();
         for number in 0..MANY {
             peers.push((format!("etcd-{number}"), format!("http://127.0.0.1:{}", free_port()?)));
@@ -69,7 +69,7 @@ impl Etcd {
         members.try_into().map_err(|_| anyhow::anyhow!("not {MANY} members"))
     }
 
-    fn member(place: &Place, name: &str, peer: &str, cluster: &str) -> anyhow::Result<Self> {
+    fn member(place: &WorkDirectory, name: &str, peer: &str, cluster: &str) -> anyhow::Result<Self> {
         let endpoint = format!("http://127.0.0.1:{}", free_port()?);
         let words = [
             ["--name", name],

@@ -18,9 +18,9 @@ const RACK: u32 = 40;
 /// Times of the poller's requests. Their variables distinguish them from requests for reports: those always choose
 /// states, and the scene's variables do not.
 #[derive(Clone, Default)]
-struct Asked(Arc<Mutex<Vec<Instant>>>);
+struct RequestTimes(Arc<Mutex<Vec<Instant>>>);
 
-impl Asked {
+impl RequestTimes {
     fn noted(&self) -> MutexGuard<'_, Vec<Instant>> {
         // No panic happens under the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -36,7 +36,7 @@ impl Asked {
 /// A registry of machines that do not change by themselves.
 pub(crate) struct Registry {
     simulated: SimulatedRegistry,
-    asked: Asked,
+    asked: RequestTimes,
     pub(crate) url: String,
     _server: Task,
 }
@@ -48,7 +48,7 @@ impl Registry {
         let roles = [("compute", machines - storage - gpu), ("storage", storage), ("gpu", gpu)];
         let config = DatacenterConfig::new(3, SystemClock.now(), machines.div_ceil(RACK), &roles);
         let simulated = SimulatedRegistry::new(Datacenter::new(config)?, Arc::new(SystemClock));
-        let asked = Asked::default();
+        let asked = RequestTimes::default();
         let hears = asked.clone();
         simulated.hear_searches(Box::new(move |variables| hears.hear(variables)));
         let listener = TcpListener::bind("127.0.0.1:0").await.context("the registry cannot listen")?;

@@ -7,7 +7,7 @@ use madako_domain::keys;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::processes::{Etcd, Madako, Place, free_port};
+use crate::processes::{Etcd, Madako, WorkDirectory, free_port};
 use crate::registry::Registry;
 use crate::witness::Witness;
 
@@ -19,7 +19,7 @@ const CONTROL_PLANE: usize = 3;
 
 /// The subject of a measurement.
 pub(crate) struct Scene {
-    pub(crate) place: Place,
+    pub(crate) place: WorkDirectory,
     pub(crate) registry: Registry,
     pub(crate) endpoint: String,
     /// Configuration of the instances that have the embedded store or dial etcd.
@@ -33,7 +33,7 @@ pub(crate) struct Scene {
 impl Scene {
     /// A real etcd, without instances.
     pub(crate) async fn on_etcd(machines: u32, ttl: &'static str) -> anyhow::Result<Self> {
-        let place = Place::new()?;
+        let place = WorkDirectory::new()?;
         let etcd = Etcd::start(&place)?;
         let endpoint = etcd.endpoint.clone();
         let config = place.config("config.yml", &format!("endpoints: [{endpoint}]\n"))?;
@@ -47,7 +47,7 @@ impl Scene {
         machines: u32,
         ttl: &'static str,
     ) -> anyhow::Result<(Self, [Etcd; 3])> {
-        let place = Place::new()?;
+        let place = WorkDirectory::new()?;
         let members = Etcd::members(&place)?;
         let endpoints = members.each_ref().map(|member| member.endpoint.as_str());
         let config = place.config("config.yml", &format!("endpoints: [{}]\n", endpoints.join(", ")))?;
@@ -59,7 +59,7 @@ impl Scene {
 
     /// The embedded store, with the instance that has it.
     pub(crate) async fn on_embedded(machines: u32, ttl: &'static str) -> anyhow::Result<(Self, Madako)> {
-        let place = Place::new()?;
+        let place = WorkDirectory::new()?;
         let listen = format!("127.0.0.1:{}", free_port()?);
         let data = place.path("data");
         let embedded = format!("embedded:\n  data-dir: {}\n  listen: {listen}\n", data.display());
@@ -74,7 +74,7 @@ impl Scene {
 
     /// A store that is running already, without instances.
     pub(crate) async fn beside(endpoint: &str, machines: u32) -> anyhow::Result<Self> {
-        let place = Place::new()?;
+        let place = WorkDirectory::new()?;
         let config = place.config("config.yml", &format!("endpoints: [{endpoint}]\n"))?;
         let registry = Registry::serve(machines).await?;
         let witness = Witness::new(endpoint).await?;
@@ -96,7 +96,7 @@ impl Scene {
     /// The candidate's key of an instance that the caller has just started.
     pub(crate) async fn candidate(&mut self) -> anyhow::Result<String> {
         let is_candidate =
-            |seen: &crate::witness::Seen| seen.key.starts_with(keys::LEADER) && seen.entry.is_some();
+            |seen: &crate::witness::TimedChange| seen.key.starts_with(keys::LEADER) && seen.entry.is_some();
         Ok(self.witness.until("a candidate", |_, seen| is_candidate(seen)).await?.key)
     }
 

@@ -20,14 +20,14 @@ const PREFIX: &str = "/cke/";
 
 /// A change that arrived.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct TimedChange {
     pub(crate) at: Instant,
     pub(crate) key: String,
     /// `None`: deleted.
     pub(crate) entry: Option<Entry>,
 }
 
-impl Seen {
+impl TimedChange {
     /// The cluster, if its key changed.
     pub(crate) fn cluster(&self) -> Option<Cluster> {
         let entry = self.entry.as_ref().filter(|_| self.key == keys::CLUSTER)?;
@@ -38,7 +38,7 @@ impl Seen {
 /// Watches the keys that show the work of the service.
 pub(crate) struct Witness {
     store: EtcdStore,
-    seen: mpsc::UnboundedReceiver<Seen>,
+    seen: mpsc::UnboundedReceiver<TimedChange>,
     /// Commits of clusters since the watch began.
     pub(crate) commits: usize,
     leaders: BTreeMap<String, Entry>,
@@ -74,7 +74,7 @@ impl Witness {
                         let at = Instant::now();
                         for (key, entry) in changes(event) {
                             // An error means that the witness is gone, and this task ends with it.
-                            let _ = sender.send(Seen { at, key, entry });
+                            let _ = sender.send(TimedChange { at, key, entry });
                         }
                     }
                 })
@@ -109,8 +109,8 @@ impl Witness {
     pub(crate) async fn until(
         &mut self,
         what: &str,
-        mut is: impl FnMut(&Self, &Seen) -> bool,
-    ) -> anyhow::Result<Seen> {
+        mut is: impl FnMut(&Self, &TimedChange) -> bool,
+    ) -> anyhow::Result<TimedChange> {
         let seen = async {
             loop {
                 let seen = self.seen.recv().await.context("the watches ended")?;
@@ -125,13 +125,14 @@ impl Witness {
 
     /// Waits for a cluster with this many workers.
     pub(crate) async fn until_workers(&mut self, workers: usize) -> anyhow::Result<Instant> {
-        let is = |seen: &Seen| seen.cluster().is_some_and(|cluster| cluster.workers().count() == workers);
+        let is =
+            |seen: &TimedChange| seen.cluster().is_some_and(|cluster| cluster.workers().count() == workers);
         Ok(self.until(&format!("{workers} workers"), |_, seen| is(seen)).await?.at)
     }
 
     /// Waits until the node with this address has a taint.
     pub(crate) async fn until_tainted(&mut self, address: &str) -> anyhow::Result<Instant> {
-        let is = |seen: &Seen| {
+        let is = |seen: &TimedChange| {
             let cluster = seen.cluster();
             let mut nodes = cluster.iter().flat_map(|cluster| &cluster.nodes);
             nodes.any(|node| {
@@ -167,7 +168,7 @@ impl Witness {
         Ok(good[place % good.len()].to_owned())
     }
 
-    fn take(&mut self, seen: &Seen) {
+    fn take(&mut self, seen: &TimedChange) {
         if seen.key.starts_with(keys::LEADER) {
             match &seen.entry {
                 Some(entry) => self.leaders.insert(seen.key.clone(), entry.clone()),

@@ -89,7 +89,7 @@ pub(crate) async fn run(
     let files = args.files.iter().map(|file| Ok((shown(file), read_documents(file)?)));
     let files = [default_roles(args.default_roles)?, files.collect::<Result<Vec<_>, Failure>>()?].concat();
     let uids = Uids::seeded(host::chance().map_err(Failure::Failed)?);
-    let objects = judged(&files, &Timestamp::new(clock.now()), &|| uids.draw())?;
+    let objects = validated(&files, &Timestamp::new(clock.now()), &|| uids.draw())?;
     let loaded = load(&objects, args.force, &store()?).await?;
     show(args.output, &loaded, |loaded| table(loaded))
 }
@@ -121,7 +121,7 @@ fn loadable() -> impl Iterator<Item = Kind> + Clone {
 ///
 /// # Errors
 /// Every invalid field of every document.
-fn judged(
+fn validated(
     files: &[(&str, Vec<Value>)],
     now: &Timestamp,
     draw_uid: &dyn Fn() -> String,
@@ -173,7 +173,7 @@ fn resource(
 ) -> Result<Object, Vec<Problem>> {
     let kind = kind_of(document)?;
     let mut problems = Vec::new();
-    let kept = Kept::read(document, kind, &mut problems);
+    let kept = PreservedFields::read(document, kind, &mut problems);
     match Object::from_request(kind, &document.to_string()) {
         Ok(requested) if problems.is_empty() => {
             let mut object = requested.value;
@@ -221,13 +221,13 @@ fn kind_of(document: &Value) -> Result<Kind, Vec<Problem>> {
 }
 
 /// Fields that an API request could not set, and that this command preserves.
-struct Kept {
+struct PreservedFields {
     uid: Option<String>,
     created: Option<Timestamp>,
     modified: Option<Timestamp>,
 }
 
-impl Kept {
+impl PreservedFields {
     fn read(document: &Value, kind: Kind, problems: &mut Vec<Problem>) -> Self {
         let metadata = &document["metadata"];
         let namespace = &metadata["namespace"];
@@ -309,7 +309,7 @@ async fn load(objects: &[Object], force: bool, store: &EtcdStore) -> Result<Vec<
 /// lose its content, and the replacement would be stored in clear text.
 fn readable(key: &ObjectKey, value: &[u8], store: &EtcdStore) -> Result<(), Failure> {
     let Ok(text) = std::str::from_utf8(value) else { return Ok(()) };
-    match store.sealing().open(key, text) {
+    match store.encryption().decrypt(key, text) {
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::failed(format_args!(
             "{key} exists and cannot be read ({error}); nothing was stored (see placement.encryption of the \
@@ -339,9 +339,9 @@ mod tests {
 
     use super::*;
 
-    fn judge(documents: &[Value]) -> Result<Vec<Object>, Failure> {
+    fn validate(documents: &[Value]) -> Result<Vec<Object>, Failure> {
         let now = Timestamp::new(datetime!(2026-11-21 12:00 UTC));
-        judged(&[("roles.yaml", documents.to_vec())], &now, &|| "drawn".to_owned())
+        validated(&[("roles.yaml", documents.to_vec())], &now, &|| "drawn".to_owned())
     }
 
     fn role(metadata: Value) -> Value {
@@ -353,7 +353,7 @@ mod tests {
     fn what_is_given_is_kept_and_the_rest_is_set() {
         let given =
             json!({"name": "a", "uid": "its own", "created": "2020-01-02 03:04:05", "modified": null});
-        let objects = judge(&[role(given), role(json!({"name": "b"}))]).unwrap();
+        let objects = validate(&[role(given), role(json!({"name": "b"}))]).unwrap();
         let metadata = objects[0].metadata();
         assert_eq!((&*metadata.uid, metadata.created.text()), ("its own", "2020-01-02 03:04:05"));
         assert_eq!(metadata.modified.text(), "2026-11-21T12:00:00.000000+00:00");
@@ -377,7 +377,7 @@ mod tests {
             role(json!({"name": "twice"})),
             role(json!({"name": "twice"})),
         ];
-        let message = judge(&documents).unwrap_err().message().unwrap();
+        let message = validate(&documents).unwrap_err().message().unwrap();
         let fields: Vec<&str> =
             message.lines().skip(1).map(|line| line.trim().split(": ").next().unwrap_or_default()).collect();
         assert_eq!(
@@ -404,12 +404,12 @@ mod tests {
     fn as_many_as_one_transaction_takes_are_loaded() {
         let roles =
             |count: usize| (0..count).map(|n| role(json!({"name": format!("r{n}")}))).collect::<Vec<_>>();
-        assert_eq!(judge(&roles(MAX_RESOURCES)).unwrap().len(), MAX_RESOURCES);
-        let message = judge(&roles(MAX_RESOURCES + 1)).unwrap_err().message().unwrap();
+        assert_eq!(validate(&roles(MAX_RESOURCES)).unwrap().len(), MAX_RESOURCES);
+        let message = validate(&roles(MAX_RESOURCES + 1)).unwrap_err().message().unwrap();
         assert!(
             message.starts_with("129 resources are too many: one transaction stores at most 128"),
             "{message}"
         );
-        assert_eq!(judge(&[]).unwrap_err().code(), 2);
+        assert_eq!(validate(&[]).unwrap_err().code(), 2);
     }
 }

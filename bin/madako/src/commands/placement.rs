@@ -35,7 +35,7 @@ use serde_json::Value;
 
 use self::client::{Api, Request};
 use self::config::Settings;
-use self::given::Given;
+use self::given::GivenOptions;
 use self::words::{Create, GROUPS, Resource, Verb};
 use crate::failure::Failure;
 use crate::limits::MAX_TRIES;
@@ -45,7 +45,7 @@ use crate::output::{Format, printable, warn};
 pub(crate) struct Command {
     resource: &'static Resource,
     verb: Verb,
-    given: Given,
+    given: GivenOptions,
 }
 
 impl fmt::Debug for Command {
@@ -68,7 +68,7 @@ impl clap::FromArgMatches for Command {
         let resource = group.resources.iter().find(|known| known.word == word).ok_or_else(missing)?;
         let verb =
             Verb::ALL.into_iter().find(|known| resource.word_of(*known) == Some(verb)).ok_or_else(missing)?;
-        Ok(Self { resource, verb, given: Given::new(matches.clone()) })
+        Ok(Self { resource, verb, given: GivenOptions::new(matches.clone()) })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -93,12 +93,12 @@ impl clap::Subcommand for Command {
 
 /// The scope of a command: one resource or all of a kind, in a namespace or global.
 #[derive(Debug, Clone)]
-struct Place {
+struct CommandScope {
     kind: Kind,
     namespace: Option<String>,
 }
 
-impl Place {
+impl CommandScope {
     fn segments(&self, rest: &[&str]) -> Vec<String> {
         let mut segments = vec![self.kind.api().name()];
         if let Some(namespace) = &self.namespace {
@@ -127,7 +127,7 @@ pub(crate) async fn run(command: Command, config: Option<&Path>) -> Result<(), F
     } else {
         None
     };
-    let place = Place { kind: resource.kind, namespace };
+    let place = CommandScope { kind: resource.kind, namespace };
     let answer = match verb {
         Verb::List => return list(&Api::new(&settings)?, &place, resource, format).await,
         Verb::Explain => return explain::run(&settings, &place, &given, format).await,
@@ -166,7 +166,7 @@ pub(crate) async fn run(command: Command, config: Option<&Path>) -> Result<(), F
     }
 }
 
-async fn list(api: &Api, place: &Place, resource: &Resource, format: Format) -> Result<(), Failure> {
+async fn list(api: &Api, place: &CommandScope, resource: &Resource, format: Format) -> Result<(), Failure> {
     let request = Request::new("GET", place.segments(&[]), format!("the list of {}", resource.many));
     let mut answer = api.send(&request).await?;
     match answer.body.get_mut("items").map(Value::take) {
@@ -178,15 +178,15 @@ async fn list(api: &Api, place: &Place, resource: &Resource, format: Format) -> 
     }
 }
 
-async fn read(api: &Api, place: &Place, name: &str) -> Result<client::Answer, Failure> {
+async fn read(api: &Api, place: &CommandScope, name: &str) -> Result<client::Answer, Failure> {
     api.send(&Request::new("GET", place.segments(&[name]), place.called(name))).await
 }
 
 async fn create(
     settings: &Settings,
-    place: &Place,
+    place: &CommandScope,
     how: &Create,
-    given: &Given,
+    given: &GivenOptions,
 ) -> Result<Option<Value>, Failure> {
     let document = (how.build)(given)?;
     let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -200,9 +200,9 @@ async fn create(
 
 async fn update(
     settings: &Settings,
-    place: &Place,
+    place: &CommandScope,
     resource: &Resource,
-    given: &Given,
+    given: &GivenOptions,
 ) -> Result<Option<Value>, Failure> {
     let change = (resource.update.changes)(given)?;
     let name = match given.text("name") {
@@ -232,7 +232,7 @@ enum Rewritten {
 /// since it was read.
 async fn rewrite(
     api: &Api,
-    place: &Place,
+    place: &CommandScope,
     path: &[&str],
     query: Vec<(&'static str, String)>,
     apply: &edit::Apply,

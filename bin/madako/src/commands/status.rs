@@ -49,7 +49,7 @@ pub(crate) async fn run(args: Args, store: &dyn Store) -> Result<(), Failure> {
 
 /// An obstacle that needs the operator.
 #[derive(Debug)]
-struct Stuck {
+struct StatusObstacle {
     what: String,
     since: Option<OffsetDateTime>,
     rule: &'static str,
@@ -58,12 +58,12 @@ struct Stuck {
     remedy: String,
 }
 
-fn stuck_table(stuck: &[Stuck]) -> String {
+fn stuck_table(stuck: &[StatusObstacle]) -> String {
     if stuck.is_empty() {
         return "Nothing is stuck.\n".to_owned();
     }
     let mut table = Table::new(["STUCK", "SINCE", "RULE", "WHY", "WHAT TO DO"]);
-    for Stuck { what, since, rule, why, remedy } in stuck {
+    for StatusObstacle { what, since, rule, why, remedy } in stuck {
         let since = since.and_then(|since| since.format(&Rfc3339).ok());
         let since = since.unwrap_or_else(|| "not known".to_owned());
         table.row([what.clone(), since, (*rule).to_owned(), why.clone(), remedy.clone()]);
@@ -72,12 +72,12 @@ fn stuck_table(stuck: &[Stuck]) -> String {
 }
 
 /// Every obstacle in the state, including the leader's stored notes about those that only the leader observes.
-fn stuck(state: &ClusterState) -> Vec<Stuck> {
+fn stuck(state: &ClusterState) -> Vec<StatusObstacle> {
     let noted = |rule: &str| state.obstacles.as_ref().and_then(|noted| noted.value.get(rule));
     let mut found = Vec::new();
     let mut add = |what: &str, rule: &'static str, why: &str, remedy: &str| {
         let since = noted(rule).map(|noted| noted.since);
-        found.push(Stuck {
+        found.push(StatusObstacle {
             what: what.to_owned(),
             since,
             rule,
@@ -127,7 +127,7 @@ fn stuck(state: &ClusterState) -> Vec<Stuck> {
         add(key, UNUSABLE_VALUE, why, &remedy);
     }
     for (rack, hold) in state.holds.iter().filter(|(_, hold)| hold.value.is_held()) {
-        found.push(Stuck {
+        found.push(StatusObstacle {
             what: format!("repairs of {} {rack}", hold.value.label),
             since: hold.value.since(),
             rule: RACK_HELD,

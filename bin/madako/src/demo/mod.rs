@@ -4,7 +4,7 @@
 //! directory), etcd's API and HTTP on loopback, GraphQL, the actors. At times the demo kills one of the service's
 //! actors, or takes a cluster offline, and reports that as an injected fault.
 
-mod mischief;
+mod demo_faults;
 mod picture;
 mod placement;
 mod summary;
@@ -26,7 +26,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use mischief::Mischief;
+use demo_faults::DemoFaults;
 use picture::{ActorLine, Picture};
 use summary::Summary;
 use world::World;
@@ -104,7 +104,7 @@ async fn show(
     let began = Instant::now();
     let end = options.length.map(|length| began + length);
     let mut stop = std::pin::pin!(crate::signals::stop());
-    let mut mischief = Mischief::new(options.seed);
+    let mut mischief = DemoFaults::new(options.seed);
     let mut frames = tokio::time::interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
@@ -130,9 +130,9 @@ async fn show(
             }
             _ = frames.tick() => {
                 if matches!(screen, Screen::Live(_)) {
-                    match asked()? {
-                        Some(Asked::End) => break,
-                        Some(Asked::Other) => picture.plan_first = !picture.plan_first,
+                    match next_key_command()? {
+                        Some(KeyCommand::End) => break,
+                        Some(KeyCommand::Other) => picture.plan_first = !picture.plan_first,
                         None => {}
                     }
                 }
@@ -206,7 +206,7 @@ fn actors(tree: &TreeStatus, depth: usize) -> Vec<ActorLine> {
 }
 
 /// A key of the user.
-enum Asked {
+enum KeyCommand {
     /// Ctrl-C, q or Escape.
     End,
     /// Tab: the panel for which a small screen has no room.
@@ -214,14 +214,14 @@ enum Asked {
 }
 
 /// The next key that has a meaning. A terminal in raw mode sends no signal.
-fn asked() -> anyhow::Result<Option<Asked>> {
+fn next_key_command() -> anyhow::Result<Option<KeyCommand>> {
     while event::poll(Duration::ZERO)? {
         if let Input::Key(key) = event::read()? {
             let control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
             match key.code {
-                _ if control_c => return Ok(Some(Asked::End)),
-                KeyCode::Char('q') | KeyCode::Esc => return Ok(Some(Asked::End)),
-                KeyCode::Tab if key.is_press() => return Ok(Some(Asked::Other)),
+                _ if control_c => return Ok(Some(KeyCommand::End)),
+                KeyCode::Char('q') | KeyCode::Esc => return Ok(Some(KeyCommand::End)),
+                KeyCode::Tab if key.is_press() => return Ok(Some(KeyCommand::Other)),
                 _ => {}
             }
         }

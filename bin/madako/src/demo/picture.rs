@@ -18,7 +18,7 @@ const EVENTS: usize = 100;
 
 /// A machine in its rack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cell {
+pub(crate) struct MachineCell {
     pub(crate) role: String,
     pub(crate) state: MachineState,
     /// Its part in the cluster, if it is a node.
@@ -52,7 +52,7 @@ pub(crate) struct Picture {
     pub(crate) epoch: Option<i64>,
     pub(crate) revision: i64,
     /// Machines of each rack, by their index in it.
-    pub(crate) racks: BTreeMap<i64, Vec<Cell>>,
+    pub(crate) racks: BTreeMap<i64, Vec<MachineCell>>,
     pub(crate) control_plane: usize,
     pub(crate) workers: usize,
     pub(crate) last_plan: Option<Arc<Plan>>,
@@ -148,9 +148,9 @@ impl Picture {
             .collect();
         self.control_plane = parts.values().filter(|part| **part == Part::ControlPlane).count();
         self.workers = parts.len() - self.control_plane;
-        let mut racks: BTreeMap<i64, Vec<(i64, Cell)>> = BTreeMap::new();
+        let mut racks: BTreeMap<i64, Vec<(i64, MachineCell)>> = BTreeMap::new();
         for machine in machines {
-            let cell = Cell {
+            let cell = MachineCell {
                 role: machine.spec.role.clone(),
                 state: machine.status.state,
                 part: machine.address().and_then(|address| parts.get(address).copied()),

@@ -21,12 +21,12 @@ pub(crate) struct Summary {
     pub(crate) actor_restarts: u64,
     pub(crate) invariant_violations: u64,
     /// The last committed cluster.
-    pub(crate) cluster: Size,
-    pub(crate) placement: Placed,
+    pub(crate) cluster: NodeCounts,
+    pub(crate) placement: PlacementSummary,
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Placed {
+pub(crate) struct PlacementSummary {
     pub(crate) applications: usize,
     /// Clusters that they may be bound to.
     pub(crate) clusters: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Placed {
 
 /// Numbers of a cluster's nodes.
 #[derive(Debug, Serialize)]
-pub(crate) struct Size {
+pub(crate) struct NodeCounts {
     pub(crate) control_plane: usize,
     pub(crate) workers: usize,
 }
@@ -56,8 +56,8 @@ impl Summary {
             leader_changes: tally.elections.saturating_sub(1),
             actor_restarts: tally.actor_restarts,
             invariant_violations: tally.violations,
-            cluster: Size { control_plane: picture.control_plane, workers: picture.workers },
-            placement: Placed {
+            cluster: NodeCounts { control_plane: picture.control_plane, workers: picture.workers },
+            placement: PlacementSummary {
                 applications: picture.landscape.applications(),
                 clusters: picture.landscape.places.len(),
                 bindings: tally.bindings,

@@ -86,7 +86,7 @@ fn reports(news: &ReportNews) -> Option<String> {
     if let Some((rack, machines)) = news.held.first_key_value() {
         return Some(format!("repairs wait in rack {rack}: {} machines failed together", machines.len()));
     }
-    if let Some(rack) = news.let_go.first() {
+    if let Some(rack) = news.released.first() {
         return Some(format!("repairs go on in rack {rack}"));
     }
     let refusal = news.refused.first()?;

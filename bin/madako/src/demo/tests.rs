@@ -26,7 +26,7 @@ use time::OffsetDateTime;
 use time::macros::datetime;
 use tokio::time::{Instant, timeout_at};
 
-use super::mischief::Mischief;
+use super::demo_faults::DemoFaults;
 use super::picture::Picture;
 use super::placement::{self, Api, Placing};
 use super::world;
@@ -41,14 +41,14 @@ impl Clock for PausedClock {
 }
 
 /// Observations with the time of the first one.
-struct Seen {
+struct DemoHistory {
     picture: Picture,
     first: BTreeMap<&'static str, Duration>,
     /// Moves with time and reason.
     moves: Vec<(Duration, Move)>,
 }
 
-impl Seen {
+impl DemoHistory {
     fn counts(&self, action: Action) -> u64 {
         self.picture.tally.plans.get(action.name()).copied().unwrap_or(0)
     }
@@ -97,7 +97,7 @@ fn placement_on(
 }
 
 /// Observes a demo for some simulated time.
-async fn watch(seed: u64, length: Duration) -> Seen {
+async fn watch(seed: u64, length: Duration) -> DemoHistory {
     let began = Instant::now();
     let clock: Arc<dyn Clock> = Arc::new(PausedClock(began));
     let datacenter = Datacenter::new(DatacenterConfig::demo(seed, clock.now())).unwrap();
@@ -125,8 +125,8 @@ async fn watch(seed: u64, length: Duration) -> Seen {
     let instance = Instance::start(options, ports, |_| Vec::new()).await.unwrap();
     let mut placing =
         Placing::start(Api::new(transport, URL.to_owned()), prometheus, URL, seed).await.unwrap();
-    let mut seen = Seen { picture: Picture::default(), first: BTreeMap::new(), moves: Vec::new() };
-    let mut mischief = Mischief::new(seed);
+    let mut seen = DemoHistory { picture: Picture::default(), first: BTreeMap::new(), moves: Vec::new() };
+    let mut mischief = DemoFaults::new(seed);
     loop {
         let next = async {
             tokio::select! {
@@ -195,7 +195,7 @@ async fn other_seeds_show_it_within_two_minutes() {
 #[tokio::test(start_paused = true)]
 async fn the_default_demo_moves_an_application_within_a_minute_and_says_why() {
     let seen = watch(crate::demo_args::SEED, Duration::from_secs(90)).await;
-    let Seen { picture, moves, .. } = &seen;
+    let DemoHistory { picture, moves, .. } = &seen;
     assert_eq!((picture.landscape.places.len(), picture.landscape.applications()), (5, 10));
     assert!(picture.tally.bindings >= 10, "{:?}", picture.tally);
     assert_eq!(picture.tally.violations, 0);

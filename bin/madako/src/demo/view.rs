@@ -18,7 +18,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph};
 
-use super::picture::{Cell, Picture};
+use super::picture::{MachineCell, Picture};
 use text::{flow, hanging};
 
 /// Columns of the panel of actors: the longest name, `back in 0.1 s`, and three digits of restarts.
@@ -38,7 +38,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
     let legend = legend(picture, area.width);
     let framed = area.height >= HIGH;
     let rows = picture.racks.len().max(picture.actors.len()) + if framed { 2 } else { 1 };
-    let shown = Shown::of(picture, area, head.len() + rows + legend.len(), framed);
+    let shown = ShownPanels::of(picture, area, head.len() + rows + legend.len(), framed);
     let legend = if shown.plan { legend } else { Vec::new() };
     let [head_area, top, legend_area, bottom] = Layout::vertical([
         Constraint::Length(length(head.len())),
@@ -81,12 +81,12 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
 }
 
 /// The panels with enough room.
-struct Shown {
+struct ShownPanels {
     clusters: bool,
     plan: bool,
 }
 
-impl Shown {
+impl ShownPanels {
     /// The panels that fit when `taken` lines are in use.
     fn of(picture: &Picture, area: Rect, taken: usize, framed: bool) -> Self {
         let clusters = places::lines(picture, area.width).len();
@@ -150,7 +150,7 @@ fn machines_title(picture: &Picture) -> String {
 }
 
 fn machines(picture: &Picture) -> Vec<Line<'static>> {
-    let rack = |(rack, cells): (&i64, &Vec<Cell>)| {
+    let rack = |(rack, cells): (&i64, &Vec<MachineCell>)| {
         let mut spans = vec![Span::raw(format!(" rack {rack:<2} "))];
         spans.extend(cells.iter().flat_map(|cell| [Span::raw(" "), symbol(cell)]));
         Line::from(spans)
@@ -176,7 +176,7 @@ fn legend(picture: &Picture, width: u16) -> Vec<Line<'static>> {
 }
 
 /// A control plane node is `C`, a worker its role's first letter, an unused machine a dot.
-fn symbol(cell: &Cell) -> Span<'static> {
+fn symbol(cell: &MachineCell) -> Span<'static> {
     let style = colour(cell.state);
     let role = cell.role.chars().next().unwrap_or('?').to_string();
     match cell.part {

@@ -18,7 +18,7 @@ use madako_domain::store::StoreError;
 use madako_http_client::ReqwestTransport;
 use madako_metrics_providers::Providers;
 use madako_protocol::placement::providers::{MetricsProviders as _, PROVIDER_DEADLINE, Samples};
-use madako_protocol::ports::{Clock, Fetched, HttpTransport, Registry as _};
+use madako_protocol::ports::{Clock, HttpTransport, Registry as _, RegistryMachines};
 use madako_sabakan::SabakanRegistry;
 use madako_simulation::run::rehearsal::{Copied, OWN_KEYS, Service, providers};
 use madako_simulation::walk::CopiedProvider;
@@ -51,12 +51,12 @@ pub(super) struct Inputs {
     pub(super) copied: Copied,
     pub(super) service: Service,
     /// Settings of the instances, with their origins.
-    pub(super) settings: Chosen,
+    pub(super) settings: RehearsalSettings,
     /// Notes on the copy for the user.
     pub(super) notes: Vec<String>,
 }
 
-pub(super) struct Chosen {
+pub(super) struct RehearsalSettings {
     pub(super) interval: Setting,
     pub(super) session_ttl: Setting,
     pub(super) retire_wait: Setting,
@@ -66,7 +66,7 @@ pub(super) struct Chosen {
     pub(super) placement: Option<PlacementSettings>,
 }
 
-impl Chosen {
+impl RehearsalSettings {
     /// # Errors
     /// A needed setting of the leader cannot be read.
     fn of(args: &RehearseArgs, state: &ClusterState) -> Result<Self, Failure> {
@@ -117,7 +117,7 @@ pub(super) async fn gather(
         }
         notes.push(text);
     }
-    let settings = Chosen::of(args, &state)?;
+    let settings = RehearsalSettings::of(args, &state)?;
     let url = state.url.as_ref().ok_or_else(|| {
         unready(
             "no URL of the registry is stored (madako sabakan set-url stores one), so no machine is known",
@@ -137,7 +137,8 @@ pub(super) async fn gather(
     let everything = QueryVariables::default();
     let registry = SabakanRegistry::new(Arc::clone(&transport));
     let fetched = registry.machines(&url.value, Some(&everything)).await;
-    let Fetched { mut machines, left_out } = fetched.map_err(|error| Failure::NotRehearsed(error.into()))?;
+    let RegistryMachines { mut machines, left_out } =
+        fetched.map_err(|error| Failure::NotRehearsed(error.into()))?;
     machines.extend(left_out);
     machines.sort_by(|one, other| one.spec.serial.cmp(&other.spec.serial));
 
@@ -156,10 +157,11 @@ pub(super) async fn gather(
         }
         _ => decides,
     };
-    let sealing = config.placement.as_ref().map(|placement| placement.encryption.clone()).unwrap_or_default();
+    let encryption =
+        config.placement.as_ref().map(|placement| placement.encryption.clone()).unwrap_or_default();
     let mut copied_providers = Vec::new();
     if places {
-        let (resources, wrong) = keyspace.resources(&sealing);
+        let (resources, wrong) = keyspace.resources(&encryption);
         for (key, why) in wrong.into_iter().filter(|(key, _)| key != ownership::KEY) {
             notes.push(format!("{key} cannot be read and is ignored: {why}"));
         }
@@ -195,7 +197,7 @@ fn has_drains(state: &ClusterState) -> bool {
 }
 
 /// The service's settings, from the running service and the configuration file.
-fn working(settings: &Chosen, config: &Config) -> Working {
+fn working(settings: &RehearsalSettings, config: &Config) -> Working {
     let usual = Working::default();
     let placement = config.placement.as_ref();
     let file = placement.map(|placement| (placement.metrics, placement.scheduler.clone()));
@@ -270,9 +272,9 @@ mod tests {
     use super::*;
     use crate::running_settings::Origin;
 
-    fn chosen(kept: Option<PlacementSettings>, repair: Option<RepairSettings>) -> Chosen {
+    fn chosen(kept: Option<PlacementSettings>, repair: Option<RepairSettings>) -> RehearsalSettings {
         let of = |value| Setting { value, origin: Origin::Default };
-        Chosen {
+        RehearsalSettings {
             interval: of(Settings::DEFAULT.interval),
             session_ttl: of(Settings::DEFAULT.session_ttl),
             retire_wait: of(Settings::DEFAULT.retire_wait),

@@ -23,7 +23,7 @@ const NODES: usize = 3;
 /// Violations and faults named in the last message.
 const NAMED: usize = 5;
 
-pub(super) struct Shown<'a> {
+pub(super) struct RehearsalView<'a> {
     pub(super) args: &'a RehearseArgs,
     pub(super) scenario: &'a Scenario,
     pub(super) inputs: &'a Inputs,
@@ -53,7 +53,7 @@ fn table<const N: usize>(heading: [&str; N], rows: Vec<[String; N]>) -> String {
     table.text() + &more
 }
 
-impl Shown<'_> {
+impl RehearsalView<'_> {
     fn outcome(&self) -> &'static str {
         match self.rehearsal.outcome() {
             Outcome::Passed => "done",

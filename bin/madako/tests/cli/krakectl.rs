@@ -13,7 +13,7 @@ use crate::program::{Answer, Files, command, free_port, madako};
 
 /// A recorded request.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct RecordedRequest {
     /// Method and target.
     pub(crate) line: String,
     pub(crate) if_match: Option<String>,
@@ -23,7 +23,7 @@ pub(crate) struct Asked {
 /// A server on loopback that answers each request with the next of its answers; it ends when dropped.
 pub(crate) struct Server {
     pub(crate) port: u16,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<RecordedRequest>>>,
     pub(crate) files: Files,
     serving: JoinHandle<()>,
 }
@@ -71,7 +71,7 @@ impl Server {
         madako(&[args, &["--config", &self.files.path("krakectl.yaml")]].concat()).await
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<RecordedRequest> {
         self.asked.lock().unwrap().clone()
     }
 
@@ -80,7 +80,7 @@ impl Server {
     }
 }
 
-async fn read(stream: &mut TcpStream) -> Asked {
+async fn read(stream: &mut TcpStream) -> RecordedRequest {
     let mut bytes = Vec::new();
     let mut wanted = None;
     loop {
@@ -98,7 +98,7 @@ async fn read(stream: &mut TcpStream) -> Asked {
             if bytes.len() >= head + length {
                 let line = text.lines().next().unwrap().trim_end_matches(" HTTP/1.1").to_owned();
                 let body = serde_json::from_slice(&bytes[head..]).unwrap_or_default();
-                return Asked { line, if_match: header("if-match"), body };
+                return RecordedRequest { line, if_match: header("if-match"), body };
             }
         }
         let mut buffer = [0; 4096];

@@ -49,7 +49,7 @@ pub struct PlacementChange<'a> {
 
 /// The result of the check of a transaction.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Judged {
+pub struct BindingCheck {
     /// The violations of I11.
     pub violations: Vec<Violation>,
     /// Keys that changed after the decision; the transaction can be neither evaluated nor committed.
@@ -58,8 +58,8 @@ pub struct Judged {
 
 /// Checks I11 for a transaction.
 #[must_use]
-pub fn placed_where_allowed(change: &PlacementChange<'_>) -> Judged {
-    let mut judged = Judged::default();
+pub fn placed_where_allowed(change: &PlacementChange<'_>) -> BindingCheck {
+    let mut judged = BindingCheck::default();
     let evidence: BTreeMap<&ObjectKey, &BindingEvidence> =
         change.evidence.iter().map(|evidence| (&evidence.application.key, evidence)).collect();
     for write in change.writes {
@@ -89,7 +89,7 @@ fn read(value: &[u8]) -> Option<Application> {
     Application::of(&object).cloned()
 }
 
-impl Judged {
+impl BindingCheck {
     fn violate(&mut self, application: &ObjectKey, what: impl std::fmt::Display) {
         self.violations.push(Violation { invariant: Id::I11, what: format!("{application}: {what}") });
     }

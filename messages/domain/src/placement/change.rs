@@ -30,7 +30,7 @@ impl StoredObject {
 
 /// The parts of the scheduler's state below the leader's prefix.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kept {
+pub enum KeptState {
     /// The remembered state of a cluster.
     Cluster(ObjectKey),
     /// The last decision on an application.
@@ -39,7 +39,7 @@ pub enum Kept {
     Moves,
 }
 
-impl Kept {
+impl KeptState {
     /// The key, relative to the prefix.
     #[must_use]
     pub fn key(&self) -> String {
@@ -59,14 +59,14 @@ impl Kept {
 pub struct PlacementMutation {
     /// Resources that must still have these mod revisions; 0 means absent.
     pub unchanged: BTreeMap<ObjectKey, i64>,
-    /// The mod revision that [`Kept::Moves`] must still have; 0 means absent.
+    /// The mod revision that [`KeptState::Moves`] must still have; 0 means absent.
     pub moves_revision: Option<i64>,
     /// The transaction fails if any application was written after this revision.
     pub applications: Option<i64>,
     /// Resources to write; `None` deletes the resource.
     pub objects: BTreeMap<ObjectKey, Option<StoredObject>>,
     /// New state as JSON; `None` deletes it.
-    pub kept: BTreeMap<Kept, Option<Bytes>>,
+    pub kept: BTreeMap<KeptState, Option<Bytes>>,
     /// The evidence of the new bindings.
     pub evidence: Vec<BindingEvidence>,
 }
@@ -80,7 +80,7 @@ impl PlacementMutation {
             .iter()
             .map(|(key, revision)| Condition::Unchanged { key: key.etcd_key(), revision: *revision });
         let moves = self.moves_revision.map(|revision| {
-            let key = format!("{prefix}{}", Kept::Moves.key());
+            let key = format!("{prefix}{}", KeptState::Moves.key());
             Condition::Unchanged { key, revision }
         });
         let applications = self.applications.map(|revision| {

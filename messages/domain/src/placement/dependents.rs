@@ -16,7 +16,7 @@ use super::objects::Stored;
 
 /// The relation of a dependent to its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tie {
+pub enum DependentRelation {
     /// The dependent is deleted with its owner.
     Owned,
     /// The application is bound elsewhere and still runs on the owner: the owner's deletion waits until it has left.
@@ -27,11 +27,11 @@ pub enum Tie {
 
 /// The dependents of every existing owner.
 #[derive(Debug, Default)]
-pub struct Dependents<'a>(BTreeMap<&'a ObjectKey, Vec<(&'a Stored, Tie)>>);
+pub struct Dependents<'a>(BTreeMap<&'a ObjectKey, Vec<(&'a Stored, DependentRelation)>>);
 
 /// The resources that a deletion affects.
 #[derive(Debug, Default)]
-pub struct Going<'a> {
+pub struct DeletionSet<'a> {
     /// The roots and all their dependents, each with the owner that led to it.
     pub reached: BTreeMap<&'a ObjectKey, Option<&'a ObjectKey>>,
     /// Resources in a cycle of owners, which stay.
@@ -60,16 +60,16 @@ impl<'a> Dependents<'a> {
 
     /// The dependents of one resource.
     #[must_use]
-    pub fn of(&self, owner: &ObjectKey) -> &[(&'a Stored, Tie)] {
+    pub fn of(&self, owner: &ObjectKey) -> &[(&'a Stored, DependentRelation)] {
         self.0.get(owner).map_or(&[], Vec::as_slice)
     }
 
     /// All resources that are deleted with `roots`, at any depth.
     #[must_use]
-    pub fn going_with(&self, roots: &[&'a ObjectKey]) -> Going<'a> {
+    pub fn going_with(&self, roots: &[&'a ObjectKey]) -> DeletionSet<'a> {
         let reached = self.reached(roots, &BTreeSet::new());
         let circular = self.circular(reached.into_keys().collect());
-        Going { reached: self.reached(roots, &circular), circular }
+        DeletionSet { reached: self.reached(roots, &circular), circular }
     }
 
     /// The resources reachable from `roots` without passing through `without`.
@@ -92,7 +92,10 @@ impl<'a> Dependents<'a> {
     }
 
     fn owned(&self, key: &ObjectKey) -> impl Iterator<Item = &'a ObjectKey> {
-        self.of(key).iter().filter(|(_, tie)| *tie == Tie::Owned).map(|(dependent, _)| &dependent.key)
+        self.of(key)
+            .iter()
+            .filter(|(_, tie)| *tie == DependentRelation::Owned)
+            .map(|(dependent, _)| &dependent.key)
     }
 
     /// The resources that remain after repeatedly removing those without dependents and then those without owners:
@@ -111,19 +114,19 @@ impl<'a> Dependents<'a> {
     }
 }
 
-fn tie(dependent: &Stored, owner: &ObjectKey) -> Tie {
-    let Object::Application(application) = &dependent.object else { return Tie::Owned };
+fn tie(dependent: &Stored, owner: &ObjectKey) -> DependentRelation {
+    let Object::Application(application) = &dependent.object else { return DependentRelation::Owned };
     let status = &application.status;
     let is =
         |reference: &Option<ResourceRef>| reference.as_ref().is_some_and(|reference| reference.is(owner));
     let elsewhere =
         status.scheduled_to.as_ref().and_then(ResourceRef::key).is_some_and(|to| to.kind == owner.kind);
     if !elsewhere || is(&status.scheduled_to) {
-        Tie::Owned
+        DependentRelation::Owned
     } else if is(&status.running_on) {
-        Tie::Runs
+        DependentRelation::Runs
     } else {
-        Tie::Left
+        DependentRelation::Left
     }
 }
 

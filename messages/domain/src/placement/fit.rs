@@ -123,7 +123,7 @@ fn label<'a>(constraint: &'a LabelConstraint, offer: &Offer<'a>) -> LabelVerdict
 fn metric<'a, 'o>(
     constraint: &'a MetricConstraint,
     offer: &'o Offer<'_>,
-) -> (MetricVerdict<'a>, Option<&'o Lack>) {
+) -> (MetricVerdict<'a>, Option<&'o MissingValue>) {
     match constraint.metric().map(|name| offer.compared(name)) {
         Some(Ok(value)) => (constraint.evaluate(Some(value)), None),
         Some(Err(lack)) => (constraint.evaluate(None), Some(lack)),
@@ -150,10 +150,13 @@ fn unmet_metric(constraint: &MetricConstraint, offer: &Offer<'_>) -> Option<Unme
     let (verdict, lack) = metric(constraint, offer);
     Some(match verdict {
         MetricVerdict::Matched { .. } => return None,
-        MetricVerdict::Missing => {
-            Unmet::MetricMissing { constraint: canonical(), lack: lack.cloned().unwrap_or(Lack::NotReferred) }
+        MetricVerdict::Missing => Unmet::MetricMissing {
+            constraint: canonical(),
+            lack: lack.cloned().unwrap_or(MissingValue::NotReferred),
+        },
+        MetricVerdict::NotFinite => {
+            Unmet::MetricMissing { constraint: canonical(), lack: MissingValue::NotFinite }
         }
-        MetricVerdict::NotFinite => Unmet::MetricMissing { constraint: canonical(), lack: Lack::NotFinite },
         MetricVerdict::Differs { value } => Unmet::Metric { constraint: canonical(), got: value },
         MetricVerdict::Unreadable { error } => {
             Unmet::Unreadable { constraint: canonical(), why: error.to_string() }
@@ -164,7 +167,7 @@ fn unmet_metric(constraint: &MetricConstraint, offer: &Offer<'_>) -> Option<Unme
 /// The reason why there is no value to compare.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "lack", rename_all = "snake_case")]
-pub enum Lack {
+pub enum MissingValue {
     /// The place does not refer to the metric.
     NotReferred,
     /// The metric was never fetched; the scheduler waits for it.
@@ -172,7 +175,7 @@ pub enum Lack {
     /// The metric's definition is wrong, or its last valid value is too old.
     NoValue {
         /// The fault, if known.
-        reason: Option<Cause>,
+        reason: Option<MetricFault>,
     },
     /// The value is infinite or NaN.
     NotFinite,
@@ -181,20 +184,20 @@ pub enum Lack {
 /// The fault of a metric: Krake's code and a message. Its fields are plain types, so that stored decisions stay
 /// readable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cause {
+pub struct MetricFault {
     /// Krake's code of the fault.
     pub code: String,
     /// The message for people.
     pub message: String,
 }
 
-impl From<&Reason> for Cause {
+impl From<&Reason> for MetricFault {
     fn from(reason: &Reason) -> Self {
         Self { code: reason.code.as_str().to_owned(), message: reason.message.clone() }
     }
 }
 
-impl fmt::Display for Lack {
+impl fmt::Display for MissingValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotReferred => f.write_str("it does not refer to this metric"),
@@ -244,7 +247,7 @@ pub enum Unmet {
         /// Text of the constraint.
         constraint: String,
         /// The reason why the number is missing.
-        lack: Lack,
+        lack: MissingValue,
     },
     /// A stored constraint cannot be parsed.
     Unreadable {

@@ -30,7 +30,7 @@ pub struct Unread {
     /// The fault, without values.
     pub why: String,
     /// True if the value is valid but encrypted with a key that is not configured here.
-    pub sealed: bool,
+    pub encrypted: bool,
 }
 
 /// A change of one resource.

@@ -19,7 +19,7 @@ use madako_json::krake::schema::{Schema, Shape};
 
 /// The position of a secret in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct SecretLocation {
     /// Range in bytes of the whole JSON value.
     pub range: Range<usize>,
     /// The field as a JSON pointer (RFC 6901).
@@ -30,7 +30,7 @@ pub struct Place {
 ///
 /// # Errors
 /// The text is not JSON. The message does not show it.
-pub fn places(kind: Kind, text: &str) -> Result<Vec<Place>, serde_json::Error> {
+pub fn secret_locations(kind: Kind, text: &str) -> Result<Vec<SecretLocation>, serde_json::Error> {
     let mut places = Vec::new();
     let raw: &RawValue = serde_json::from_str(text)?;
     if kind.holds_secrets() {
@@ -89,7 +89,7 @@ fn holds(shape: &Shape) -> bool {
 /// resource reports them.
 struct Walk<'t, 'p> {
     text: &'t str,
-    places: &'p mut Vec<Place>,
+    places: &'p mut Vec<SecretLocation>,
 }
 
 impl Walk<'_, '_> {
@@ -122,7 +122,7 @@ impl Walk<'_, '_> {
                 // `raw` is a slice of `text`.
                 let start = raw.get().as_ptr().addr() - self.text.as_ptr().addr();
                 let range = start..start + raw.get().len();
-                self.places.push(Place { range, field: field.to_owned() });
+                self.places.push(SecretLocation { range, field: field.to_owned() });
             }
         }
     }
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     fn found(kind: Kind, text: &str) -> Vec<(String, String)> {
-        let places = places(kind, text).unwrap();
+        let places = secret_locations(kind, text).unwrap();
         places.into_iter().map(|place| (place.field, text[place.range].to_owned())).collect()
     }
 
@@ -203,13 +203,13 @@ mod tests {
                 expected.iter().map(|(field, value)| ((*field).to_owned(), (*value).to_owned())).collect();
             assert_eq!(found(kind, text), expected);
         }
-        assert!(places(Kind::Cluster, "{").is_err());
+        assert!(secret_locations(Kind::Cluster, "{").is_err());
     }
 
     #[test]
     fn what_is_replaced_stands_where_the_secret_stood() {
         let text = r#"{ "status":{"complete_token" :"a" ,"shutdown_token": "ä"}, "later": 1e400 }"#;
-        let places = places(Kind::Application, text).unwrap();
+        let places = secret_locations(Kind::Application, text).unwrap();
         let values: Vec<_> = places.into_iter().map(|place| (place.range, "[2]".to_owned())).collect();
         assert_eq!(
             replaced(text, &values),

@@ -124,7 +124,7 @@ pub enum Why {
     /// A former control plane node becomes a worker.
     BecomesWorker,
     /// A former control plane node leaves the cluster.
-    Leaves(Leaving),
+    Leaves(LeavingReason),
     /// No eligible machine is left.
     Shortage(Box<Shortage>),
     /// `control-plane-count` is 0; a cluster needs a control plane.
@@ -149,7 +149,7 @@ pub enum Why {
         in_use: bool,
     },
     /// A node with a shared address keeps its part, because it could only leave the cluster.
-    SharedAddressStays(Leaving),
+    SharedAddressStays(LeavingReason),
     /// The list contains one machine, by serial and address, more than once; it counts once.
     ListedAgain {
         /// Number of occurrences.
@@ -201,7 +201,7 @@ pub struct Choice {
     /// The parts of its score.
     pub score: Score,
     /// The second-best machine. With an equal score its address sorts after the chosen one's.
-    pub runner_up: Option<Rival>,
+    pub runner_up: Option<RunnerUp>,
 }
 
 /// The parts of a score (CKE's `sabakan-integration.md`, "Node selection").
@@ -229,7 +229,7 @@ impl Score {
 
 /// The machine with the second-best score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rival {
+pub struct RunnerUp {
     /// Address of the machine.
     pub address: Ipv4Addr,
     /// Total score of the machine.
@@ -249,7 +249,7 @@ pub struct Deselection {
 
 /// The reason why a former control plane node cannot become a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Leaving {
+pub enum LeavingReason {
     /// The number of workers has reached `maximum-workers`.
     NoRoom {
         /// The constraint `maximum-workers`.

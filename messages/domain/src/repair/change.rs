@@ -12,7 +12,7 @@ pub use crate::limits::MAX_RECORDS;
 use crate::record::Record;
 use crate::repair::RepairQueueEntry;
 use crate::repair::hold::Hold;
-use crate::repair::kept::Kept;
+use crate::repair::kept::KeptEntry;
 use crate::repair::queue::{Item, RepairQueue};
 use crate::store::{Condition, Unencodable, Write};
 
@@ -35,7 +35,7 @@ pub enum RepairWrite {
         /// Index of the entry.
         index: i64,
         /// The state to write.
-        kept: Option<Kept>,
+        kept: Option<KeptEntry>,
     },
     /// Writes the hold of a rack; `None` deletes it.
     Hold {

@@ -101,7 +101,7 @@ pub enum RepairConfigError {
 
 /// A part that an entry needs and the configuration lacks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
-pub enum Missing {
+pub enum MissingConfig {
     /// No procedure covers the machine's type.
     #[error("there is no repair procedure for machines of type {machine_type:?}")]
     Procedure {
@@ -144,17 +144,19 @@ impl RepairConfig {
     ///
     /// # Errors
     /// The configuration lacks the procedure or the operation.
-    pub fn operation(&self, machine_type: &str, operation: &str) -> Result<&RepairOperation, Missing> {
+    pub fn operation(&self, machine_type: &str, operation: &str) -> Result<&RepairOperation, MissingConfig> {
         let named =
             |procedure: &&RepairProcedure| procedure.machine_types.iter().any(|known| known == machine_type);
         let procedure = self
             .procedures
             .iter()
             .find(named)
-            .ok_or_else(|| Missing::Procedure { machine_type: machine_type.to_owned() })?;
-        procedure.operations.iter().find(|known| known.name == operation).ok_or_else(|| Missing::Operation {
-            machine_type: machine_type.to_owned(),
-            operation: operation.to_owned(),
+            .ok_or_else(|| MissingConfig::Procedure { machine_type: machine_type.to_owned() })?;
+        procedure.operations.iter().find(|known| known.name == operation).ok_or_else(|| {
+            MissingConfig::Operation {
+                machine_type: machine_type.to_owned(),
+                operation: operation.to_owned(),
+            }
         })
     }
 
@@ -162,7 +164,7 @@ impl RepairConfig {
     ///
     /// # Errors
     /// The configuration lacks the procedure or the operation.
-    pub fn of(&self, entry: &RepairQueueEntry) -> Result<&RepairOperation, Missing> {
+    pub fn of(&self, entry: &RepairQueueEntry) -> Result<&RepairOperation, MissingConfig> {
         self.operation(&entry.machine_type, &entry.operation)
     }
 }
@@ -306,7 +308,7 @@ mod tests {
         let config = read(FULL).unwrap();
         assert_eq!(
             config.operation("t3", "unreachable"),
-            Err(Missing::Procedure { machine_type: "t3".to_owned() })
+            Err(MissingConfig::Procedure { machine_type: "t3".to_owned() })
         );
         let error = config.operation("t2", "unhealthy").unwrap_err();
         assert_eq!(

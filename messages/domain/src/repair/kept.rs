@@ -24,7 +24,7 @@ pub struct Started {
 
 /// The state of an entry.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct KeptEntry {
     /// Create revision of the entry's key. The state does not apply to another entry with the same index.
     pub entry: i64,
     /// The repair command that was started last.
@@ -35,7 +35,7 @@ pub struct Kept {
     pub finishing: Option<i64>,
     /// The end of the entry, once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<Ended>,
+    pub ended: Option<EntryEnd>,
     /// The reason why the last drain was given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<String>,
@@ -46,7 +46,7 @@ pub struct Kept {
 
 /// The end of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct EntryEnd {
     /// The result: `succeeded` or `failed`.
     pub status: RepairStatus,
     /// The step at the end.
@@ -60,28 +60,28 @@ pub struct Ended {
 
 /// The progress to restore in an entry after another program wrote an older state over it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Behind<'a> {
+pub enum MissingProgress<'a> {
     /// The entry lacks the start of this command.
     Started(&'a Started),
     /// The entry lacks its end.
-    Ended(&'a Ended),
+    Ended(&'a EntryEnd),
 }
 
-impl Kept {
+impl KeptEntry {
     /// The progress that the entry lacks; `None` if it is up to date.
     #[must_use]
-    pub fn behind(&self, entry: &RepairQueueEntry) -> Option<Behind<'_>> {
+    pub fn behind(&self, entry: &RepairQueueEntry) -> Option<MissingProgress<'_>> {
         if entry.is_finished() {
             return None;
         }
         if let Some(ended) = &self.ended {
-            return Some(Behind::Ended(ended));
+            return Some(MissingProgress::Ended(ended));
         }
         let started = self.started.as_ref()?;
         let watching =
             entry.status == RepairStatus::Processing && entry.step_status == RepairStepStatus::Watching;
         let reached = if watching { entry.step >= started.step } else { entry.step > started.step };
-        (!reached).then_some(Behind::Started(started))
+        (!reached).then_some(MissingProgress::Started(started))
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
         use RepairStatus::{Failed, Processing, Queued};
         use RepairStepStatus::{Draining, Waiting, Watching};
         let started = Started { step: 1, at: AT, record: 7 };
-        let kept = Kept { entry: 3, started: Some(started.clone()), ..Kept::default() };
+        let kept = KeptEntry { entry: 3, started: Some(started.clone()), ..KeptEntry::default() };
         for (status, step, step_status, behind) in [
             (Queued, 0, Waiting, true),
             (Processing, 0, Watching, true),
@@ -112,7 +112,7 @@ mod tests {
             (Processing, 2, Waiting, false),
             (Failed, 0, Waiting, false),
         ] {
-            let expected = behind.then_some(Behind::Started(&started));
+            let expected = behind.then_some(MissingProgress::Started(&started));
             assert_eq!(
                 kept.behind(&entry(status.clone(), step, step_status.clone())),
                 expected,
@@ -123,26 +123,26 @@ mod tests {
 
     #[test]
     fn an_entry_that_ended_does_not_begin_again() {
-        let ended = Ended { status: RepairStatus::Succeeded, step: 0, at: AT, why: "healthy".to_owned() };
-        let kept = Kept { ended: Some(ended.clone()), ..Kept::default() };
+        let ended = EntryEnd { status: RepairStatus::Succeeded, step: 0, at: AT, why: "healthy".to_owned() };
+        let kept = KeptEntry { ended: Some(ended.clone()), ..KeptEntry::default() };
         let older = entry(RepairStatus::Processing, 0, RepairStepStatus::Watching);
-        assert_eq!(kept.behind(&older), Some(Behind::Ended(&ended)));
-        assert_eq!(Kept::default().behind(&older), None);
+        assert_eq!(kept.behind(&older), Some(MissingProgress::Ended(&ended)));
+        assert_eq!(KeptEntry::default().behind(&older), None);
     }
 
     #[test]
     fn what_is_kept_survives_its_json() {
-        let kept = Kept {
+        let kept = KeptEntry {
             entry: 3,
             started: Some(Started { step: 1, at: AT, record: 7 }),
             drain: Some("a job runs".to_owned()),
-            ..Kept::default()
+            ..KeptEntry::default()
         };
         let json = serde_json::to_string(&kept).unwrap();
         assert_eq!(
             json,
             r#"{"entry":3,"started":{"step":1,"at":"2026-01-02T03:04:05Z","record":7},"drain":"a job runs"}"#
         );
-        assert_eq!(serde_json::from_str::<Kept>(&json).unwrap(), kept);
+        assert_eq!(serde_json::from_str::<KeptEntry>(&json).unwrap(), kept);
     }
 }

@@ -12,7 +12,7 @@ use crate::canary::{Canary, is_planted};
 use crate::keys;
 use crate::reboot::{RebootQueueEntry, RebootStatus};
 use crate::record::Record;
-use crate::repair::kept::Kept;
+use crate::repair::kept::KeptEntry;
 use crate::repair::{RepairQueueEntry, RepairStatus};
 use crate::state::Fault;
 use crate::store::{Condition, Entry};
@@ -37,7 +37,7 @@ pub struct RepairQueue {
     /// The entries by index.
     pub entries: Items<RepairQueueEntry>,
     /// Madako's own states by index, including those of removed entries.
-    pub kept: Items<Kept>,
+    pub kept: Items<KeptEntry>,
     /// The entries of the reboot queue by index.
     pub reboots: Items<RebootQueueEntry>,
     /// True if the reboot queue is disabled.
@@ -113,7 +113,7 @@ impl RepairQueue {
 
     /// The state of an entry; `None` if it belongs to an earlier entry with the same index.
     #[must_use]
-    pub fn kept_of(&self, index: i64) -> Option<&Kept> {
+    pub fn kept_of(&self, index: i64) -> Option<&KeptEntry> {
         let entry = self.entries.get(&index)?;
         self.kept.get(&index).map(|kept| &kept.value).filter(|kept| kept.entry == entry.created)
     }

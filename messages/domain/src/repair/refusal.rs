@@ -209,7 +209,7 @@ pub struct ReportNews {
     /// Newly held racks, with the machines that hold them.
     pub held: BTreeMap<String, Vec<String>>,
     /// Racks released since the last evaluation.
-    pub let_go: Vec<String>,
+    pub released: Vec<String>,
 }
 
 impl ReportNews {

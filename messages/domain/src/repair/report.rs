@@ -10,7 +10,7 @@ use crate::machine::{Machine, MachineParams, MachineState, QueryVariables};
 use crate::observation::Query;
 
 /// A monotonic time, from which ages are computed.
-pub type Seen = Instant;
+pub type Monotonic = Instant;
 
 /// A valid answer of the registry to the auto-repair query. Every machine in it is a report, whatever its state.
 #[derive(Debug, Clone, PartialEq)]

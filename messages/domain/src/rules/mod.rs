@@ -27,7 +27,7 @@ pub(crate) use node::check_taint;
 pub(crate) use warnings::warnings;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum ClusterForm {
     /// Nodes have addresses, all different.
     Cluster,
     /// Nodes have no addresses yet.
@@ -35,14 +35,17 @@ pub(crate) enum Form {
 }
 
 /// Checks a configuration. Unknown fields are allowed.
-pub(crate) fn check(cluster: &Cluster, form: Form, problems: &mut Problems) {
+pub(crate) fn check(cluster: &Cluster, form: ClusterForm, problems: &mut Problems) {
     if cluster.name.is_empty() {
         problems.add("name", "", "a name");
     }
     let mut addresses = BTreeSet::new();
     for (index, node) in cluster.nodes.iter().enumerate() {
         node::check(node, form, &Path::Root.field("nodes").item(index), problems);
-        if form == Form::Cluster && !node.address.is_empty() && !addresses.insert(node.address.as_str()) {
+        if form == ClusterForm::Cluster
+            && !node.address.is_empty()
+            && !addresses.insert(node.address.as_str())
+        {
             problems.add(
                 Path::Root.field("nodes").item(index).field("address"),
                 shown_text(&node.address),

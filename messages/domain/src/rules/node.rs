@@ -5,17 +5,17 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::cluster::{Node, Taint};
 use crate::limits::MAX_ANNOTATIONS_BYTES;
-use crate::rules::{Form, names, net};
+use crate::rules::{ClusterForm, names, net};
 use madako_json::input::Problems;
 use madako_json::strict::tree::shown_text;
 use madako_json::strict::walk::Path;
 
-pub(super) fn check(node: &Node, form: Form, path: &Path<'_>, problems: &mut Problems) {
+pub(super) fn check(node: &Node, form: ClusterForm, path: &Path<'_>, problems: &mut Problems) {
     match form {
-        Form::Template if !node.address.is_empty() => {
+        ClusterForm::Template if !node.address.is_empty() => {
             problems.add(path.field("address"), shown_text(&node.address), "no address in a template");
         }
-        Form::Cluster if !net::is_address(&node.address) => {
+        ClusterForm::Cluster if !net::is_address(&node.address) => {
             let got = if node.address.is_empty() { String::new() } else { shown_text(&node.address) };
             problems.add(path.field("address"), got, "an IP address");
         }

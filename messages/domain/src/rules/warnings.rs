@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::cluster::{Cluster, LABEL_WEIGHT};
-use crate::rules::{Form, free_form};
+use crate::rules::{ClusterForm, free_form};
 use madako_json::input::Warning;
 use madako_json::strict::tree::{Tree, shown_text};
 use madako_json::strict::walk::{Path, unknown_names};
@@ -11,7 +11,7 @@ use madako_json::strict::walk::{Path, unknown_names};
 /// The modes of mount propagation in container engines.
 const PROPAGATIONS: [&str; 7] = ["", "shared", "slave", "private", "rshared", "rslave", "rprivate"];
 
-pub(crate) fn warnings(cluster: &Cluster, form: Form) -> Vec<Warning> {
+pub(crate) fn warnings(cluster: &Cluster, form: ClusterForm) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if !cluster.dns_servers.is_empty() && !cluster.dns_service.is_empty() {
         warnings
@@ -27,7 +27,7 @@ pub(crate) fn warnings(cluster: &Cluster, form: Form) -> Vec<Warning> {
                 warnings.push(Warning::new(path.field("taints").item(index), message));
             }
         }
-        if form == Form::Template {
+        if form == ClusterForm::Template {
             if !node.hostname.is_empty() {
                 let message = "a template's host name has no effect";
                 warnings.push(Warning::new(path.field("hostname"), message));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use madako_effects::{Action, AttemptEnd, EffectEvent, RETRY_FIRST, Seen, Workflow};
+use madako_effects::{Action, AttemptEnd, EffectEvent, RETRY_FIRST, Evidence, Workflow};
 use madako_protocol::actors::{CommitError, Committed};
 use madako_protocol::permit::{Moment, Permit};
 
@@ -52,8 +52,8 @@ fn an_effect_whose_announcement_shows_late_begins_then_and_a_permit_is_asked_for
     assert_eq!((flow.unsure(), flow.under_way()), (Some(&task), None));
     now += RETRY_FIRST;
     assert_eq!(flow.on(EffectEvent::Passed, now), [Action::Decide]);
-    assert_eq!(flow.seen(Seen::NotYet, now), []);
-    let mut asked = flow.seen(Seen::Announced, now);
+    assert_eq!(flow.observe(Evidence::NotYet, now), []);
+    let mut asked = flow.observe(Evidence::Announced, now);
     assert_eq!((flow.unsure(), flow.under_way()), (None, Some(&task)));
     for _ in 0..3 {
         let [Action::Ask { number, .. }] = asked[..] else { panic!("{asked:?}") };
@@ -113,7 +113,7 @@ fn a_change_that_was_refused_waits_for_a_newer_state_and_one_without_an_answer_f
     for pause in [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000].map(Duration::from_millis) {
         fail(&mut flow, CommitError::Unanswered { deadline: Duration::from_secs(10) }, now);
         assert_eq!(flow.wake(), Some(now + pause));
-        flow.look_again(now + pause - Duration::from_millis(1));
+        flow.allow_refused_states(now + pause - Duration::from_millis(1));
         assert!(!flow.may_decide_on(5));
         now += pause;
         assert_eq!(flow.on(EffectEvent::Passed, now), [Action::Decide]);

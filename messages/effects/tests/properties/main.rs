@@ -6,7 +6,7 @@ mod cases;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_effects::{Action, AttemptEnd, Conclusion, Effect, EffectEvent, Left, Seen, Workflow};
+use madako_effects::{Action, AttemptEnd, Conclusion, Effect, EffectEvent, Left, Evidence, Workflow};
 use madako_protocol::actors::{CommitError, Committed};
 use madako_protocol::permit::{Moment, Permit};
 use proptest::collection::vec;
@@ -213,7 +213,7 @@ impl World {
             }
             Step::Look => {
                 self.view = self.store.clone();
-                self.flow.look_again(self.now);
+                self.flow.allow_refused_states(self.now);
                 self.decide();
             }
             Step::Passes(time) => {
@@ -249,12 +249,12 @@ impl World {
         if let Some(task) = self.flow.unsure().copied() {
             let announced = view.unfinished.get(&task.record) == Some(&task.thing);
             let seen = match (announced, view.next > task.record) {
-                (true, _) if self.draw(4) == 0 => Seen::AnnouncedInVain { why: "too late".to_owned() },
-                (true, _) => Seen::Announced,
-                (false, true) => Seen::Never,
-                (false, false) => Seen::NotYet,
+                (true, _) if self.draw(4) == 0 => Evidence::AnnouncedInVain { why: "too late".to_owned() },
+                (true, _) => Evidence::Announced,
+                (false, true) => Evidence::Never,
+                (false, false) => Evidence::NotYet,
             };
-            let actions = self.flow.seen(seen, self.now);
+            let actions = self.flow.observe(seen, self.now);
             self.perform(actions);
         }
         let conclusion = self.flow.conclusion().map(|(task, conclusion)| (*task, conclusion.clone()));

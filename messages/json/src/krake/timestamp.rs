@@ -106,9 +106,9 @@ impl Field for Timestamp {
 }
 
 /// The unread part of a text.
-struct Rest<'a>(&'a str);
+struct UnreadText<'a>(&'a str);
 
-impl Rest<'_> {
+impl UnreadText<'_> {
     /// Takes between `least` and `most` digits.
     fn digits(&mut self, least: usize, most: usize) -> Option<u32> {
         let count = self.0.bytes().take(most).take_while(u8::is_ascii_digit).count();
@@ -133,7 +133,7 @@ fn instant(text: &str) -> Option<OffsetDateTime> {
     if text.len() > MAX_TIMESTAMP_TEXT {
         return None;
     }
-    let mut rest = Rest(text);
+    let mut rest = UnreadText(text);
     let year = i32::try_from(rest.digits(4, 4)?).ok()?;
     rest.one_of(&['-'])?;
     let month = small(rest.digits(1, 2)?)?;
@@ -165,7 +165,7 @@ fn small(number: u32) -> Option<u8> {
 }
 
 /// Microseconds from one to twelve digits; digits after the sixth are cut.
-fn fraction(rest: &mut Rest<'_>) -> Option<u32> {
+fn fraction(rest: &mut UnreadText<'_>) -> Option<u32> {
     let before = rest.0.len();
     let mut value = rest.digits(1, 6)?;
     for _ in before - rest.0.len()..6 {
@@ -176,7 +176,7 @@ fn fraction(rest: &mut Rest<'_>) -> Option<u32> {
 }
 
 /// `Z`, or hours with optional minutes; nothing means UTC.
-fn offset(rest: &mut Rest<'_>) -> Option<UtcOffset> {
+fn offset(rest: &mut UnreadText<'_>) -> Option<UtcOffset> {
     match rest.one_of(&['Z', '+', '-']) {
         None | Some('Z') => Some(UtcOffset::UTC),
         Some(sign) => {

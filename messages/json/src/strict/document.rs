@@ -1,7 +1,7 @@
 //! A typed document of any schema, checked as a whole. Each problem names its line.
 
 use crate::input::{InputError, Problem, Problems, related};
-use crate::strict::lines::Lines;
+use crate::strict::lines::LineNumbers;
 use crate::strict::tree::Tree;
 use crate::strict::walk::{Path, Schema, Unknown, Walk};
 use crate::strict::yaml;
@@ -59,7 +59,7 @@ impl<'a> Document<'a> {
     pub fn finish(mut self, broken: Problems) -> Result<(), InputError> {
         self.problems.add_unrelated(broken);
         let Err(mut error) = self.problems.finish(self.subject) else { return Ok(()) };
-        let lines = Lines::of(self.text);
+        let lines = LineNumbers::of(self.text);
         error.problems.sort_by_cached_key(|problem| lines.find(&problem.field));
         for problem in &mut error.problems {
             if let Some(line) = lines.find(&problem.field) {

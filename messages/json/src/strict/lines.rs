@@ -15,9 +15,9 @@ use super::walk::Path;
 use super::yaml::{MAX_EVENTS, parse_within};
 
 #[derive(Debug, Default)]
-pub(super) struct Lines(BTreeMap<String, u64>);
+pub(super) struct LineNumbers(BTreeMap<String, u64>);
 
-impl Lines {
+impl LineNumbers {
     /// The lines of a text with one document; empty for any other text.
     pub(super) fn of(text: &str) -> Self {
         let mut lines = Self::default();
@@ -138,13 +138,13 @@ impl<'de> Visitor<'de> for AnyShape {
 
 #[cfg(test)]
 mod tests {
-    use super::Lines;
+    use super::LineNumbers;
 
     #[test]
     fn fields_and_items_have_the_lines_they_stand_on() {
         let text = "# a comment\nname: a\n\nfaults:\n- do: kill\n  target:\n    rack=1\n- {do: cut, random: {mean: 1s}}\n\
                     expect:\n  calm_within: 1m\n  at_least:\n    faults: 3\n";
-        let lines = Lines::of(text);
+        let lines = LineNumbers::of(text);
         for (field, line) in [
             ("name", 2),
             ("faults", 4),
@@ -162,7 +162,7 @@ mod tests {
         ] {
             assert_eq!(lines.find(field), Some(line), "{field}");
         }
-        assert_eq!(Lines::of("{\"a\":\n [1,\n  2]}").find("a[1]"), Some(3));
-        assert_eq!(Lines::of("a: [").find("a"), None);
+        assert_eq!(LineNumbers::of("{\"a\":\n [1,\n  2]}").find("a[1]"), Some(3));
+        assert_eq!(LineNumbers::of("a: [").find("a"), None);
     }
 }

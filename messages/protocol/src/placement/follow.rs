@@ -11,12 +11,12 @@ use ractor::ActorRef;
 use super::objects::{Gap, Objects};
 use crate::feed::{Handled, Task, bring};
 use crate::limits::RELIST_PAUSE;
-use crate::mailbox::{Addressed, Letter};
+use crate::mailbox::{Addressed, Envelope};
 use madako_domain::placement::objects::{Change, Stored};
 
 /// A message to a following actor.
 #[derive(Debug)]
-pub enum Followed {
+pub enum FollowEvent {
     /// All stored resources, which replace all earlier ones.
     Listed {
         /// The store's revision of the list.
@@ -33,8 +33,8 @@ pub enum Followed {
 /// Starts the feed for an actor.
 pub fn follow<M>(
     objects: Arc<dyn Objects>,
-    actor: ActorRef<Letter<M>>,
-    wrap: impl Fn(Followed, Handled) -> M + Send + 'static,
+    actor: ActorRef<Envelope<M>>,
+    wrap: impl Fn(FollowEvent, Handled) -> M + Send + 'static,
 ) -> Task
 where
     M: Addressed + Send + 'static,
@@ -43,12 +43,12 @@ where
         let mut after = None;
         loop {
             let (revision, objects, mut follower) = objects.follow_all();
-            let mut news = Followed::Listed { revision, objects, after };
+            let mut news = FollowEvent::Listed { revision, objects, after };
             let gap = loop {
                 let Some(done) = bring(&actor, |mark| wrap(news, mark)) else { return };
                 let _ = done.await;
                 news = match follower.next().await {
-                    Ok(changes) => Followed::Changed(changes),
+                    Ok(changes) => FollowEvent::Changed(changes),
                     Err(gap) => break gap,
                 };
             };

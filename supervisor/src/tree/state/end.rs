@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::slot::{End, Phase, Task};
+use super::slot::{ChildEnd, Phase, Task};
 use super::{State, tell};
-use crate::tree::actor::What;
+use crate::tree::actor::ChildReportKind;
 use crate::tree::event::{Meltdown, StopOutcome, TreeEvent};
 use crate::tree::handle::{AddError, Mode, Reply, StopError};
 use crate::tree::roster::{HaltOnDrop, Live};
@@ -76,10 +76,10 @@ impl State {
         self.by_id.remove(&slot.spec.id);
         let supervisor = Arc::clone(&self.spec.id);
         match slot.phase {
-            Phase::Ending(End::Normal(reason)) => {
+            Phase::Ending(ChildEnd::Normal(reason)) => {
                 self.emit(TreeEvent::ChildEnded { supervisor, child: slot.spec.id, reason });
             }
-            Phase::Ending(End::GivenUp(exceeded)) => {
+            Phase::Ending(ChildEnd::GivenUp(exceeded)) => {
                 tracing::error!(%supervisor, %exceeded, "an actor exceeded its restart budget");
                 self.emit(TreeEvent::ChildGivenUp { supervisor, exceeded: exceeded.clone() });
                 if let Some((_, Exceeded::Report(report))) = &slot.spec.own {
@@ -107,7 +107,7 @@ impl State {
                 Some(live) => live.stop(deadline, &mut hurry, grace).await,
                 None => StopOutcome::Stopped,
             };
-            tell(&supervisor, order, generation, What::Stopped(outcome.of(ended)));
+            tell(&supervisor, order, generation, ChildReportKind::Stopped(outcome.of(ended)));
         })));
     }
 

@@ -26,10 +26,10 @@ pub(super) enum Phase {
     Backoff(Instant),
     Stopping,
     /// It ended for good by itself; a task waits until everything below it is gone.
-    Ending(End),
+    Ending(ChildEnd),
 }
 
-pub(super) enum End {
+pub(super) enum ChildEnd {
     Normal(Option<String>),
     GivenUp(BudgetExceeded),
 }

@@ -5,7 +5,7 @@ use super::*;
 const TWO: Budget = Budget { restarts: 2, window: Duration::from_secs(10) };
 
 /// Fails a worker each time it runs, until the last event.
-async fn fail_until(stage: &Stage, id: &'static str, last: &str) {
+async fn fail_until(stage: &TestTree, id: &'static str, last: &str) {
     let mut restarts = 0;
     loop {
         stage.say(id, Say::Fail);
@@ -20,7 +20,7 @@ async fn fail_until(stage: &Stage, id: &'static str, last: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn a_supervisor_melts_down_when_its_budget_is_exceeded() {
-    let stage = Stage::new("budget-meltdown");
+    let stage = TestTree::new("budget-meltdown");
     let spec = stage.supervisor("root").budget(TWO);
     let tree = start(spec.child(stage.worker("a")).child(stage.worker("b")).child(stage.worker("c"))).await;
     fail_until(&stage, "b", "meltdown root").await;
@@ -53,7 +53,7 @@ async fn a_supervisor_melts_down_when_its_budget_is_exceeded() {
 
 #[tokio::test(start_paused = true)]
 async fn failures_of_different_children_count_together() {
-    let stage = Stage::new("budget-together");
+    let stage = TestTree::new("budget-together");
     let spec = stage.supervisor("root").budget(TWO);
     let tree = start(spec.child(stage.worker("a")).child(stage.worker("b")).child(stage.worker("c"))).await;
     for id in ["a", "b", "c"] {
@@ -65,7 +65,7 @@ async fn failures_of_different_children_count_together() {
 
 #[tokio::test(start_paused = true)]
 async fn two_that_fail_together_are_each_restarted_once() {
-    let stage = Stage::new("budget-two");
+    let stage = TestTree::new("budget-two");
     let tree = start(stage.supervisor("root").child(stage.worker("a")).child(stage.worker("b"))).await;
     stage.say("a", Say::Fail);
     stage.say("b", Say::Panic);
@@ -79,7 +79,7 @@ async fn two_that_fail_together_are_each_restarted_once() {
 
 #[tokio::test(start_paused = true)]
 async fn failures_that_are_far_apart_are_borne_for_ever_and_wait_little() {
-    let stage = Stage::new("budget-apart");
+    let stage = TestTree::new("budget-apart");
     let tree = start(stage.supervisor("root").budget(TWO).child(stage.worker("a"))).await;
     for n in 1..=20 {
         tokio::time::sleep(QUIET).await;
@@ -93,7 +93,7 @@ async fn failures_that_are_far_apart_are_borne_for_ever_and_wait_little() {
 
 #[tokio::test(start_paused = true)]
 async fn a_start_that_always_fails_exceeds_the_budget_too() {
-    let stage = Stage::new("budget-start");
+    let stage = TestTree::new("budget-start");
     let tree = start(stage.supervisor("root").budget(TWO).child(stage.starting("a", |_| Start::Fails))).await;
     let meltdown = tree.ended().await.expect("a meltdown");
     assert!(matches!(meltdown.exceeded.reason, ChildExit::StartFailed(_)));
@@ -102,7 +102,7 @@ async fn a_start_that_always_fails_exceeds_the_budget_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_child_with_a_budget_of_its_own_does_not_charge_its_supervisors() {
-    let stage = Stage::new("budget-own");
+    let stage = TestTree::new("budget-own");
     let own = Budget { restarts: 5, window: Duration::from_secs(60) };
     let a = stage.worker("a").own_budget(own, Exceeded::Escalate);
     let spec = stage.supervisor("root").budget(Budget { restarts: 0, ..TWO });
@@ -115,7 +115,7 @@ async fn a_child_with_a_budget_of_its_own_does_not_charge_its_supervisors() {
 
 #[tokio::test(start_paused = true)]
 async fn a_child_that_reports_is_removed_and_may_be_added_again() {
-    let stage = Stage::new("budget-report");
+    let stage = TestTree::new("budget-report");
     let reports = watch::Sender::new(Vec::new());
     let told = reports.clone();
     let report =
@@ -139,7 +139,7 @@ async fn a_child_that_reports_is_removed_and_may_be_added_again() {
 
 #[tokio::test(start_paused = true)]
 async fn the_status_tells_restarts_waits_and_the_last_error() {
-    let stage = Stage::new("budget-status");
+    let stage = TestTree::new("budget-status");
     let bad = stage.starting("a", |_| Start::Fails);
     let slow = stage.starting("c", |_| Start::Takes(Duration::from_secs(5)));
     let tree = start(stage.supervisor("root").child(bad).child(stage.worker("b"))).await;

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn children_start_one_after_the_other_and_stop_in_reverse() {
-    let stage = Stage::new("change-order");
+    let stage = TestTree::new("change-order");
     let slow = stage.starting("a", |_| Start::Takes(Duration::from_secs(2)));
     let spec = stage.supervisor("root").child(slow).child(stage.worker("b")).child(stage.worker("c"));
     let tree = start(spec).await;
@@ -32,7 +32,7 @@ async fn children_start_one_after_the_other_and_stop_in_reverse() {
 
 #[tokio::test(start_paused = true)]
 async fn a_child_can_be_added_found_and_removed() {
-    let stage = Stage::new("change-add");
+    let stage = TestTree::new("change-add");
     let tree = start(stage.supervisor("root")).await;
     let Ok(FirstStart::Running(cell)) = tree.root().add_child(stage.worker("a")).await else {
         panic!("not added");
@@ -51,7 +51,7 @@ async fn a_child_can_be_added_found_and_removed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_second_child_of_one_id_is_refused_and_the_first_is_unharmed() {
-    let stage = Stage::new("change-twice");
+    let stage = TestTree::new("change-twice");
     let tree = start(stage.supervisor("root").child(stage.worker("a"))).await;
     let first = stage.cell("a").get_id();
     let again = tree.root().add_child(stage.worker("a")).await;
@@ -71,7 +71,7 @@ async fn a_second_child_of_one_id_is_refused_and_the_first_is_unharmed() {
 
 #[tokio::test(start_paused = true)]
 async fn one_removed_in_its_backoff_does_not_come_back() {
-    let stage = Stage::new("change-backoff");
+    let stage = TestTree::new("change-backoff");
     let tree = start(stage.supervisor("root").child(stage.worker("a"))).await;
     stage.say("a", Say::Fail);
     stage.until_told("a failed: cannot reach the store: refused; again in 100").await;
@@ -84,7 +84,7 @@ async fn one_removed_in_its_backoff_does_not_come_back() {
 
 #[tokio::test(start_paused = true)]
 async fn one_added_again_after_a_removal_in_its_backoff_is_started_once() {
-    let stage = Stage::new("change-again");
+    let stage = TestTree::new("change-again");
     let tree = start(stage.supervisor("root").child(stage.worker("a"))).await;
     stage.say("a", Say::Fail);
     stage.until_told("a failed: cannot reach the store: refused; again in 100").await;
@@ -101,7 +101,7 @@ async fn one_added_again_after_a_removal_in_its_backoff_is_started_once() {
 
 #[tokio::test(start_paused = true)]
 async fn one_removed_while_it_starts_is_cancelled() {
-    let stage = Stage::new("change-starting");
+    let stage = TestTree::new("change-starting");
     let tree = start(stage.supervisor("root")).await;
     let (root, child) = (tree.root().clone(), stage.starting("a", |_| Start::Freezes));
     let adding = tokio::spawn(async move { root.add_child(child).await });
@@ -116,7 +116,7 @@ async fn one_removed_while_it_starts_is_cancelled() {
 
 #[tokio::test(start_paused = true)]
 async fn removals_in_the_first_start_do_not_hold_up_the_others() {
-    let stage = Stage::new("change-first");
+    let stage = TestTree::new("change-first");
     let hangs = stage.starting("a", |_| Start::Freezes);
     let tree =
         Tree::start(stage.supervisor("root").child(hangs).child(stage.worker("b")).child(stage.worker("c")))
@@ -134,7 +134,7 @@ async fn removals_in_the_first_start_do_not_hold_up_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn a_child_that_hangs_in_its_start_delays_no_later_one() {
-    let stage = Stage::new("change-hang");
+    let stage = TestTree::new("change-hang");
     let tree = start(stage.supervisor("root")).await;
     let (root, child) = (tree.root().clone(), stage.starting("a", |_| Start::Freezes));
     let adding = tokio::spawn(async move { root.add_child(child).await });
@@ -149,7 +149,7 @@ async fn a_child_that_hangs_in_its_start_delays_no_later_one() {
 #[tokio::test(start_paused = true)]
 async fn a_thousand_children_come_and_go() {
     const MANY: usize = 1000;
-    let stage = Stage::new("change-many");
+    let stage = TestTree::new("change-many");
     let tree = start(stage.supervisor("nodes")).await;
     for n in 0..MANY {
         let worker = stage.clone();

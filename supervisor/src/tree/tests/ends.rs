@@ -3,8 +3,8 @@
 use super::*;
 
 /// Starts one worker, ends it, and returns the log up to its restart.
-async fn restarted_after(instance: &'static str, end: impl FnOnce(&Stage)) -> Vec<String> {
-    let stage = Stage::new(instance);
+async fn restarted_after(instance: &'static str, end: impl FnOnce(&TestTree)) -> Vec<String> {
+    let stage = TestTree::new(instance);
     let tree = start(stage.supervisor("root").child(stage.worker("a")).child(stage.worker("b"))).await;
     assert_eq!(stage.take(), ["0 started a", "0 started b"]);
     let b = stage.cell("b").get_id();
@@ -61,7 +61,7 @@ async fn a_kill_by_another_while_idle() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kill_by_another_in_mid_await() {
-    let stage = Stage::new("end-kill-await");
+    let stage = TestTree::new("end-kill-await");
     let tree = start(stage.supervisor("root").child(stage.worker("a"))).await;
     stage.say("a", Say::Freeze);
     // The worker takes the message and hangs; nothing happens until it is killed.
@@ -77,7 +77,7 @@ async fn a_kill_by_another_in_mid_await() {
 
 #[tokio::test(start_paused = true)]
 async fn its_task_is_cancelled() {
-    let stage = Stage::new("end-abort");
+    let stage = TestTree::new("end-abort");
     let handles = Arc::new(Mutex::new(Vec::new()));
     let (kept, worker) = (Arc::clone(&handles), stage.clone());
     let child = ChildSpec::new("a", move |supervisor| {
@@ -99,7 +99,7 @@ async fn its_task_is_cancelled() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_while_it_stops() {
-    let stage = Stage::new("end-post-stop");
+    let stage = TestTree::new("end-post-stop");
     let child = stage.starting("a", |n| if n == 0 { Start::StopFails } else { Start::Good });
     let tree = start(stage.supervisor("root").child(child)).await;
     stage.cell("a").stop(None);
@@ -110,7 +110,7 @@ async fn an_error_while_it_stops() {
 
 /// Starts a worker with two failing starts, and another worker; returns the log up to the third start.
 async fn started_in_the_end(instance: &'static str, how: Start) -> Vec<String> {
-    let stage = Stage::new(instance);
+    let stage = TestTree::new(instance);
     let bad = stage.starting("a", move |n| if n < 2 { how } else { Start::Good });
     let bad = bad.start_deadline(Duration::from_secs(1));
     let tree = start(stage.supervisor("root").child(bad).child(stage.worker("b"))).await;
@@ -178,7 +178,7 @@ async fn an_error_right_after_its_start() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_of_the_function_that_starts_it() {
-    let stage = Stage::new("start-fn");
+    let stage = TestTree::new("start-fn");
     let child = ChildSpec::new("a", |_| async { panic!("no function") });
     let tree = start(stage.supervisor("root").child(child)).await;
     assert_eq!(stage.take(), ["0 a not started: start failed: no function; again in 100"]);
@@ -187,7 +187,7 @@ async fn a_panic_of_the_function_that_starts_it() {
 
 #[tokio::test(start_paused = true)]
 async fn its_name_is_taken_by_another() {
-    let stage = Stage::new("start-name");
+    let stage = TestTree::new("start-name");
     let holder = Worker { stage: stage.clone(), id: "holder" };
     let (holder, _) = Actor::spawn(Some("start-name/a".into()), holder, Start::Good).await.unwrap();
     let tree = start(stage.supervisor("root").child(stage.worker("a"))).await;
@@ -199,7 +199,7 @@ async fn its_name_is_taken_by_another() {
 
 #[tokio::test(start_paused = true)]
 async fn an_actor_that_nobody_linked_is_linked() {
-    let stage = Stage::new("start-unlinked");
+    let stage = TestTree::new("start-unlinked");
     let worker = stage.clone();
     let child = ChildSpec::new("a", move |_| {
         let actor = Worker { stage: worker.clone(), id: "a" };
@@ -213,7 +213,7 @@ async fn an_actor_that_nobody_linked_is_linked() {
 
 #[tokio::test(start_paused = true)]
 async fn an_actor_that_ended_before_it_could_be_linked_has_failed() {
-    let stage = Stage::new("start-dead");
+    let stage = TestTree::new("start-dead");
     let worker = stage.clone();
     let child = ChildSpec::new("a", move |_| {
         let actor = Worker { stage: worker.clone(), id: "a" };
@@ -231,7 +231,7 @@ async fn an_actor_that_ended_before_it_could_be_linked_has_failed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_transient_child_may_end_but_not_fail() {
-    let stage = Stage::new("end-transient");
+    let stage = TestTree::new("end-transient");
     let a = stage.worker("a").restart(Restart::Transient);
     let tree = start(stage.supervisor("root").child(a)).await;
     stage.say("a", Say::Fail);
@@ -247,7 +247,7 @@ async fn a_transient_child_may_end_but_not_fail() {
 
 #[tokio::test(start_paused = true)]
 async fn a_very_long_reason_is_cut() {
-    let stage = Stage::new("end-long");
+    let stage = TestTree::new("end-long");
     let child = ChildSpec::new("a", |_| async { Err(StartError::Failed("ä".repeat(5000).into())) });
     let tree = start(stage.supervisor("root").child(child)).await;
     let status = tree.root().status().await.unwrap();

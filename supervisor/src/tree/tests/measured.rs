@@ -17,7 +17,7 @@ fn restarts_running_actors_and_meltdowns_are_counted_by_label() {
     metrics::with_local_recorder(&recorder, || {
         describe_metrics();
         runtime.block_on(async {
-            let stage = Stage::new("measured");
+            let stage = TestTree::new("measured");
             let spec = stage.supervisor("root").budget(Budget { restarts: 1, ..Budget::DEFAULT });
             let spec = spec.child(stage.worker("a").label("node")).child(stage.worker("b").label("node"));
             let tree = start(spec).await;

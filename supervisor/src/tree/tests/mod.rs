@@ -65,12 +65,12 @@ fn unreachable() -> ActorProcessingErr {
 
 /// Writes its events to the stage's log.
 struct Worker {
-    stage: Stage,
+    stage: TestTree,
     id: &'static str,
 }
 
 struct Alive {
-    stage: Stage,
+    stage: TestTree,
     id: &'static str,
     start: Start,
 }
@@ -82,7 +82,7 @@ impl Drop for Alive {
 }
 
 /// Writes its line when it is dropped.
-struct OnDrop(Stage, &'static str);
+struct OnDrop(TestTree, &'static str);
 
 impl Drop for OnDrop {
     fn drop(&mut self) {
@@ -149,7 +149,7 @@ impl Actor for Worker {
 
 /// The world of one test: an instance name, and a log with times.
 #[derive(Clone)]
-struct Stage {
+struct TestTree {
     instance: &'static str,
     real_time: bool,
     began: Instant,
@@ -157,7 +157,7 @@ struct Stage {
     events: watch::Sender<Vec<TreeEvent>>,
 }
 
-impl Stage {
+impl TestTree {
     fn new(instance: &'static str) -> Self {
         Self {
             instance,

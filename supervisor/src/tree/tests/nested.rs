@@ -4,12 +4,12 @@ use super::*;
 
 const TWO: Budget = Budget { restarts: 2, window: Duration::from_secs(10) };
 
-fn reign(stage: &Stage) -> SupervisorSpec {
+fn reign(stage: &TestTree) -> SupervisorSpec {
     stage.supervisor("reign").budget(TWO).child(stage.worker("poller")).child(stage.worker("planner"))
 }
 
 /// Fails the planner once more than its budget allows.
-async fn melt(stage: &Stage) {
+async fn melt(stage: &TestTree) {
     for n in 1..=2 {
         stage.say("planner", Say::Fail);
         stage.until_told(&format!("restarted planner #{n}")).await;
@@ -19,7 +19,7 @@ async fn melt(stage: &Stage) {
 
 #[tokio::test(start_paused = true)]
 async fn an_inner_supervisor_that_melts_down_is_restarted_with_its_children() {
-    let stage = Stage::new("nest-melt");
+    let stage = TestTree::new("nest-melt");
     let spec =
         stage.supervisor("root").child(stage.worker("http")).child(ChildSpec::supervisor(reign(&stage)));
     let tree = start(spec).await;
@@ -53,7 +53,7 @@ async fn an_inner_supervisor_that_melts_down_is_restarted_with_its_children() {
 
 #[tokio::test(start_paused = true)]
 async fn when_it_melts_down_too_often_it_is_reported_and_the_root_lives() {
-    let stage = Stage::new("nest-report");
+    let stage = TestTree::new("nest-report");
     let reports = watch::Sender::new(0);
     let told = reports.clone();
     let report = Exceeded::Report(Arc::new(move |_| told.send_modify(|n| *n += 1)));
@@ -76,7 +76,7 @@ async fn when_it_melts_down_too_often_it_is_reported_and_the_root_lives() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_report_the_root_melts_down_after_it() {
-    let stage = Stage::new("nest-escalate");
+    let stage = TestTree::new("nest-escalate");
     let bad = stage.supervisor("reign").budget(TWO).child(stage.starting("planner", |_| Start::Fails));
     let root = stage.supervisor("root").budget(Budget { restarts: 1, ..TWO });
     let tree = start(root.child(stage.worker("http")).child(ChildSpec::supervisor(bad))).await;
@@ -87,7 +87,7 @@ async fn without_a_report_the_root_melts_down_after_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_graceful_stop_of_an_inner_supervisor_stops_its_children_in_reverse_and_waits() {
-    let stage = Stage::new("nest-stop");
+    let stage = TestTree::new("nest-stop");
     let slow = stage.starting("slow", |_| Start::StopTakes(Duration::from_secs(2)));
     let tree = start(stage.supervisor("root")).await;
     tree.root().add_child(ChildSpec::supervisor(reign(&stage).child(slow))).await.unwrap();
@@ -109,7 +109,7 @@ async fn a_graceful_stop_of_an_inner_supervisor_stops_its_children_in_reverse_an
 
 #[tokio::test(start_paused = true)]
 async fn losing_leadership_ends_everything_below_at_once() {
-    let stage = Stage::new("nest-now");
+    let stage = TestTree::new("nest-now");
     let inner = stage.supervisor("nodes").child(stage.worker("node"));
     let hangs = stage.starting("hangs", |_| Start::Freezes);
     let spec = reign(&stage).child(ChildSpec::supervisor(inner)).child(hangs);
@@ -141,7 +141,7 @@ async fn losing_leadership_ends_everything_below_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn now_hurries_an_inner_supervisor_in_the_middle_of_a_slow_stop() {
-    let stage = Stage::new("nest-hurry");
+    let stage = TestTree::new("nest-hurry");
     let slow = || stage.starting("slow", |_| Start::StopTakes(PATIENCE)).stop_deadline(PATIENCE);
     let spec = stage.supervisor("reign").child(slow()).child(stage.worker("planner"));
     let reign = ChildSpec::supervisor(spec).stop_deadline(PATIENCE);
@@ -158,7 +158,7 @@ async fn now_hurries_an_inner_supervisor_in_the_middle_of_a_slow_stop() {
 
 #[tokio::test(start_paused = true)]
 async fn an_inner_supervisor_that_is_killed_is_restarted_after_its_children_are_gone() {
-    let stage = Stage::new("nest-kill");
+    let stage = TestTree::new("nest-kill");
     let tree = start(stage.supervisor("root").child(ChildSpec::supervisor(reign(&stage)))).await;
     SupervisorRef::find("nest-kill", "reign").unwrap().ready().await.unwrap();
     stage.cell("reign").kill();
@@ -172,7 +172,7 @@ async fn an_inner_supervisor_that_is_killed_is_restarted_after_its_children_are_
 /// On threads, in real time. The name of the blocked child stays taken: an early restart would fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_waits_for_a_child_of_the_former_supervisor_that_still_runs() {
-    let stage = Stage::new("nest-wait").in_real_time();
+    let stage = TestTree::new("nest-wait").in_real_time();
     let tree = start(stage.supervisor("root").child(ChildSpec::supervisor(reign(&stage)))).await;
     SupervisorRef::find("nest-wait", "reign").unwrap().ready().await.unwrap();
     let (unblock, until) = std::sync::mpsc::channel();
@@ -193,7 +193,7 @@ async fn a_restart_waits_for_a_child_of_the_former_supervisor_that_still_runs() 
 /// On threads, in real time: a start that blocks its thread cannot be cancelled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_waits_for_a_start_of_the_former_supervisor_that_still_runs() {
-    let stage = Stage::new("nest-start").in_real_time();
+    let stage = TestTree::new("nest-start").in_real_time();
     let (unblock, until) = std::sync::mpsc::channel::<()>();
     let (until, starting) = (Mutex::new(Some(until)), stage.clone());
     let blocks = ChildSpec::new("blocks", move |_| {
@@ -225,7 +225,7 @@ async fn a_restart_waits_for_a_start_of_the_former_supervisor_that_still_runs() 
 
 #[tokio::test(start_paused = true)]
 async fn the_status_shows_the_whole_tree() {
-    let stage = Stage::new("nest-status");
+    let stage = TestTree::new("nest-status");
     let spec =
         stage.supervisor("root").child(stage.worker("http")).child(ChildSpec::supervisor(reign(&stage)));
     let tree = start(spec).await;
@@ -240,7 +240,7 @@ async fn the_status_shows_the_whole_tree() {
 
 #[tokio::test(start_paused = true)]
 async fn two_instances_live_side_by_side() {
-    let (one, two) = (Stage::new("nest-one"), Stage::new("nest-two"));
+    let (one, two) = (TestTree::new("nest-one"), TestTree::new("nest-two"));
     let first = start(one.supervisor("root").child(ChildSpec::supervisor(reign(&one)))).await;
     let second = start(two.supervisor("root").child(ChildSpec::supervisor(reign(&two)))).await;
     one.until_told("started planner").await;
@@ -253,7 +253,7 @@ async fn two_instances_live_side_by_side() {
 
 #[tokio::test(start_paused = true)]
 async fn an_inner_supervisor_that_is_killed_while_it_stops_takes_its_children_along() {
-    let stage = Stage::new("nest-kill-stop");
+    let stage = TestTree::new("nest-kill-stop");
     let slow = stage.starting("slow", |_| Start::StopTakes(PATIENCE)).stop_deadline(PATIENCE);
     let spec = stage.supervisor("reign").child(stage.worker("planner")).child(slow);
     let reign = ChildSpec::supervisor(spec).stop_deadline(PATIENCE);

@@ -8,7 +8,7 @@ const DEADLINE: Duration = Duration::from_secs(3);
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_waits_for_the_child() {
-    let stage = Stage::new("stop-waits");
+    let stage = TestTree::new("stop-waits");
     let slow = stage.starting("a", |_| Start::StopTakes(Duration::from_secs(2))).stop_deadline(DEADLINE);
     let tree = start(stage.supervisor("root").child(slow)).await;
     assert_eq!(tree.root().stop_child("a", Mode::Graceful).await, Ok(StopOutcome::Stopped));
@@ -18,7 +18,7 @@ async fn a_stop_waits_for_the_child() {
 
 #[tokio::test(start_paused = true)]
 async fn a_frozen_child_is_killed_at_its_deadline() {
-    let stage = Stage::new("stop-frozen");
+    let stage = TestTree::new("stop-frozen");
     let tree = start(stage.supervisor("root").child(stage.worker("a").stop_deadline(DEADLINE))).await;
     stage.say("a", Say::Freeze);
     tokio::task::yield_now().await;
@@ -30,7 +30,7 @@ async fn a_frozen_child_is_killed_at_its_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn a_child_whose_stop_hangs_is_killed_at_its_deadline() {
-    let stage = Stage::new("stop-hangs");
+    let stage = TestTree::new("stop-hangs");
     let slow = stage.starting("a", |_| Start::StopTakes(PATIENCE)).stop_deadline(DEADLINE);
     let tree = start(stage.supervisor("root").child(slow).child(stage.worker("b"))).await;
     assert_eq!(tree.stop(PATIENCE).await, StopOutcome::Stopped, "the root itself is not killed");
@@ -41,7 +41,7 @@ async fn a_child_whose_stop_hangs_is_killed_at_its_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn now_cancels_a_handler_in_mid_await() {
-    let stage = Stage::new("stop-now");
+    let stage = TestTree::new("stop-now");
     let tree = start(stage.supervisor("root").child(stage.worker("a"))).await;
     stage.say("a", Say::Freeze);
     tokio::task::yield_now().await;
@@ -52,7 +52,7 @@ async fn now_cancels_a_handler_in_mid_await() {
 
 #[tokio::test(start_paused = true)]
 async fn now_hurries_a_graceful_stop_and_both_callers_are_answered() {
-    let stage = Stage::new("stop-hurry");
+    let stage = TestTree::new("stop-hurry");
     let slow = stage.starting("a", |_| Start::StopTakes(PATIENCE)).stop_deadline(PATIENCE);
     let tree = start(stage.supervisor("root").child(slow)).await;
     let root = tree.root().clone();
@@ -66,18 +66,18 @@ async fn now_hurries_a_graceful_stop_and_both_callers_are_answered() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_to_stop_does_not_wait() {
-    let stage = Stage::new("stop-request");
+    let stage = TestTree::new("stop-request");
     let tree = start(stage.supervisor("root").child(stage.worker("a"))).await;
     tree.root().request_stop("a", Mode::Graceful).unwrap();
     tree.root().request_stop("nobody", Mode::Graceful).unwrap();
     stage.until_told("removed a Stopped").await;
     tree.stop(PATIENCE).await;
-    assert_eq!(tree.root().request_stop("a", Mode::Now), Err(Ended));
+    assert_eq!(tree.root().request_stop("a", Mode::Now), Err(SupervisorEnded));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_tree_that_is_stopped_cancels_starts_and_restarts() {
-    let stage = Stage::new("stop-starts");
+    let stage = TestTree::new("stop-starts");
     let starting = stage.clone();
     let hangs = ChildSpec::new("a", move |_| {
         let given_up = OnDrop(starting.clone(), "start of a given up");
@@ -104,7 +104,7 @@ async fn a_tree_that_is_stopped_cancels_starts_and_restarts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tree_is_killed_at_once_and_after_its_deadline() {
-    let stage = Stage::new("stop-kill");
+    let stage = TestTree::new("stop-kill");
     let spec = || {
         stage
             .supervisor("root")
@@ -123,7 +123,7 @@ async fn a_tree_is_killed_at_once_and_after_its_deadline() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_child_that_blocks_its_thread_is_given_up_and_told() {
     const GRACE: Duration = Duration::from_millis(50);
-    let stage = Stage::new("stop-stuck").in_real_time();
+    let stage = TestTree::new("stop-stuck").in_real_time();
     let a = stage.worker("a").stop_deadline(GRACE);
     let tree = start(stage.supervisor("root").kill_grace(GRACE).child(a).child(stage.worker("b"))).await;
     let (unblock, until) = mpsc::channel();

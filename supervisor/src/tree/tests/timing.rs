@@ -7,7 +7,7 @@ fn history(instance: &'static str, seed: u64) -> Vec<String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let stage = Stage::new(instance);
+        let stage = TestTree::new(instance);
         let with_chance = Backoff { jitter: 0.5, ..EXACT };
         let supervisor =
             |id: &str| SupervisorSpec::new(stage.instance, id, seed, stage.sink()).backoff(with_chance);
@@ -46,7 +46,7 @@ fn one_seed_gives_one_history() {
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_is_exactly_as_late_as_told() {
-    let stage = Stage::new("time-exact");
+    let stage = TestTree::new("time-exact");
     let spec = SupervisorSpec::new(stage.instance, "root", 3, stage.sink()).child(stage.worker("a"));
     let tree = start(spec).await;
     for n in 1..=8 {
@@ -69,7 +69,7 @@ async fn a_restart_is_exactly_as_late_as_told() {
 #[tokio::test]
 async fn an_actor_that_panics_is_back_within_50_ms_of_its_backoff() {
     const ROUNDS: u32 = 20;
-    let stage = Stage::new("time-real").in_real_time();
+    let stage = TestTree::new("time-real").in_real_time();
     let quick = Backoff { first: Duration::from_millis(5), max: Duration::from_millis(5), ..EXACT };
     let spec = stage.supervisor("root").backoff(quick).budget(Budget { restarts: ROUNDS, ..Budget::DEFAULT });
     let tree = start(spec.child(stage.worker("a"))).await;

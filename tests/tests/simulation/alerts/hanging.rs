@@ -1,6 +1,6 @@
 //! An actor that spends the time given in each message on handling it.
 
-use madako_protocol::mailbox::{Addressed, Letter};
+use madako_protocol::mailbox::{Addressed, Envelope};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::{Instant, sleep_until};
 
@@ -15,7 +15,7 @@ impl Addressed for Hangs {
 pub struct Hanging;
 
 impl Actor for Hanging {
-    type Msg = Letter<Hangs>;
+    type Msg = Envelope<Hangs>;
     type State = ();
     type Arguments = ();
 
@@ -26,10 +26,10 @@ impl Actor for Hanging {
     async fn handle(
         &self,
         _: ActorRef<Self::Msg>,
-        letter: Letter<Hangs>,
+        envelope: Envelope<Hangs>,
         (): &mut (),
     ) -> Result<(), ActorProcessingErr> {
-        sleep_until(letter.open().0).await;
+        sleep_until(envelope.open().0).await;
         Ok(())
     }
 }

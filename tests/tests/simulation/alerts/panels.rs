@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use server::{Asked, Server};
+use server::{QueryWindow, Server};
 
 use super::gathered::{EVERY, Samples};
 
@@ -44,7 +44,7 @@ pub fn judge(series: &BTreeMap<String, Samples>) {
     let length = EVERY * u32::try_from(scrapes).unwrap();
     let minutes = u32::try_from(length.as_secs() / 60).unwrap();
     let rate = u32::try_from(4 * EVERY.as_secs()).unwrap();
-    let asked = Asked { minutes, until: (BEGINS + length).as_secs_f64(), rate, busy: false };
+    let asked = QueryWindow { minutes, until: (BEGINS + length).as_secs_f64(), rate, busy: false };
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("everything");
     // Drawn before the check, so that the pictures of a failed run exist.
     prometheus.python("picture.py", asked, &[place.to_str().unwrap()]).unwrap();

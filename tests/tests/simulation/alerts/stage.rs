@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmType, Client, GetOptions};
-use madako_datacenter_sim::host::{Habits, SimulatedHost};
+use madako_datacenter_sim::host::{CommandBehaviour, SimulatedHost};
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, Fault, FaultSwitch, Rates, SimulatedRegistry};
 use madako_domain::cluster::Cluster;
 use madako_domain::keys;
@@ -15,7 +15,7 @@ use madako_domain::plan::Plan;
 use madako_domain::repair::RepairQueueEntry;
 use madako_protocol::actors::{ClusterMutation, Evidence, LeaderMessage, Mutation};
 use madako_protocol::feed::Task;
-use madako_protocol::mailbox::{Addressed as _, Letter};
+use madako_protocol::mailbox::{Addressed as _, Envelope};
 use madako_protocol::ports::Clock;
 use madako_simulation::api::{Answer, Request, ask};
 use madako_simulation::checker::Checker;
@@ -133,7 +133,10 @@ impl Stage {
         operator.install_for(MACHINES).await.unwrap();
         let kubernetes = drains.kubernetes.faults().clone();
         let hosts = Hosts {
-            host: SimulatedHost::new(registry.clone(), Habits { heals_percent: 0, ..Habits::demo() }),
+            host: SimulatedHost::new(
+                registry.clone(),
+                CommandBehaviour { heals_percent: 0, ..CommandBehaviour::demo() },
+            ),
             kubernetes: drains.kubernetes.clone(),
             judge: repairs,
         };
@@ -522,7 +525,7 @@ impl Stage {
         let mutation = Mutation::Cluster(planned);
         let (reply, answer) = ractor::concurrency::oneshot();
         let message = LeaderMessage::Commit { epoch, mutation, reply: reply.into() };
-        ActorRef::<Letter<LeaderMessage>>::from(cell).cast(message.into()).unwrap();
+        ActorRef::<Envelope<LeaderMessage>>::from(cell).cast(message.into()).unwrap();
         assert!(answer.await.unwrap().is_err(), "the gate takes nonsense");
     }
 
@@ -535,7 +538,7 @@ impl Stage {
         });
         root.add_child(spec).await.unwrap();
         let cell = root.child(Hangs::ACTOR).await.unwrap().unwrap();
-        let actor = ActorRef::<Letter<Hangs>>::from(cell);
+        let actor = ActorRef::<Envelope<Hangs>>::from(cell);
         for _ in 0..150 {
             actor.cast(Hangs(until).into()).unwrap();
         }

@@ -7,7 +7,7 @@ use madako_domain::cluster::Cluster;
 use madako_domain::constraints::Constraints;
 use madako_domain::invariants::repair::{one_api_server, one_repair_a_machine, records};
 use madako_domain::invariants::{
-    ClusterChange, Id, Term, Violation, Written, check_cluster_change, one_writer,
+    ClusterChange, EpochLifetime, Id, Violation, Written, check_cluster_change, one_writer,
 };
 use madako_domain::keys;
 use madako_domain::placement::ownership;
@@ -52,7 +52,7 @@ struct Judge<'a> {
     /// Revision of the template's last change, and revision of the template that the newest cluster was made from.
     template: i64,
     made_from: i64,
-    terms: Vec<Term>,
+    terms: Vec<EpochLifetime>,
     queue: RepairQueue,
 }
 
@@ -107,7 +107,7 @@ impl Judge<'_> {
             return;
         }
         match (before.get(&change.key), &change.value) {
-            (None, Some(_)) => self.terms.push(Term { epoch: number, ended: None }),
+            (None, Some(_)) => self.terms.push(EpochLifetime { epoch: number, ended: None }),
             (Some(known), None) => {
                 let term =
                     self.terms.iter_mut().find(|term| term.epoch == known.created && term.ended.is_none());

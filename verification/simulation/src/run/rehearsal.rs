@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_datacenter_sim::host::{Habits, SimulatedHost};
+use madako_datacenter_sim::host::{CommandBehaviour, SimulatedHost};
 use madako_datacenter_sim::kubernetes::{Owner, SimulatedKubernetes, Workload};
 use madako_datacenter_sim::{Datacenter, GRAPHQL_PATH, Rates, SimulatedRegistry};
 use madako_domain::cluster::Cluster;
@@ -36,7 +36,7 @@ use madako_domain::machine::Machine;
 use madako_domain::placement::ownership;
 use madako_domain::state::ClusterState;
 use madako_domain::store::Entry;
-use madako_embedded_etcd::{Contents, Pair};
+use madako_embedded_etcd::{InitialContents, InitialValue};
 use madako_faults::{Counts, Scenario, Schedule, Span};
 use madako_judges::Verdict;
 use madako_protocol::feed::Task;
@@ -321,7 +321,7 @@ impl Stage<'_> {
     }
 
     fn commands(&self, registry: SimulatedRegistry, state: &ClusterState) -> Commands {
-        let habits = Habits {
+        let habits = CommandBehaviour {
             heals_percent: self.assumed.heals_percent,
             fails_percent: 0,
             hangs_percent: 0,
@@ -356,15 +356,15 @@ fn without_leases(
     kept
 }
 
-fn contents(revision: i64, own: &BTreeMap<String, Entry>, root: &BTreeMap<String, Entry>) -> Contents {
-    let pair = |entry: &Entry| Pair {
+fn contents(revision: i64, own: &BTreeMap<String, Entry>, root: &BTreeMap<String, Entry>) -> InitialContents {
+    let pair = |entry: &Entry| InitialValue {
         value: entry.value.clone(),
         create_revision: entry.create_revision,
         mod_revision: entry.mod_revision,
     };
     let own = own.iter().map(|(key, entry)| (format!("{PREFIX}{key}").into_bytes(), pair(entry)));
     let root = root.iter().map(|(key, entry)| (key.clone().into_bytes(), pair(entry)));
-    Contents { revision, pairs: own.chain(root).collect() }
+    InitialContents { revision, pairs: own.chain(root).collect() }
 }
 
 /// An API server with the nodes of the cluster, and with pods for drains.

@@ -6,7 +6,7 @@ use madako_domain::invariants::{PlacementChange, placed_where_allowed};
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::store::{Outcome, Transaction};
 use madako_protocol::actors::{CommitError, Committed, LeaderMessage, Mutation};
-use madako_protocol::mailbox::Letter;
+use madako_protocol::mailbox::Envelope;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use super::store::{FakeStore, PREFIX};
@@ -16,13 +16,13 @@ pub(super) const EPOCH: i64 = 7;
 pub(super) struct FakeLeader;
 
 impl Actor for FakeLeader {
-    type Msg = Letter<LeaderMessage>;
+    type Msg = Envelope<LeaderMessage>;
     type State = Arc<FakeStore>;
     type Arguments = Arc<FakeStore>;
 
     async fn pre_start(
         &self,
-        _: ActorRef<Letter<LeaderMessage>>,
+        _: ActorRef<Envelope<LeaderMessage>>,
         store: Arc<FakeStore>,
     ) -> Result<Arc<FakeStore>, ActorProcessingErr> {
         Ok(store)
@@ -30,11 +30,13 @@ impl Actor for FakeLeader {
 
     async fn handle(
         &self,
-        _: ActorRef<Letter<LeaderMessage>>,
-        letter: Letter<LeaderMessage>,
+        _: ActorRef<Envelope<LeaderMessage>>,
+        envelope: Envelope<LeaderMessage>,
         store: &mut Arc<FakeStore>,
     ) -> Result<(), ActorProcessingErr> {
-        let LeaderMessage::Commit { epoch, mutation, reply } = letter.open() else { panic!("not a commit") };
+        let LeaderMessage::Commit { epoch, mutation, reply } = envelope.open() else {
+            panic!("not a commit")
+        };
         assert_eq!(epoch, EPOCH);
         let Mutation::Placement(change) = mutation else { panic!("{mutation:?}") };
         let (conditions, writes) = (change.conditions(PREFIX), change.writes(PREFIX));

@@ -13,7 +13,7 @@ use madako_domain::placement::ownership::Ownership;
 use madako_protocol::actors::SchedulerMessage;
 use madako_protocol::event::{Event, EventSink};
 use madako_protocol::latest::{self, Publisher};
-use madako_protocol::mailbox::Letter;
+use madako_protocol::mailbox::Envelope;
 use madako_protocol::placement::objects::Objects;
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
@@ -50,7 +50,7 @@ pub(super) struct World {
     pub(super) metrics: Publisher<Arc<MetricsObserved>>,
     pub(super) ownership: watch::Sender<Ownership>,
     pub(super) given: SchedulerArguments,
-    pub(super) actor: ActorRef<Letter<SchedulerMessage>>,
+    pub(super) actor: ActorRef<Envelope<SchedulerMessage>>,
 }
 
 impl World {
@@ -149,9 +149,9 @@ impl World {
 
     pub(super) async fn explain(&self, name: &str) -> Result<Box<Explanation>, ExplainError> {
         let application = ObjectKey::new(Kind::Application, Some(NAMESPACE), name);
-        let letter =
+        let envelope =
             |reply| SchedulerMessage::Explain { application, what_if: WhatIf::default(), reply }.into();
-        self.actor.call(letter, Some(PATIENCE)).await.unwrap().unwrap()
+        self.actor.call(envelope, Some(PATIENCE)).await.unwrap().unwrap()
     }
 
     pub(super) fn committed(&self) -> usize {

@@ -67,9 +67,9 @@ fn node(name: &str, key: &str) -> KubeNode {
 }
 
 /// Starts the reads without an actor.
-fn asking(api: &Arc<Api>) -> (Task, Subscriber<Arc<TaintsLook>>) {
-    let (looks, seen) = latest::channel();
-    (Task::start(look(Arc::clone(api) as Arc<dyn Kubernetes>, INTERVAL, looks)), seen)
+fn asking(api: &Arc<Api>) -> (Task, Subscriber<Arc<TaintsPoll>>) {
+    let (polls, seen) = latest::channel();
+    (Task::start(poll(Arc::clone(api) as Arc<dyn Kubernetes>, INTERVAL, polls)), seen)
 }
 
 /// Taints before the first answer.
@@ -79,18 +79,18 @@ fn unlooked() -> NodeTaints {
         feeds: Some([idle(), idle()]),
         known: BTreeMap::new(),
         seen: None,
-        looked: false,
-        told: None,
+        polled: false,
+        reported: None,
     }
 }
 
-fn answer(seen: Instant, nodes: &[(&str, &str)]) -> TaintsLook {
+fn answer(seen: Instant, nodes: &[(&str, &str)]) -> TaintsPoll {
     let known = nodes.iter().map(|(name, key)| ((*name).to_owned(), taints(key)));
-    TaintsLook { result: Ok(known.collect()), seen }
+    TaintsPoll { result: Ok(known.collect()), seen }
 }
 
-fn failure(seen: Instant) -> TaintsLook {
-    TaintsLook { result: Err("no".to_owned()), seen }
+fn failure(seen: Instant) -> TaintsPoll {
+    TaintsPoll { result: Err("no".to_owned()), seen }
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,11 +99,11 @@ async fn nodes_are_asked_for_once_an_interval_and_only_tainted_ones_are_told() {
     *api.nodes.lock().unwrap() =
         vec![node("10.0.0.1", "broken"), KubeNode { name: "10.0.0.2".into(), ..KubeNode::default() }];
     let begun = Instant::now();
-    let (_task, mut looks) = asking(&api);
-    let first = looks.next().await;
+    let (_task, mut polls) = asking(&api);
+    let first = polls.next().await;
     assert_eq!(*first, answer(begun, &[("10.0.0.1", "broken")]));
     for round in 1..4 {
-        looks.next().await;
+        polls.next().await;
         assert_eq!((begun.elapsed(), *api.asked.lock().unwrap()), (INTERVAL * round, round + 1));
     }
 }
@@ -113,19 +113,19 @@ async fn an_api_server_that_does_not_answer_is_not_waited_for_beyond_the_interva
     let api = Arc::new(Api::default());
     *api.takes.lock().unwrap() = Duration::from_secs(3600);
     let begun = Instant::now();
-    let (_task, mut looks) = asking(&api);
+    let (_task, mut polls) = asking(&api);
     // The first plan of an epoch waits for this answer.
-    assert!(looks.next().await.result.is_err());
+    assert!(polls.next().await.result.is_err());
     assert_eq!(begun.elapsed(), FIRST_LOOK);
     // The second read is under way then; the third begins when the second times out.
     tokio::time::sleep(INTERVAL).await;
     *api.takes.lock().unwrap() = Duration::from_secs(30);
-    assert!(looks.next().await.result.is_err());
+    assert!(polls.next().await.result.is_err());
     assert_eq!(begun.elapsed(), 2 * INTERVAL);
-    assert!(looks.next().await.result.is_ok());
+    assert!(polls.next().await.result.is_ok());
     assert_eq!(begun.elapsed(), 2 * INTERVAL + Duration::from_secs(30));
     *api.fails.lock().unwrap() = true;
-    let error = looks.next().await.result.clone().unwrap_err();
+    let error = polls.next().await.result.clone().unwrap_err();
     assert!(error.contains("403"), "{error}");
 }
 
@@ -166,6 +166,6 @@ async fn a_first_failure_lets_plans_be_made_without_taints() {
     assert!(changed && !known.awaited() && known.known().is_empty());
     assert!(matches!(event, Some(Event::TaintsUnknown { age: None, .. })), "{event:?}");
     // Without an API server no answer is awaited.
-    let none = NodeTaints { feeds: None, known: BTreeMap::new(), seen: None, looked: false, told: None };
+    let none = NodeTaints { feeds: None, known: BTreeMap::new(), seen: None, polled: false, reported: None };
     assert!(!none.awaited());
 }

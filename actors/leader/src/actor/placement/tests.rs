@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use madako_domain::invariants::BindingEvidence;
 use madako_domain::limits::ADDED_BY_THE_GATE;
-use madako_domain::placement::change::{Kept, StoredObject};
+use madako_domain::placement::change::{KeptState, StoredObject};
 use madako_domain::placement::fit::Compared;
 use madako_domain::placement::kind::Kind;
 use madako_domain::placement::object_value::Object;
@@ -15,7 +15,7 @@ use madako_domain::settings::Settings;
 use madako_domain::store::{Condition, Write};
 use madako_protocol::actors::{Committed, LeaderMessage, Mutation};
 use madako_protocol::event::{Event, EventSink};
-use madako_protocol::mailbox::Letter;
+use madako_protocol::mailbox::Envelope;
 use madako_protocol::ports::Clock;
 use madako_protocol::store::{CampaignEvent, CampaignOptions};
 use madako_protocol::{gate, latest};
@@ -83,7 +83,7 @@ fn binding(location: &str) -> PlacementMutation {
 
 /// A change of the history of moves alone.
 fn moves() -> PlacementMutation {
-    let kept = BTreeMap::from([(Kept::Moves, Some(Bytes::from_static(b"[]")))]);
+    let kept = BTreeMap::from([(KeptState::Moves, Some(Bytes::from_static(b"[]")))]);
     PlacementMutation { kept, ..PlacementMutation::default() }
 }
 
@@ -203,7 +203,7 @@ impl ReignControl for Reign {
 
 struct Led {
     root: FakeStore,
-    leader: ActorRef<Letter<LeaderMessage>>,
+    leader: ActorRef<Envelope<LeaderMessage>>,
     name: String,
     events: Arc<Events>,
     reign: watch::Receiver<Option<i64>>,

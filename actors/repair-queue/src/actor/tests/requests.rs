@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::gauges::Gauges;
 use super::world::World;
 use crate::machines::{machine, now};
-use crate::outlook::Obstacle;
+use crate::next_action::BlockedBy;
 use crate::testing::Store;
 
 async fn world(maximum: i64) -> World {
@@ -81,7 +81,7 @@ async fn a_rack_that_fails_is_held_and_repairs_nobody() {
     });
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert_eq!(world.entry(7).unwrap().status, RepairStatus::Queued);
-    let held = Obstacle::Held { rack: "3".to_owned() }.name();
+    let held = BlockedBy::Held { rack: "3".to_owned() }.name();
     let events = world.events.0.lock().unwrap();
     let told = |event: &madako_protocol::event::Event| matches!(event, madako_protocol::event::Event::RepairWaits { index: 7, reason, .. } if *reason == held);
     assert_eq!(events.iter().filter(|event| told(event)).count(), 1, "{events:?}");
@@ -130,7 +130,7 @@ async fn each_refusal_is_told_once_and_not_per_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rack_that_recovers_while_auto_repair_is_off_is_let_go_and_its_entries_start() {
+async fn a_rack_that_recovers_while_auto_repair_is_off_is_released_and_its_entries_start() {
     let mut world = world(10).await;
     world.begin().await;
     let rack = [machine(1, 3, 50.0), machine(2, 3, 51.0), machine(3, 3, 52.0)];
@@ -148,7 +148,7 @@ async fn a_rack_that_recovers_while_auto_repair_is_off_is_let_go_and_its_entries
     assert_eq!(world.entry(7).unwrap().status, RepairStatus::Queued);
 
     report(&world, &[rack[0].clone(), rack[1].clone(), machine(4, 4, 50.0)]);
-    world.until("the rack is let go", |state| state.holds.is_empty()).await;
+    world.until("the rack is released", |state| state.holds.is_empty()).await;
     world
         .until("its command to end", |state| {
             !state.repair.records.known.is_empty() && state.repair.records.unfinished.is_empty()

@@ -22,7 +22,7 @@ use madako_protocol::event::{Event, EventSink};
 use madako_protocol::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
 use madako_protocol::latest::{self, Publisher};
-use madako_protocol::mailbox::Letter;
+use madako_protocol::mailbox::Envelope;
 use madako_protocol::permit::Permit;
 use madako_protocol::ports::Clock;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -372,13 +372,13 @@ impl Gate {
 struct FakeLeader;
 
 impl Actor for FakeLeader {
-    type Msg = Letter<LeaderMessage>;
+    type Msg = Envelope<LeaderMessage>;
     type State = Arc<Mutex<Gate>>;
     type Arguments = Arc<Mutex<Gate>>;
 
     async fn pre_start(
         &self,
-        _: ActorRef<Letter<LeaderMessage>>,
+        _: ActorRef<Envelope<LeaderMessage>>,
         gate: Arc<Mutex<Gate>>,
     ) -> Result<Arc<Mutex<Gate>>, ActorProcessingErr> {
         Ok(gate)
@@ -386,11 +386,11 @@ impl Actor for FakeLeader {
 
     async fn handle(
         &self,
-        _: ActorRef<Letter<LeaderMessage>>,
-        letter: Letter<LeaderMessage>,
+        _: ActorRef<Envelope<LeaderMessage>>,
+        envelope: Envelope<LeaderMessage>,
         gate: &mut Arc<Mutex<Gate>>,
     ) -> Result<(), ActorProcessingErr> {
-        match letter.open() {
+        match envelope.open() {
             LeaderMessage::Permit { epoch, reply } => {
                 let until = Instant::now() + Duration::from_secs(10);
                 let given = epoch == EPOCH && gate.lock().unwrap().permits;
@@ -416,7 +416,7 @@ pub(super) struct World {
     pub(super) reported: Publisher<Arc<Reports>>,
     pub(super) observed: Publisher<Arc<Observation>>,
     pub(super) arguments: RepairArguments,
-    actor: Option<ActorRef<Letter<madako_protocol::actors::RepairMessage>>>,
+    actor: Option<ActorRef<Envelope<madako_protocol::actors::RepairMessage>>>,
 }
 
 impl World {

@@ -12,7 +12,7 @@ const HOUR: f64 = 3600.0;
 /// A client that asks the registry every minute. The monotonic clock is right; `registry` and `ours` are the offsets
 /// of the other clocks, in seconds.
 struct Leader {
-    start: Seen,
+    start: Monotonic,
     elapsed: f64,
     registry: f64,
     ours: f64,
@@ -23,7 +23,7 @@ struct Leader {
 impl Leader {
     fn new() -> Self {
         Self {
-            start: Seen::now(),
+            start: Monotonic::now(),
             elapsed: 0.0,
             registry: 0.0,
             ours: 0.0,

@@ -104,7 +104,7 @@ proptest! {
         }
         prop_assert_eq!(&decision.add, &add);
         let said: Vec<_> = decision.refused.iter()
-            .map(|refused| refused.told(&case.reports))
+            .map(|refused| refused.refusal(&case.reports))
             .map(|refusal| (refusal.address, refusal.serial, refusal.reason.name()))
             .collect();
         prop_assert_eq!(said, refused);

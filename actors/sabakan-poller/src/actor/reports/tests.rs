@@ -30,7 +30,7 @@ const RELEASED: &str = r#"{"label":"rack","released":[
 #[derive(Default)]
 struct Notes {
     asked: Vec<(String, Option<QueryVariables>)>,
-    answers: VecDeque<Result<Fetched, RegistryError>>,
+    answers: VecDeque<Result<RegistryMachines, RegistryError>>,
     takes: Duration,
 }
 
@@ -43,7 +43,7 @@ impl Registry for FakeRegistry {
         &self,
         url: &str,
         variables: Option<&QueryVariables>,
-    ) -> Result<Fetched, RegistryError> {
+    ) -> Result<RegistryMachines, RegistryError> {
         let takes = {
             let mut notes = self.0.lock().unwrap();
             notes.asked.push((url.to_owned(), variables.cloned()));
@@ -83,8 +83,8 @@ fn machine(serial: &str, ipv4: &[&str]) -> Machine {
     serde_json::from_value(machine).unwrap()
 }
 
-fn fetched(machines: &[&str], left_out: &[&str]) -> Fetched {
-    Fetched {
+fn fetched(machines: &[&str], left_out: &[&str]) -> RegistryMachines {
+    RegistryMachines {
         machines: machines.iter().map(|serial| machine(serial, &["10.0.0.1"])).collect(),
         left_out: left_out.iter().map(|serial| machine(serial, &[])).collect(),
     }
@@ -150,7 +150,7 @@ impl World {
         std::mem::take(&mut self.registry.0.lock().unwrap().asked)
     }
 
-    fn answers(&self, answer: Result<Fetched, RegistryError>) {
+    fn answers(&self, answer: Result<RegistryMachines, RegistryError>) {
         self.registry.0.lock().unwrap().answers.push_back(answer);
     }
 

@@ -27,7 +27,7 @@ const INTEGER: &str = "^[+-]?[0-9]{1,15}$";
 
 /// Use of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Side {
+pub(super) enum Direction {
     /// In a request: fields of this project's extensions are allowed and ignored, other additional fields are not.
     Request,
     /// In an answer: every field, including those that another version has stored.
@@ -42,10 +42,10 @@ pub(super) struct Types {
 
 impl Types {
     /// A reference to an object's description.
-    pub(super) fn object(&mut self, schema: &'static Schema, side: Side) -> Value {
+    pub(super) fn object(&mut self, schema: &'static Schema, side: Direction) -> Value {
         let name = match side {
-            Side::Request => format!("{}Request", schema.name),
-            Side::Answer => schema.name.to_owned(),
+            Direction::Request => format!("{}Request", schema.name),
+            Direction::Answer => schema.name.to_owned(),
         };
         if !self.named.contains_key(&name) {
             // Reserves the name, for types that contain themselves.
@@ -56,23 +56,23 @@ impl Types {
         reference(&name)
     }
 
-    fn describe(&mut self, schema: &'static Schema, side: Side) -> Value {
+    fn describe(&mut self, schema: &'static Schema, side: Direction) -> Value {
         let mut properties = Map::new();
         let mut required = Vec::new();
         for (name, value) in schema.constants {
             properties.insert((*name).to_owned(), json!({"const": value}));
-            if side == Side::Answer {
+            if side == Direction::Answer {
                 required.push(*name);
             }
         }
         for field in schema.fields {
             properties.insert(field.name.to_owned(), self.field(field, side));
             let given = matches!(field.access, Access::Required | Access::Immutable);
-            if side == Side::Answer || given {
+            if side == Direction::Answer || given {
                 required.push(field.name);
             }
         }
-        if side == Side::Answer {
+        if side == Direction::Answer {
             return json!({"type": "object", "required": required, "properties": properties});
         }
         for name in schema.tolerated {
@@ -85,11 +85,13 @@ impl Types {
         described
     }
 
-    fn field(&mut self, field: &'static FieldSchema, side: Side) -> Value {
-        if side == Side::Request && field.access.is_ours() {
+    fn field(&mut self, field: &'static FieldSchema, side: Direction) -> Value {
+        if side == Direction::Request && field.access.is_ours() {
             return json!({"description": "Passed over.", "readOnly": true});
         }
-        if side == Side::Request && matches!(field.name, "name" | "namespace") && field.access.is_immutable()
+        if side == Direction::Request
+            && matches!(field.name, "name" | "namespace")
+            && field.access.is_immutable()
         {
             let name = json!({"type": "string", "pattern": NAME});
             return match field.shape {
@@ -97,28 +99,28 @@ impl Types {
                 _ => name,
             };
         }
-        if side == Side::Request && field.name == "weight" {
+        if side == Direction::Request && field.name == "weight" {
             return json!({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": WEIGHT}]});
         }
-        if side == Side::Request && field.name == "labels" && matches!(field.shape, Shape::Map(_)) {
+        if side == Direction::Request && field.name == "labels" && matches!(field.shape, Shape::Map(_)) {
             let value = json!({"type": "string", "pattern": LABEL});
             return json!({"type": "object", "propertyNames": {"pattern": LABEL_KEY}, "additionalProperties": value});
         }
         self.shape(&field.shape, side)
     }
 
-    fn shape(&mut self, shape: &'static Shape, side: Side) -> Value {
+    fn shape(&mut self, shape: &'static Shape, side: Direction) -> Value {
         let or_text = |number: Value, pattern: &str| match side {
-            Side::Answer => number,
-            Side::Request => json!({"anyOf": [number, {"type": "string", "pattern": pattern}]}),
+            Direction::Answer => number,
+            Direction::Request => json!({"anyOf": [number, {"type": "string", "pattern": pattern}]}),
         };
         match shape {
             // A stored resource may contain a constraint that requests may no longer contain.
-            Shape::LabelConstraint | Shape::MetricConstraint if side == Side::Request => {
+            Shape::LabelConstraint | Shape::MetricConstraint if side == Direction::Request => {
                 let pattern = shape.pattern().map(|pattern| format!("^(?:{pattern})$"));
                 json!({"type": "string", "pattern": pattern})
             }
-            Shape::Time if side == Side::Request => json!({"type": "string", "pattern": TIME}),
+            Shape::Time if side == Direction::Request => json!({"type": "string", "pattern": TIME}),
             Shape::Text | Shape::Secret | Shape::Time | Shape::LabelConstraint | Shape::MetricConstraint => {
                 json!({"type": "string"})
             }
@@ -141,7 +143,7 @@ impl Types {
                         let properties = json!({"type": {"const": name}, *name: self.shape(content, side)});
                         let mut variant =
                             json!({"type": "object", "required": ["type", name], "properties": properties});
-                        if side == Side::Request {
+                        if side == Direction::Request {
                             variant["additionalProperties"] = json!(false);
                         }
                         variant
@@ -165,7 +167,7 @@ impl Types {
             (Subresource::Binding, Kind::MagnumCluster) => &MagnumClusterBinding::SCHEMA,
             (Subresource::Binding, _) => &ClusterBinding::SCHEMA,
         };
-        let described = self.object(schema, Side::Request);
+        let described = self.object(schema, Direction::Request);
         let targets: &[Kind] = match (part, kind) {
             (Subresource::Binding, Kind::Cluster) => &[Kind::Cloud, Kind::GlobalCloud],
             (Subresource::Binding, Kind::MagnumCluster) => &[Kind::Project],
@@ -190,7 +192,7 @@ impl Types {
         }
         for field in schema.fields {
             let described = match field.name {
-                "status" => self.shape(&field.shape, Side::Request),
+                "status" => self.shape(&field.shape, Direction::Request),
                 _ => json!({"type": "object", "description": "Passed over."}),
             };
             properties.insert(field.name.to_owned(), described);

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use tokio::task::yield_now;
 
 use super::*;
-use crate::sealing::Sealing;
-use crate::watch::{Interest, Seen};
+use crate::encryption::Encryption;
+use crate::watch::{FeedEvent, Interest};
 
 /// A store that records requests and answers on demand.
 struct Noting {
@@ -48,7 +48,7 @@ impl Noting {
 
 #[async_trait]
 impl Source for Noting {
-    fn watch(&self, _: Interest) -> mpsc::Receiver<Seen> {
+    fn watch(&self, _: Interest) -> mpsc::Receiver<FeedEvent> {
         unreachable!("writers do not watch")
     }
 
@@ -64,8 +64,8 @@ impl Source for Noting {
         self.answered(&transactions).await
     }
 
-    fn sealing(&self) -> Sealing {
-        Sealing::default()
+    fn encryption(&self) -> Encryption {
+        Encryption::default()
     }
 
     fn deadline(&self) -> Duration {

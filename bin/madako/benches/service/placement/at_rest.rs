@@ -7,7 +7,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::bindings::bind;
 use super::http::{Connection, request};
-use super::stage::{On, Settings, Stage};
+use super::stage::{On, PlacementFixture, Settings};
 use crate::processes::{core_time, free_port};
 use crate::scene::Scene;
 use crate::table::{Table, shown};
@@ -26,7 +26,7 @@ const AIM: f64 = 0.03;
 
 /// A service with its registry.
 struct Rest {
-    stage: Stage,
+    stage: PlacementFixture,
     _scene: Scene,
     /// Address of its metrics.
     http: SocketAddr,
@@ -38,7 +38,7 @@ impl Rest {
         let address = http.to_string();
         let flags = ["--http", &address, "--interval", "1m", "--session-ttl", "60s"];
         let settings = Settings { on: On::Embedded, rbac: false, controllers: true };
-        let stage = Stage::serving(settings, &[&flags, more].concat()).await?;
+        let stage = PlacementFixture::serving(settings, &[&flags, more].concat()).await?;
         let mut scene = Scene::beside(&stage.endpoint, MACHINES).await?;
         let installed = scene.store_wishes(WORKERS).await;
         stage.explain(installed)?;

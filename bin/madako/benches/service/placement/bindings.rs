@@ -8,9 +8,9 @@ use etcd_client::{Client, Txn, TxnOp};
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
-use super::http::{Connection, Lines, request};
+use super::http::{Connection, LineStream, request};
 use super::resources::{NAMESPACE, application, applications, cluster_name};
-use super::stage::{On, Settings, Stage};
+use super::stage::{On, PlacementFixture, Settings};
 use crate::processes::{PATIENCE, core_time};
 use crate::table::{Table, Times, shown};
 
@@ -44,13 +44,14 @@ pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
 
 /// Five clients create applications in sequence, right after the metrics and the clusters.
 async fn created() -> anyhow::Result<Duration> {
-    let stage = Stage::start(Settings { on: On::Embedded, rbac: false, controllers: true }).await?;
+    let stage =
+        PlacementFixture::start(Settings { on: On::Embedded, rbac: false, controllers: true }).await?;
     bind(&stage, CREATED).await
 }
 
 /// Creates clusters, and then applications with five clients. Returns the time from the last create until all are
 /// bound.
-pub(super) async fn bind(stage: &Stage, many: usize) -> anyhow::Result<Duration> {
+pub(super) async fn bind(stage: &PlacementFixture, many: usize) -> anyhow::Result<Duration> {
     let bound = Bound::follow(stage).await?;
     // Read concurrently: the service drops a watch that is not read.
     let bound = tokio::spawn(async move { bound.until(many).await });
@@ -77,7 +78,7 @@ pub(super) async fn bind(stage: &Stage, many: usize) -> anyhow::Result<Duration>
 
 /// Many applications wait; then clusters come online.
 async fn waiting(on: On, table: &mut Table) -> anyhow::Result<()> {
-    let stage = Stage::start(Settings { on, rbac: false, controllers: true }).await?;
+    let stage = PlacementFixture::start(Settings { on, rbac: false, controllers: true }).await?;
     stage.furnish(MANY_CLUSTERS).await?;
     let mut refused = Follow::open(&stage).await?;
     let mut connection = stage.connect().await?;
@@ -128,10 +129,10 @@ async fn waiting(on: On, table: &mut Table) -> anyhow::Result<()> {
 }
 
 /// A watch of the applications.
-struct Follow(Lines);
+struct Follow(LineStream);
 
 impl Follow {
-    async fn open(stage: &Stage) -> anyhow::Result<Self> {
+    async fn open(stage: &PlacementFixture) -> anyhow::Result<Self> {
         let path = format!("{}?watch&heartbeat=0", applications());
         Ok(Self(stage.connect().await?.follow(&path).await?))
     }
@@ -159,7 +160,7 @@ impl Follow {
 struct Bound(Follow);
 
 impl Bound {
-    async fn follow(stage: &Stage) -> anyhow::Result<Self> {
+    async fn follow(stage: &PlacementFixture) -> anyhow::Result<Self> {
         Ok(Self(Follow::open(stage).await?))
     }
 

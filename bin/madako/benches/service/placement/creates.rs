@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::http::{Connection, request};
 use super::load::{Done, apart, part_of_core};
 use super::resources::{application, applications};
-use super::stage::{On, Settings, Stage};
+use super::stage::{On, PlacementFixture, Settings};
 use crate::processes::core_time;
 use crate::table::{Table, Times};
 
@@ -41,7 +41,7 @@ pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
         (On::Etcd, false, true),
         (On::Embedded, false, false),
     ] {
-        let stage = Stage::start(Settings { on, rbac, controllers }).await?;
+        let stage = PlacementFixture::start(Settings { on, rbac, controllers }).await?;
         if on == On::Etcd && !rbac && !controllers {
             let endpoint = stage.endpoint.clone();
             let puts = apart(move || puts(endpoint)).await?;
@@ -65,7 +65,7 @@ pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
 }
 
 /// CPU time of the service and of etcd.
-fn spent(stage: &Stage) -> anyhow::Result<(Duration, Duration)> {
+fn spent(stage: &PlacementFixture) -> anyhow::Result<(Duration, Duration)> {
     let etcd = stage.etcd.as_ref().map(|etcd| core_time(etcd.pid)).transpose()?;
     Ok((core_time(stage.madako.pid)?, etcd.unwrap_or_default()))
 }

@@ -65,7 +65,7 @@ impl Connection {
     }
 
     /// Opens a stream of lines.
-    pub(super) async fn follow(mut self, path: &str) -> anyhow::Result<Lines> {
+    pub(super) async fn follow(mut self, path: &str) -> anyhow::Result<LineStream> {
         let asked = async {
             self.stream.write_all(&request("GET", path, "")).await?;
             self.buffer.clear();
@@ -77,7 +77,7 @@ impl Connection {
         };
         let end = timeout(PATIENCE, asked).await.context("no watch")??;
         self.buffer.drain(..end);
-        Ok(Lines { connection: self, taken: 0, line: Vec::new() })
+        Ok(LineStream { connection: self, taken: 0, line: Vec::new() })
     }
 
     /// Reads a head; returns its length and the status.
@@ -107,14 +107,14 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-pub(super) struct Lines {
+pub(super) struct LineStream {
     connection: Connection,
     /// Consumed bytes of the buffer.
     taken: usize,
     line: Vec<u8>,
 }
 
-impl Lines {
+impl LineStream {
     /// The next line that is not empty. Has no time limit.
     pub(super) async fn next(&mut self) -> anyhow::Result<&[u8]> {
         self.line.clear();

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::http::{Connection, request};
 use super::load::apart;
 use super::resources::{NAMESPACE, application, applications};
-use super::stage::{On, Settings, Stage};
+use super::stage::{On, PlacementFixture, Settings};
 use crate::table::{Table, Times};
 
 const APPLICATIONS: usize = 2_000;
@@ -28,7 +28,7 @@ struct Read {
 
 pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     for (on, rbac) in [(On::Etcd, false), (On::Etcd, true), (On::Embedded, false)] {
-        let stage = Stage::start(Settings { on, rbac, controllers: false }).await?;
+        let stage = PlacementFixture::start(Settings { on, rbac, controllers: false }).await?;
         let (address, endpoint) = (stage.address, stage.endpoint.clone());
         let read = stage.explain(apart(move || read(address, endpoint)).await)?.value;
         let rights = if rbac { ", with role lookups" } else { "" };

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use super::http::{Connection, request};
 use super::resources;
-use crate::processes::{Etcd, Madako, PATIENCE, Place, free_port};
+use crate::processes::{Etcd, Madako, PATIENCE, WorkDirectory, free_port};
 
 /// The store of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,15 +39,15 @@ pub(super) struct Settings {
 }
 
 /// The processes of a measurement.
-pub(super) struct Stage {
+pub(super) struct PlacementFixture {
     pub(super) address: SocketAddr,
     pub(super) endpoint: String,
     pub(super) madako: Madako,
     pub(super) etcd: Option<Etcd>,
-    place: Place,
+    place: WorkDirectory,
 }
 
-impl Stage {
+impl PlacementFixture {
     /// Starts all processes, and waits until the API answers.
     pub(super) async fn start(settings: Settings) -> anyhow::Result<Self> {
         let flags = ["--http", "127.0.0.1:0", "--interval", "5s", "--session-ttl", "60s"];
@@ -56,7 +56,7 @@ impl Stage {
 
     /// [`Self::start`] with further flags of `serve`.
     pub(super) async fn serving(settings: Settings, flags: &[&str]) -> anyhow::Result<Self> {
-        let place = Place::new()?;
+        let place = WorkDirectory::new()?;
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let (etcd, endpoint, store) = match settings.on {
             On::Etcd => {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::http::{Connection, request};
 use super::load::{apart, part_of_core};
 use super::resources::{application, applications};
-use super::stage::{On, Settings, Stage};
+use super::stage::{On, PlacementFixture, Settings};
 use crate::processes::PATIENCE;
 use crate::table::{Table, shown};
 
@@ -23,7 +23,7 @@ const MARK: &str = "\"change\": \"";
 
 pub(super) async fn measure(table: &mut Table) -> anyhow::Result<()> {
     for on in [On::Etcd, On::Embedded] {
-        let stage = Stage::start(Settings { on, rbac: false, controllers: false }).await?;
+        let stage = PlacementFixture::start(Settings { on, rbac: false, controllers: false }).await?;
         let mut connection = stage.connect().await?;
         // The resource exists from the beginning, and has as many changes before the watch as during it.
         let (path, first) = (applications(), labelled(0).to_string());

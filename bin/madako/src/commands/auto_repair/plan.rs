@@ -96,12 +96,12 @@ fn hold(args: &Args, global: &Global) -> Result<Option<HoldSettings>, Failure> {
 
 #[derive(Serialize)]
 struct Answer<'a> {
-    add: Vec<Added<'a>>,
+    add: Vec<AddedEntry<'a>>,
     refused: Vec<Refusal>,
 }
 
 #[derive(Serialize)]
-struct Added<'a> {
+struct AddedEntry<'a> {
     address: &'a str,
     machine_type: &'a str,
     operation: &'a str,
@@ -109,12 +109,12 @@ struct Added<'a> {
 
 impl<'a> Answer<'a> {
     fn new(decision: &'a Decision, reports: &[Machine]) -> Self {
-        let added = |entry: &'a RepairQueueEntry| Added {
+        let added = |entry: &'a RepairQueueEntry| AddedEntry {
             address: &entry.address,
             machine_type: &entry.machine_type,
             operation: &entry.operation,
         };
-        let refused = decision.refused.iter().map(|refused| refused.told(reports)).collect();
+        let refused = decision.refused.iter().map(|refused| refused.refusal(reports)).collect();
         Self { add: decision.add.iter().map(added).collect(), refused }
     }
 }

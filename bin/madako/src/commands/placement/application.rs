@@ -5,7 +5,7 @@ use madako_domain::placement::kind::Kind;
 use serde_json::{Map, Value, json};
 
 use super::edit::{Change, append, merge, place, put, put_all};
-use super::given::Given;
+use super::given::GivenOptions;
 use super::show::Column;
 use super::words::{Create, Resource, Update, backoffs, labels, name, switch, text, texts, wait};
 use crate::failure::Failure;
@@ -144,7 +144,7 @@ enum Source {
 }
 
 impl Source {
-    fn of(given: &Given) -> Result<Option<Self>, Failure> {
+    fn of(given: &GivenOptions) -> Result<Option<Self>, Failure> {
         if let Some(file) = given.text("file") {
             let mut documents = read_documents(file)?;
             let is_tosca =
@@ -183,7 +183,7 @@ impl Source {
 }
 
 /// The given hooks as fields of a specification.
-fn hooks(given: &Given) -> Result<Map<String, Value>, Failure> {
+fn hooks(given: &GivenOptions) -> Result<Map<String, Value>, Failure> {
     let mut fields = Map::new();
     let mut names = Vec::new();
     if given.flag("hook-complete") {
@@ -221,7 +221,7 @@ fn hooks(given: &Given) -> Result<Map<String, Value>, Failure> {
     Ok(fields)
 }
 
-fn build(given: &Given) -> Result<Value, Failure> {
+fn build(given: &GivenOptions) -> Result<Value, Failure> {
     let source = Source::of(given)?.ok_or_else(|| {
         Failure::bad_input(
             "the manifests or the template of the application are missing: give --file or --url",
@@ -261,7 +261,7 @@ fn build(given: &Given) -> Result<Value, Failure> {
     Ok(application)
 }
 
-fn changes(given: &Given) -> Result<Change, Failure> {
+fn changes(given: &GivenOptions) -> Result<Change, Failure> {
     /// The field, the option that clears it, the option that sets it, and whether the latter appends.
     const CONSTRAINTS: [(&str, &str, &str, bool); 3] = [
         ("labels", "remove-existing-label-constraints", "cluster-label-constraint", false),

@@ -77,7 +77,7 @@ impl Api {
     /// The API cannot be reached, or refuses.
     pub(super) async fn send(&self, request: &Request) -> Result<Answer, Failure> {
         let (status, etag, body) = self.exchange(request).await?;
-        self.judged(request, status, etag, &body)
+        self.checked_answer(request, status, etag, &body)
     }
 
     /// Sends a request; `None` if its resource does not exist.
@@ -89,7 +89,7 @@ impl Api {
         if status == StatusCode::NOT_FOUND {
             return Ok(None);
         }
-        self.judged(request, status, etag, &body).map(Some)
+        self.checked_answer(request, status, etag, &body).map(Some)
     }
 
     /// Sends a request; `None` if the resource no longer has the version of `if_match`.
@@ -101,10 +101,10 @@ impl Api {
         if status == StatusCode::PRECONDITION_FAILED {
             return Ok(None);
         }
-        self.judged(request, status, etag, &body).map(Some)
+        self.checked_answer(request, status, etag, &body).map(Some)
     }
 
-    fn judged(
+    fn checked_answer(
         &self,
         request: &Request,
         status: StatusCode,

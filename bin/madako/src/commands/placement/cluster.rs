@@ -7,13 +7,13 @@ use serde_json::{Map, Value, json};
 
 use super::client::{Api, Request};
 use super::edit::{Change, append, merge, place, put, put_all};
-use super::given::Given;
+use super::given::GivenOptions;
 use super::kubeconfig::of_one_context;
 use super::show::Column;
 use super::words::{
     Create, Resource, Update, backoffs, global_metric, labels, metric, name, switch, text, texts,
 };
-use super::{Place, Rewritten, rewrite};
+use super::{CommandScope, Rewritten, rewrite};
 use crate::failure::Failure;
 use crate::input::read_documents;
 use crate::output::warn;
@@ -133,7 +133,7 @@ fn register_options() -> Vec<Arg> {
 }
 
 /// The specification for `create` and `register`.
-fn spec(given: &Given) -> Result<Value, Failure> {
+fn spec(given: &GivenOptions) -> Result<Value, Failure> {
     Ok(json!({
         "metrics": given.metrics()?,
         "custom_resources": given.texts("custom-resource"),
@@ -150,14 +150,14 @@ fn spec(given: &Given) -> Result<Value, Failure> {
 }
 
 /// The document of an existing cluster, under its name in the kubeconfig.
-fn registered(given: &Given) -> Result<Value, Failure> {
+fn registered(given: &GivenOptions) -> Result<Value, Failure> {
     let (config, name) = of_one_context(given.text("kubeconfig").unwrap_or_default(), given.text("context"))?;
     let mut spec = spec(given)?;
     spec["kubeconfig"] = config;
     Ok(json!({ "metadata": { "name": name, "labels": given.entries("label")? }, "spec": spec }))
 }
 
-fn build(given: &Given) -> Result<Value, Failure> {
+fn build(given: &GivenOptions) -> Result<Value, Failure> {
     let mut spec = spec(given)?;
     spec["tosca"] = template(given.text("file").unwrap_or_default())?;
     spec["inherit_metrics"] = given.flag("inherit-metrics").into();
@@ -181,7 +181,7 @@ fn template(file: &str) -> Result<Value, Failure> {
     }
 }
 
-fn changes(given: &Given) -> Result<Change, Failure> {
+fn changes(given: &GivenOptions) -> Result<Change, Failure> {
     let tosca = given.text("file").map(template).transpose()?;
     let config =
         given.text("kubeconfig").map(|file| of_one_context(file, given.text("context"))).transpose()?;
@@ -230,7 +230,11 @@ pub(super) fn state_options() -> [Arg; 2] {
 
 /// Writes the state of a cluster with the request of Krake's cluster observer, which the API validates. Does nothing if
 /// the cluster has this state already.
-pub(super) async fn set_state(api: &Api, place: &Place, given: &Given) -> Result<Value, Failure> {
+pub(super) async fn set_state(
+    api: &Api,
+    place: &CommandScope,
+    given: &GivenOptions,
+) -> Result<Value, Failure> {
     let word = given.text("state").unwrap_or_default();
     let state = STATES.iter().find(|(known, _)| *known == word).map(|(_, state)| state.as_str());
     let name = given.name()?;
@@ -258,7 +262,7 @@ pub(super) async fn add_inherited(api: &Api, cluster: &mut Value) -> Result<(), 
     };
     let namespace = cluster["status"]["scheduled_to"]["namespace"].as_str().map(str::to_owned);
     let kind = if namespace.is_some() { Kind::Cloud } else { Kind::GlobalCloud };
-    let place = Place { kind, namespace };
+    let place = CommandScope { kind, namespace };
     let request = Request::new("GET", place.segments(&[cloud_name]), place.called(cloud_name));
     let cloud = match api.send(&request).await {
         Ok(answer) => answer.body,

@@ -52,17 +52,17 @@ impl Settings {
     pub(super) fn load(named: Option<&Path>, api_url: Option<&str>) -> Result<Self, Failure> {
         if let Some(path) = named {
             let text = read_bounded(path, MAX_SETTINGS_BYTES).map_err(|error| unreadable(path, &error))?;
-            return Self::judge(&text, &path.display().to_string(), api_url);
+            return Self::parse(&text, &path.display().to_string(), api_url);
         }
         for path in places() {
             match read_bounded(&path, MAX_SETTINGS_BYTES) {
-                Ok(text) => return Self::judge(&text, &path.display().to_string(), api_url),
+                Ok(text) => return Self::parse(&text, &path.display().to_string(), api_url),
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
                 Err(error) => return Err(unreadable(&path, &error)),
             }
         }
-        Self::judge(
+        Self::parse(
             &format!("api_url: {DEFAULT_URL}\nuser: {DEFAULT_USER}"),
             "krakectl's defaults, as there is no krakectl.yaml",
             api_url,
@@ -79,7 +79,7 @@ impl Settings {
         })
     }
 
-    fn judge(text: &str, origin: &str, api_url: Option<&str>) -> Result<Self, Failure> {
+    fn parse(text: &str, origin: &str, api_url: Option<&str>) -> Result<Self, Failure> {
         let documents = documents(text)
             .map_err(|why| Failure::bad_input(format_args!("{origin} is not valid YAML: {why}")))?;
         let mut reading = Reading { problems: Vec::new() };
@@ -223,12 +223,12 @@ impl Reading {
 mod tests {
     use super::*;
 
-    fn judge(text: &str) -> Result<Settings, Failure> {
-        Settings::judge(text, "it.yaml", None)
+    fn parse(text: &str) -> Result<Settings, Failure> {
+        Settings::parse(text, "it.yaml", None)
     }
 
     fn message(text: &str) -> String {
-        let failure = judge(text).unwrap_err();
+        let failure = parse(text).unwrap_err();
         assert_eq!(failure.code(), 2);
         failure.message().unwrap()
     }
@@ -240,19 +240,19 @@ mod tests {
             ("api_url: https://a/\ntls: {enabled: false}", "http://a/"),
             ("api_url: http://a:1/base?x\ntls:", "http://a:1/"),
         ] {
-            assert_eq!(judge(text).unwrap().url.as_str(), url, "{text}");
+            assert_eq!(parse(text).unwrap().url.as_str(), url, "{text}");
         }
         let file = file!().rsplit('/').next().map(|_| "Cargo.toml").unwrap();
         let tls =
             format!("api_url: http://a\ntls: {{enabled: yes, client_cert: {file}, client_key: {file}}}");
-        let settings = judge(&tls).unwrap();
+        let settings = parse(&tls).unwrap();
         assert_eq!(settings.url.as_str(), "https://a/");
         assert_eq!(settings.tls.unwrap().ca, None);
     }
 
     #[test]
     fn an_address_that_is_typed_counts_and_the_rest_is_the_files() {
-        let typed = |text: &str, url: &str| Settings::judge(text, "it.yaml", Some(url));
+        let typed = |text: &str, url: &str| Settings::parse(text, "it.yaml", Some(url));
         let settings = typed("api_url: http://a\nuser: me", "http://b:1").unwrap();
         assert_eq!((settings.url.as_str(), settings.user().unwrap()), ("http://b:1/", "me".to_owned()));
         // Then the file needs no address; the typed scheme stays.
@@ -281,7 +281,7 @@ mod tests {
         assert!(message("user: me").contains("api_url"));
         assert!(message("- a").contains("mapping"));
         assert!(message("").contains("mapping"));
-        let settings = judge("api_url: http://a").unwrap();
+        let settings = parse("api_url: http://a").unwrap();
         assert!(settings.user().unwrap_err().message().unwrap().contains("--namespace"));
     }
 }

@@ -4,10 +4,10 @@ use clap::Arg;
 use madako_domain::placement::kind::Kind;
 use serde_json::{Map, Value, json};
 
-use super::Place;
+use super::CommandScope;
 use super::client::{Api, Request};
 use super::edit::{Apply, Change, place, put};
-use super::given::Given;
+use super::given::GivenOptions;
 use super::show::Column;
 use super::words::{Create, Resource, Update, decimal, name, none, text, weighted, whole};
 use crate::failure::Failure;
@@ -89,13 +89,13 @@ fn metric_options(provider: &'static str, new: bool) -> Vec<Arg> {
     ]
 }
 
-fn allowed(given: &Given) -> Vec<i64> {
+fn allowed(given: &GivenOptions) -> Vec<i64> {
     let mut values = given.wholes("allowed-values");
     values.sort_unstable();
     values
 }
 
-fn build_metric(given: &Given, provider: &str) -> Result<Value, Failure> {
+fn build_metric(given: &GivenOptions, provider: &str) -> Result<Value, Failure> {
     let name = given.name()?;
     let metric = json!({
         "metadata": { "name": name },
@@ -121,14 +121,14 @@ fn check_range(metric: &Value) -> Result<(), Failure> {
 }
 
 /// Refuses a metric whose provider does not exist. Krake's API would store it, and the metric would fail in each round.
-pub(super) async fn check_provider(api: &Api, at: &Place, metric: &Value) -> Result<(), Failure> {
+pub(super) async fn check_provider(api: &Api, at: &CommandScope, metric: &Value) -> Result<(), Failure> {
     let (kind, word) = match at.kind {
         Kind::Metric => (Kind::MetricsProvider, "mp"),
         Kind::GlobalMetric => (Kind::GlobalMetricsProvider, "gmp"),
         _ => return Ok(()),
     };
     let name = metric["spec"]["provider"]["name"].as_str().unwrap_or_default();
-    let of = Place { kind, namespace: at.namespace.clone() };
+    let of = CommandScope { kind, namespace: at.namespace.clone() };
     match api.find(&Request::new("GET", of.segments(&[name]), of.called(name))).await {
         Ok(Some(_)) => Ok(()),
         Ok(None) => Err(Failure::bad_input(format_args!(
@@ -145,7 +145,7 @@ pub(super) async fn check_provider(api: &Api, at: &Place, metric: &Value) -> Res
     }
 }
 
-fn change_metric(given: &Given, provider: &'static str) -> Change {
+fn change_metric(given: &GivenOptions, provider: &'static str) -> Change {
     let given = given.clone();
     let apply: Apply = Box::new(move |metric| {
         put(metric, &["spec", "min"], given.decimal("min"));
@@ -268,7 +268,7 @@ fn provider_options() -> [Arg; 8] {
 ///
 /// # Errors
 /// An option that the type does not have.
-fn fields_of(given: &Given, of_type: &str) -> Result<Map<String, Value>, Failure> {
+fn fields_of(given: &GivenOptions, of_type: &str) -> Result<Map<String, Value>, Failure> {
     let known = PROVIDER_TYPES.iter().find(|(name, _)| *name == of_type);
     let (_, options) = known.ok_or_else(|| {
         Failure::failed(format_args!(
@@ -298,7 +298,7 @@ fn fields_of(given: &Given, of_type: &str) -> Result<Map<String, Value>, Failure
     Ok(fields)
 }
 
-fn build_provider(given: &Given) -> Result<Value, Failure> {
+fn build_provider(given: &GivenOptions) -> Result<Value, Failure> {
     let of_type = given.text("type").unwrap_or_default();
     let fields = fields_of(given, of_type)?;
     let options =
@@ -319,7 +319,7 @@ fn build_provider(given: &Given) -> Result<Value, Failure> {
     }))
 }
 
-fn change_provider(given: &Given) -> Result<Change, Failure> {
+fn change_provider(given: &GivenOptions) -> Result<Change, Failure> {
     // Problems that do not depend on the type are reported before the first connection.
     given.weights("metric")?;
     let given = given.clone();
@@ -387,7 +387,7 @@ fn file_options() -> Vec<Arg> {
     vec![text("file", "FILE", "The document; - reads standard input").short('f').required(true)]
 }
 
-fn build_from_file(given: &Given) -> Result<Value, Failure> {
+fn build_from_file(given: &GivenOptions) -> Result<Value, Failure> {
     let file = given.text("file").unwrap_or_default();
     let mut documents = read_documents(file)?;
     match documents.len() {
@@ -402,7 +402,7 @@ fn build_from_file(given: &Given) -> Result<Value, Failure> {
     }
 }
 
-fn change_from_file(given: &Given) -> Result<Change, Failure> {
+fn change_from_file(given: &GivenOptions) -> Result<Change, Failure> {
     let document = build_from_file(given)?;
     let name = document["metadata"]["name"].as_str().map(str::to_owned);
     let change = Change::new(move |resource| {

@@ -9,9 +9,9 @@ use std::io::{self, IsTerminal as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Place;
+use super::CommandScope;
 use super::client::{Api, Request};
-use super::given::Given;
+use super::given::GivenOptions;
 use crate::failure::Failure;
 use crate::limits::MAX_NAMED;
 use crate::output::{Format, Table, note, printable, show, warn};
@@ -79,8 +79,8 @@ fn resources(count: usize) -> String {
 /// Deletes the resource, or lists its dependents. Returns the API's document, if it is to be shown.
 pub(super) async fn run(
     api: &Api,
-    place: &Place,
-    given: &Given,
+    place: &CommandScope,
+    given: &GivenOptions,
     format: Format,
 ) -> Result<Option<Value>, Failure> {
     let name = given.name()?;
@@ -117,7 +117,7 @@ pub(super) async fn run(
     Ok(api.send(&request).await?.document())
 }
 
-async fn read_dependents(api: &Api, place: &Place, name: &str) -> Result<Dependents, Failure> {
+async fn read_dependents(api: &Api, place: &CommandScope, name: &str) -> Result<Dependents, Failure> {
     let subject = format!("the dependent resources of {}", place.called(name));
     let request = Request::new("GET", place.segments(&[name, "dependents"]), subject);
     let body = api.send(&request).await?.body;

@@ -9,14 +9,14 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::client::{Api, Request};
-use super::given::Given;
-use super::{Place, Settings};
+use super::given::GivenOptions;
+use super::{CommandScope, Settings};
 use crate::failure::Failure;
 use crate::output::{Format, Table, print, printable, show};
 
 /// The parts of an explanation that the table shows.
 #[derive(Deserialize)]
-struct Shown {
+struct ExplanationView {
     /// The current decision; `None`: the instance does not schedule.
     decision: Option<Decision>,
     last: Option<Decision>,
@@ -76,8 +76,8 @@ struct Metric {
 
 pub(super) async fn run(
     settings: &Settings,
-    place: &Place,
-    given: &Given,
+    place: &CommandScope,
+    given: &GivenOptions,
     format: Format,
 ) -> Result<(), Failure> {
     let name = given.name()?;
@@ -89,7 +89,7 @@ pub(super) async fn run(
     let body = Api::new(settings)?.send(&request).await?.body;
     match format {
         Format::Table => {
-            let shown: Shown = serde_json::from_value(body).map_err(|error| {
+            let shown: ExplanationView = serde_json::from_value(body).map_err(|error| {
                 Failure::failed(format_args!("{} cannot be read: {error}", request.subject))
             })?;
             print(&text(&place.called(name), &shown))
@@ -98,7 +98,7 @@ pub(super) async fn run(
     }
 }
 
-fn text(application: &str, shown: &Shown) -> String {
+fn text(application: &str, shown: &ExplanationView) -> String {
     let mut text = match (&shown.decision, &shown.leader) {
         (Some(decision), _) => format!("{application}: {}\n", printable(&said(decision))),
         (None, Some(host)) => {

@@ -10,9 +10,9 @@ use crate::output::Format;
 
 /// Options and arguments of one command. An option that the command does not have counts as not given.
 #[derive(Clone)]
-pub(super) struct Given(ArgMatches);
+pub(super) struct GivenOptions(ArgMatches);
 
-impl Given {
+impl GivenOptions {
     pub(super) fn new(matches: ArgMatches) -> Self {
         Self(matches)
     }

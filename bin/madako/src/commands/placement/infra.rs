@@ -5,7 +5,7 @@ use madako_domain::placement::kind::Kind;
 use serde_json::{Value, json};
 
 use super::edit::{Change, place, put, put_all};
-use super::given::Given;
+use super::given::GivenOptions;
 use super::password::password;
 use super::show::Column;
 use super::words::{Create, Resource, Update, global_metric, labels, metric, name, none, text};
@@ -85,7 +85,7 @@ fn provider_options(new: bool) -> Vec<Arg> {
     options
 }
 
-fn build_provider(given: &Given) -> Result<Value, Failure> {
+fn build_provider(given: &GivenOptions) -> Result<Value, Failure> {
     let password = password(given.text("password"), "the infrastructure provider")?;
     Ok(json!({
         "metadata": { "name": given.name()? },
@@ -102,7 +102,7 @@ fn build_provider(given: &Given) -> Result<Value, Failure> {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "other kinds' changes can be wrong")]
-fn change_provider(given: &Given) -> Result<Change, Failure> {
+fn change_provider(given: &GivenOptions) -> Result<Change, Failure> {
     let given = given.clone();
     Ok(Change::new(move |provider| {
         for field in ["url", "username", "password", "token"] {
@@ -197,13 +197,13 @@ fn cloud_options(new: bool, namespaced: bool) -> Vec<Arg> {
 }
 
 /// The reference to the named provider.
-fn provider_of(given: &Given) -> Option<Value> {
+fn provider_of(given: &GivenOptions) -> Option<Value> {
     let own = given.text("infra-provider").map(|name| (name, true));
     let (name, namespaced) = own.or_else(|| Some((given.text("global-infra-provider")?, false)))?;
     Some(json!({ "name": name, "namespaced": namespaced }))
 }
 
-fn build_cloud(given: &Given) -> Result<Value, Failure> {
+fn build_cloud(given: &GivenOptions) -> Result<Value, Failure> {
     let metrics = given.metrics()?;
     let labels = given.entries("label")?;
     let password = password(given.text("password"), "the OpenStack user")?;
@@ -232,7 +232,7 @@ fn build_cloud(given: &Given) -> Result<Value, Failure> {
     }))
 }
 
-fn change_cloud(given: &Given) -> Result<Change, Failure> {
+fn change_cloud(given: &GivenOptions) -> Result<Change, Failure> {
     let (metrics, labels, provider) = (given.metrics()?, given.entries("label")?, provider_of(given));
     let given = given.clone();
     Ok(Change::new(move |cloud| {

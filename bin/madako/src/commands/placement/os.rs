@@ -5,7 +5,7 @@ use madako_domain::placement::kind::Kind;
 use serde_json::{Value, json};
 
 use super::edit::{Change, place, put, put_all};
-use super::given::Given;
+use super::given::GivenOptions;
 use super::show::Column;
 use super::words::{Create, Resource, Update, labels, metric, name, none, text, texts, whole};
 use crate::failure::Failure;
@@ -61,7 +61,7 @@ fn project_options(new: bool) -> Vec<Arg> {
 }
 
 /// The authentication from options and environment.
-fn auth(given: &Given) -> Result<Value, Failure> {
+fn auth(given: &GivenOptions) -> Result<Value, Failure> {
     if let [id, secret] = given.texts("application-credential").as_slice() {
         return Ok(json!({
             "type": "application_credential",
@@ -77,7 +77,7 @@ fn auth(given: &Given) -> Result<Value, Failure> {
     }))
 }
 
-fn build_project(given: &Given) -> Result<Value, Failure> {
+fn build_project(given: &GivenOptions) -> Result<Value, Failure> {
     Ok(json!({
         "metadata": { "name": given.name()?, "labels": given.entries("label")? },
         "spec": {
@@ -89,7 +89,7 @@ fn build_project(given: &Given) -> Result<Value, Failure> {
     }))
 }
 
-fn change_project(given: &Given) -> Result<Change, Failure> {
+fn change_project(given: &GivenOptions) -> Result<Change, Failure> {
     let is_given =
         ["application-credential", "user-id", "password", "project-id"].iter().any(|id| given.has(id));
     let auth = is_given.then(|| auth(given)).transpose()?;
@@ -165,7 +165,7 @@ fn constraint() -> Arg {
 
 const CONSTRAINTS: [&str; 4] = ["spec", "constraints", "project", "labels"];
 
-fn build_magnum(given: &Given) -> Result<Value, Failure> {
+fn build_magnum(given: &GivenOptions) -> Result<Value, Failure> {
     let mut cluster = json!({
         "metadata": { "name": given.name()?, "labels": given.entries("label")? },
         "spec": {
@@ -178,7 +178,7 @@ fn build_magnum(given: &Given) -> Result<Value, Failure> {
     Ok(cluster)
 }
 
-fn change_magnum(given: &Given) -> Result<Change, Failure> {
+fn change_magnum(given: &GivenOptions) -> Result<Change, Failure> {
     let metrics = given.metrics()?;
     let given = given.clone();
     Ok(Change::new(move |cluster| {

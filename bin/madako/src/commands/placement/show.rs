@@ -16,11 +16,11 @@ pub(super) struct Column {
     name: &'static str,
     /// A JSON pointer.
     at: &'static str,
-    form: Form,
+    form: ValueFormat,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Form {
+enum ValueFormat {
     Plain,
     /// To the second.
     Time,
@@ -36,29 +36,29 @@ enum Form {
 
 impl Column {
     pub(super) const fn new(name: &'static str, at: &'static str) -> Self {
-        Self { name, at, form: Form::Plain }
+        Self { name, at, form: ValueFormat::Plain }
     }
 
     pub(super) const fn time(name: &'static str, at: &'static str) -> Self {
-        Self { name, at, form: Form::Time }
+        Self { name, at, form: ValueFormat::Time }
     }
 
     pub(super) const fn nodes(name: &'static str, condition: &'static str, good: bool) -> Self {
-        Self { name, at: "/status/nodes", form: Form::Nodes(condition, good) }
+        Self { name, at: "/status/nodes", form: ValueFormat::Nodes(condition, good) }
     }
 
     pub(super) const fn pods(name: &'static str, at: &'static str) -> Self {
-        Self { name, at, form: Form::Pods }
+        Self { name, at, form: ValueFormat::Pods }
     }
 
     /// A value that only some resources have.
     pub(super) const fn if_there(name: &'static str, at: &'static str) -> Self {
-        Self { name, at, form: Form::IfThere }
+        Self { name, at, form: ValueFormat::IfThere }
     }
 
     /// A secret that only some resources have.
     pub(super) const fn secret(name: &'static str, at: &'static str) -> Self {
-        Self { name, at, form: Form::Secret }
+        Self { name, at, form: ValueFormat::Secret }
     }
 
     /// The text; `None`: the line is omitted.
@@ -66,12 +66,14 @@ impl Column {
         let value = document.pointer(self.at);
         let plain = || value.map_or_else(|| NOTHING.to_owned(), words);
         Some(match self.form {
-            Form::Plain => plain(),
-            Form::Time => value.and_then(Value::as_str).map_or_else(|| NOTHING.to_owned(), to_the_second),
-            Form::Nodes(condition, good) => nodes(value, condition, good),
-            Form::Pods => pods(value),
-            Form::IfThere => words(value?),
-            Form::Secret => if value?.is_null() { NOTHING } else { "(set)" }.to_owned(),
+            ValueFormat::Plain => plain(),
+            ValueFormat::Time => {
+                value.and_then(Value::as_str).map_or_else(|| NOTHING.to_owned(), to_the_second)
+            }
+            ValueFormat::Nodes(condition, good) => nodes(value, condition, good),
+            ValueFormat::Pods => pods(value),
+            ValueFormat::IfThere => words(value?),
+            ValueFormat::Secret => if value?.is_null() { NOTHING } else { "(set)" }.to_owned(),
         })
     }
 }

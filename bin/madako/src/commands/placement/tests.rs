@@ -127,7 +127,7 @@ fn what_is_created_is_what_krakectl_creates_with_the_same_words() {
         }
         assert_eq!(pair[0].split(' ').nth(2), Some(kind.name()), "{line}");
         assert_eq!(object(kind, &document), object(kind, &theirs), "{line}: {document}");
-        let place = Place { kind, namespace: kind.namespaced().then(|| "me".to_owned()) };
+        let place = CommandScope { kind, namespace: kind.namespaced().then(|| "me".to_owned()) };
         let path = pair[0].split(' ').nth(1).unwrap().replace("/testing/", "/me/");
         assert_eq!(format!("/{}", place.segments(&[]).join("/")), path, "{line}");
     }

@@ -7,7 +7,7 @@ use madako_domain::placement::kind::Kind;
 use serde_json::Value;
 
 use super::edit::Change;
-use super::given::Given;
+use super::given::GivenOptions;
 use super::show::Column;
 use super::{application, cluster, core, infra, os};
 use crate::failure::Failure;
@@ -87,7 +87,7 @@ pub(super) struct Create {
     pub(super) more: &'static str,
     pub(super) options: fn() -> Vec<Arg>,
     /// The document for the request.
-    pub(super) build: fn(&Given) -> Result<Value, Failure>,
+    pub(super) build: fn(&GivenOptions) -> Result<Value, Failure>,
     /// The arguments in the example.
     pub(super) example: &'static str,
 }
@@ -97,7 +97,7 @@ pub(super) struct Update {
     pub(super) more: &'static str,
     pub(super) options: fn() -> Vec<Arg>,
     /// The change of the existing document.
-    pub(super) changes: fn(&Given) -> Result<Change, Failure>,
+    pub(super) changes: fn(&GivenOptions) -> Result<Change, Failure>,
     pub(super) example: &'static str,
 }
 

@@ -6,8 +6,8 @@ use madako_domain::repair::hold::{Hold, Holds};
 use madako_domain::state::ClusterState;
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
-use madako_repair_queue::explain::{Beside, explain};
-use madako_repair_queue::outlook::Explained;
+use madako_repair_queue::explain::{ExplainContext, explain};
+use madako_repair_queue::next_action::Explained;
 use madako_repair_queue::racks::{Answers, KeptRacks, held_back};
 use madako_repair_queue::requests::{asked_about, nodes};
 use madako_supervisor::config::Config;
@@ -80,7 +80,7 @@ pub(super) async fn run(
     let holds = found.kept.iter().map(|(rack, hold)| (rack.as_str(), &**hold));
     let kept = KeptRacks { holds: holds.collect(), unreadable: state.unreadable_holds().collect() };
     let answers = Answers { reported: found.reported.as_ref(), observed: found.observed.as_ref() };
-    let beside = Beside {
+    let beside = ExplainContext {
         held: held_back(asked_about(&state), &kept, answers, nodes(&state), settings.as_ref()),
         kubernetes: config.kubernetes.is_some(),
     };

@@ -38,7 +38,7 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     let not_held = || Failure::failed(format_args!("rack {} is not held", args.rack));
     let kept = get(store, &key).await?.ok_or_else(not_held)?;
     let released = match decode::<Hold>(&key, &kept) {
-        Ok(_) => Some(let_go(store, &key, not_held).await?),
+        Ok(_) => Some(release_rack(store, &key, not_held).await?),
         // The cause of the hold is unknown: the key is removed if it is unchanged.
         Err(_) if remove_if(store, &key, &kept).await? => None,
         Err(_) => return Err(changed_meanwhile(&key)),
@@ -49,7 +49,7 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
 }
 
 /// Ends the hold of the rack.
-async fn let_go(
+async fn release_rack(
     store: &dyn Store,
     key: &str,
     not_held: impl Fn() -> Failure,

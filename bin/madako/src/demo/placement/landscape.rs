@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::scene::PERCENT;
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct ClusterView {
     pub(crate) name: String,
     pub(crate) location: String,
     /// As in the API, such as `ONLINE`.
@@ -17,11 +17,11 @@ pub(crate) struct Place {
     /// Name and last fetched value of each metric.
     pub(crate) metrics: Vec<(String, Option<f64>)>,
     /// Bound applications by name.
-    pub(crate) applications: Vec<Guest>,
+    pub(crate) applications: Vec<BoundApplication>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Guest {
+pub(crate) struct BoundApplication {
     pub(crate) name: String,
     /// Whether it never moves.
     pub(crate) settled: bool,
@@ -29,18 +29,18 @@ pub(crate) struct Guest {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Landscape {
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<ClusterView>,
     /// Applications without a binding.
-    pub(crate) unbound: Vec<Guest>,
+    pub(crate) unbound: Vec<BoundApplication>,
 }
 
 impl Landscape {
     /// From the API's lists and the last fetched values.
     pub(crate) fn of(clusters: &[Value], applications: &[Value], fetched: &BTreeMap<String, f64>) -> Self {
-        let mut places: Vec<Place> = clusters.iter().map(|cluster| place(cluster, fetched)).collect();
+        let mut places: Vec<ClusterView> = clusters.iter().map(|cluster| place(cluster, fetched)).collect();
         let mut unbound = Vec::new();
         for application in applications {
-            let guest = Guest {
+            let guest = BoundApplication {
                 name: text(application, "/metadata/name"),
                 settled: application.pointer("/spec/constraints/migration") == Some(&Value::Bool(false)),
             };
@@ -58,7 +58,7 @@ impl Landscape {
     }
 }
 
-fn place(cluster: &Value, fetched: &BTreeMap<String, f64>) -> Place {
+fn place(cluster: &Value, fetched: &BTreeMap<String, f64>) -> ClusterView {
     let (mut metrics, mut weighted, mut weights) = (Vec::new(), Some(0.0), 0.0);
     for metric in cluster.pointer("/spec/metrics").and_then(Value::as_array).into_iter().flatten() {
         let name = text(metric, "/name");
@@ -72,7 +72,7 @@ fn place(cluster: &Value, fetched: &BTreeMap<String, f64>) -> Place {
         let short = name.split_once('_').map_or(name.as_str(), |(short, _)| short).to_owned();
         metrics.push((short, value));
     }
-    Place {
+    ClusterView {
         name: text(cluster, "/metadata/name"),
         location: text(cluster, "/metadata/labels/location"),
         state: text(cluster, "/status/state"),
@@ -118,7 +118,7 @@ mod tests {
         ];
         let fetched = [("free_oslo".to_owned(), 80.0), ("network_europe".to_owned(), 40.0)].into();
         let landscape = Landscape::of(&[cluster("oslo"), cluster("bonn")], &applications, &fetched);
-        let guest = |name: &str, settled| Guest { name: name.to_owned(), settled };
+        let guest = |name: &str, settled| BoundApplication { name: name.to_owned(), settled };
         let [oslo, bonn] = &landscape.places[..] else { panic!("{landscape:?}") };
         assert_eq!(oslo.applications, [guest("shop", false), guest("ledger", true)]);
         assert_eq!((oslo.state.as_str(), oslo.location.as_str()), ("ONLINE", "europe"));

@@ -16,7 +16,7 @@ pub(crate) mod tell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_datacenter_sim::{SimulatedPrometheus, Wandering};
+use madako_datacenter_sim::{RandomWalkMetric, SimulatedPrometheus};
 use madako_http::placement::Authorization;
 use madako_protocol::feed::Task;
 use madako_supervisor::config::Placement;
@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
 pub(crate) use api::Api;
-pub(crate) use landscape::{Guest, Landscape, Place};
+pub(crate) use landscape::{BoundApplication, ClusterView, Landscape};
 
 /// Minimum time that an application stays (60 s by default): short, so that the user sees moves.
 pub(crate) const RESCHEDULE_AFTER: Duration = Duration::from_secs(15);
@@ -47,7 +47,7 @@ pub(crate) fn settings() -> Placement {
     placement
 }
 
-pub(crate) fn metrics() -> Vec<Wandering> {
+pub(crate) fn metrics() -> Vec<RandomWalkMetric> {
     scene::metrics()
 }
 
@@ -73,7 +73,7 @@ impl Placing {
         let api = Arc::new(api);
         let (show, seen) = watch::channel(Arc::default());
         let (say, told) = mpsc::channel(UNTOLD);
-        let look = Task::start(look(Arc::clone(&api), prometheus, show));
+        let look = Task::start(poll_api(Arc::clone(&api), prometheus, show));
         let outages = Task::start(outages::run(api, seed, say));
         Ok(Self { seen, told, _tasks: [look, outages] })
     }
@@ -93,7 +93,7 @@ impl Placing {
 }
 
 /// Reads the stored resources at an interval.
-async fn look(api: Arc<Api>, prometheus: SimulatedPrometheus, show: watch::Sender<Arc<Landscape>>) {
+async fn poll_api(api: Arc<Api>, prometheus: SimulatedPrometheus, show: watch::Sender<Arc<Landscape>>) {
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

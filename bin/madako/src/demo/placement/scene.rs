@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use madako_datacenter_sim::Wandering;
+use madako_datacenter_sim::RandomWalkMetric;
 use serde_json::{Value, json};
 
 use super::api::{Api, ApiError};
@@ -35,9 +35,9 @@ pub(super) const SITES: [Site; 5] = [
 const REGIONS: [&str; 2] = ["europe", "asia"];
 
 /// An application: name, label constraints, metrics constraints, and whether it may move.
-type Wish = (&'static str, &'static [&'static str], &'static [&'static str], bool);
+type DemoApplication = (&'static str, &'static [&'static str], &'static [&'static str], bool);
 
-const APPLICATIONS: [Wish; 10] = [
+const APPLICATIONS: [DemoApplication; 10] = [
     ("shop", &["location is europe"], &[], true),
     ("ledger", &["location is europe"], &[], false),
     ("search", &[], &[], true),
@@ -59,8 +59,9 @@ fn own_metrics(site: &Site) -> [(String, f64); 3] {
     ]
 }
 
-pub(super) fn metrics() -> Vec<Wandering> {
-    let wandering = |name, pace| Wandering { name, least: PERCENT.0 + 5.0, greatest: PERCENT.1 - 5.0, pace };
+pub(super) fn metrics() -> Vec<RandomWalkMetric> {
+    let wandering =
+        |name, pace| RandomWalkMetric { name, least: PERCENT.0 + 5.0, greatest: PERCENT.1 - 5.0, pace };
     let own = SITES.iter().flat_map(|site| {
         [format!("free_{}", site.name), format!("green_{}", site.name)].map(|name| wandering(name, PACE))
     });
@@ -73,7 +74,7 @@ pub(super) async fn install(api: &Api, prometheus_url: &str) -> Result<(), ApiEr
         "spec": {"type": "prometheus", "prometheus": {"url": prometheus_url}},
     });
     api.create_global("globalmetricsproviders", &provider).await?;
-    for Wandering { name, .. } in metrics() {
+    for RandomWalkMetric { name, .. } in metrics() {
         let metric = json!({
             "metadata": {"name": name},
             "spec": {
@@ -120,7 +121,7 @@ fn cluster(site: &Site) -> Value {
     })
 }
 
-fn application((name, labels, metrics, migration): &Wish) -> Value {
+fn application((name, labels, metrics, migration): &DemoApplication) -> Value {
     json!({
         "metadata": {"name": name},
         "spec": {

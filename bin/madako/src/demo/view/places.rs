@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use super::super::picture::Picture;
-use super::super::placement::{Guest, Place};
+use super::super::placement::{BoundApplication, ClusterView};
 
 /// From this width on there is more room than the names of applications need.
 const ROOMY: usize = 100;
@@ -32,7 +32,7 @@ pub(super) fn title(picture: &Picture, width: u16, hint: &str) -> String {
 pub(super) fn lines(picture: &Picture, width: u16) -> Vec<Line<'static>> {
     let width = usize::from(width);
     let landscape = &picture.landscape;
-    let longest = |text: fn(&Place) -> usize| landscape.places.iter().map(text).max().unwrap_or(0);
+    let longest = |text: fn(&ClusterView) -> usize| landscape.places.iter().map(text).max().unwrap_or(0);
     let columns = Columns {
         name: longest(|place| place.name.chars().count()),
         location: longest(|place| place.location.chars().count()),
@@ -60,7 +60,7 @@ struct Columns {
     width: usize,
 }
 
-fn line(picture: &Picture, place: &Place, columns: &Columns) -> Line<'static> {
+fn line(picture: &Picture, place: &ClusterView, columns: &Columns) -> Line<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let state = Style::new().fg(match place.state.as_str() {
         "ONLINE" => Color::Green,
@@ -83,7 +83,7 @@ fn line(picture: &Picture, place: &Place, columns: &Columns) -> Line<'static> {
     Line::from(spans)
 }
 
-fn measured(place: &Place) -> String {
+fn measured(place: &ClusterView) -> String {
     let metric = |(name, value): &(String, Option<f64>)| match value {
         Some(value) => format!("{name} {value:>2.0}"),
         None => format!("{name}  -"),
@@ -92,7 +92,7 @@ fn measured(place: &Place) -> String {
 }
 
 /// As many names as fit, and the number of the others. Applications that were just bound or moved are highlighted.
-fn guests(picture: &Picture, guests: &[Guest], room: usize) -> Vec<Span<'static>> {
+fn guests(picture: &Picture, guests: &[BoundApplication], room: usize) -> Vec<Span<'static>> {
     let mut spans: Vec<Span<'static>> = Vec::new();
     let mut used = 0;
     for (place, guest) in guests.iter().enumerate() {

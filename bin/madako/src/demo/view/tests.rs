@@ -8,20 +8,23 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use super::super::picture::ActorLine;
-use super::super::placement::{Guest, Landscape, Place};
+use super::super::placement::{BoundApplication, ClusterView, Landscape};
 use super::*;
 
-fn cell(role: &str, state: MachineState, part: Option<Part>) -> Cell {
-    Cell { role: role.to_owned(), state, part }
+fn cell(role: &str, state: MachineState, part: Option<Part>) -> MachineCell {
+    MachineCell { role: role.to_owned(), state, part }
 }
 
-fn guests(names: &[&str]) -> Vec<Guest> {
-    names.iter().map(|name| Guest { name: (*name).to_owned(), settled: *name == "ledger" }).collect()
+fn guests(names: &[&str]) -> Vec<BoundApplication> {
+    names
+        .iter()
+        .map(|name| BoundApplication { name: (*name).to_owned(), settled: *name == "ledger" })
+        .collect()
 }
 
 /// Five clusters; `munich` has more applications than fit on a small screen, and one application fits no cluster.
 fn landscape() -> Landscape {
-    let place = |name: &str, state: &str, applications: &[&str]| Place {
+    let place = |name: &str, state: &str, applications: &[&str]| ClusterView {
         name: name.to_owned(),
         location: "europe".to_owned(),
         state: state.to_owned(),

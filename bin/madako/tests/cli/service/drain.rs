@@ -41,13 +41,13 @@ fn template(site: &Site) -> String {
 }
 
 /// The clients of an operator and of an administrator of Kubernetes.
-struct Seen {
+struct DrainFixture {
     site: Site,
     admin: kube::Client,
     node: String,
 }
 
-impl Seen {
+impl DrainFixture {
     async fn kube(&self, path: &str) -> Value {
         serde_json::from_str(&self.admin.request_text(get(path)).await.unwrap()).unwrap()
     }
@@ -127,7 +127,7 @@ async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_unc
 
     // All pods run on the one worker; then a second worker has room for others.
     let admin = kubernetes.client(ADMIN);
-    let seen = Seen { admin: admin.clone(), node: cluster.workers[0].clone(), site };
+    let seen = DrainFixture { admin: admin.clone(), node: cluster.workers[0].clone(), site };
     objects::node(&admin, &seen.node, &[]).await;
     let _kubelets = Kubelets::start(admin.clone(), Arc::default());
     let workload = Workload {

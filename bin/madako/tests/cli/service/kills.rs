@@ -25,7 +25,7 @@ const CACHES: [u64; 2] = [256 * 1024, 32 * 1024 * 1024];
 
 /// Answers to clients, over all lives of the process.
 #[derive(Default)]
-struct Told {
+struct AcknowledgedWrites {
     /// Key and written number by revision.
     acknowledged: BTreeMap<i64, (String, u64)>,
     /// The same from the watch.
@@ -34,7 +34,7 @@ struct Told {
     asked: BTreeMap<u64, u64>,
 }
 
-impl Told {
+impl AcknowledgedWrites {
     fn check(&self, kill: u64) {
         let Some((newest, _)) = self.watched.last_key_value() else { return };
         for (revision, written) in self.acknowledged.range(..=newest) {
@@ -62,7 +62,7 @@ fn number(value: &[u8]) -> u64 {
 }
 
 /// Writes until the process is gone.
-async fn write(mut client: Client, writer: u64, told: Arc<Mutex<Told>>, mut dice: Dice) {
+async fn write(mut client: Client, writer: u64, told: Arc<Mutex<AcknowledgedWrites>>, mut dice: Dice) {
     loop {
         let key = format!("kills/{writer}/{}", dice.below(KEYS));
         let asked = {
@@ -101,7 +101,7 @@ async fn read(mut client: Client, mut dice: Dice) {
 }
 
 /// Watches from the last received revision until the process is gone.
-async fn watch(mut client: Client, told: Arc<Mutex<Told>>) {
+async fn watch(mut client: Client, told: Arc<Mutex<AcknowledgedWrites>>) {
     let next = told.lock().unwrap().watched.last_key_value().map_or(1, |(revision, _)| revision + 1);
     let options = WatchOptions::new().with_prefix().with_start_revision(next);
     let Ok(mut stream) = client.watch("kills/", Some(options)).await else { return };
@@ -119,7 +119,7 @@ async fn watch(mut client: Client, told: Arc<Mutex<Told>>) {
 /// Kills a service this many times.
 async fn kill_and_start_again(kills: u64, seed: u64, cache_bytes: u64) {
     let site = site_with_cache(cache_bytes).await;
-    let told = Arc::new(Mutex::new(Told::default()));
+    let told = Arc::new(Mutex::new(AcknowledgedWrites::default()));
     let mut dice = Dice(seed);
     for kill in 0..=kills {
         let service = site.serve("30s", QUICK).await;

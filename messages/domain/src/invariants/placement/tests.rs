@@ -85,7 +85,7 @@ impl Case {
             Arc::new(Stored { key, create_revision: 1, mod_revision: 5, object: value, wire });
     }
 
-    fn judge(&self) -> Judged {
+    fn judge(&self) -> BindingCheck {
         let value = Bytes::from(self.after.to_string());
         let writes = [
             Write::Put { key: self.before.key.etcd_key(), value, lease: 0 },
@@ -112,7 +112,7 @@ impl Case {
     fn spoilt(spoil: impl FnOnce(&mut Self)) -> String {
         let mut case = Self::good();
         spoil(&mut case);
-        let Judged { violations, changed } = case.judge();
+        let BindingCheck { violations, changed } = case.judge();
         assert!(violations.iter().all(|violation| violation.invariant == Id::I11));
         let violations = violations.iter().map(ToString::to_string);
         violations
@@ -126,7 +126,7 @@ type Spoil = fn(&mut Case);
 
 #[test]
 fn a_good_binding_is_allowed_and_each_spoilt_one_is_not() {
-    assert_eq!(Case::good().judge(), Judged::default());
+    assert_eq!(Case::good().judge(), BindingCheck::default());
     let table: [(&str, Spoil); 10] = [
         ("its state is OFFLINE", |case| case.spoil_cluster(|c| c.status.state = ClusterState::Offline)),
         ("it is being deleted", |case| {

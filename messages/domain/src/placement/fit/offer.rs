@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Cause, Compared, Lack};
+use super::{Compared, MetricFault, MissingValue};
 use crate::placement::infrastructure::{Cloud, CloudKind, GlobalCloud};
 use crate::placement::kubernetes::Cluster;
 use crate::placement::metadata::{Metadata, MetricRef, Reason, ReasonCode};
@@ -93,7 +93,7 @@ pub struct Offer<'a> {
     custom_resources: &'a [String],
     metrics: Vec<OfferedMetric<'a>>,
     /// The number that constraints compare, or the reason why there is none, by the metric's name.
-    compared: BTreeMap<&'a str, Result<f64, Lack>>,
+    compared: BTreeMap<&'a str, Result<f64, MissingValue>>,
 }
 
 impl<'a> Offer<'a> {
@@ -197,8 +197,8 @@ impl<'a> Offer<'a> {
     ///
     /// # Errors
     /// The reason why there is no number.
-    pub fn compared(&self, metric: &str) -> Result<f64, &Lack> {
-        self.compared.get(metric).map_or(Err(&Lack::NotReferred), |value| value.as_ref().copied())
+    pub fn compared(&self, metric: &str) -> Result<f64, &MissingValue> {
+        self.compared.get(metric).map_or(Err(&MissingValue::NotReferred), |value| value.as_ref().copied())
     }
 }
 
@@ -218,13 +218,14 @@ fn offered<'a>(
     OfferedMetric { key, reference, inherited, state }
 }
 
-fn number(metric: &OfferedMetric<'_>, compared: Compared) -> Result<f64, Lack> {
+fn number(metric: &OfferedMetric<'_>, compared: Compared) -> Result<f64, MissingValue> {
     if let Some(invalid) = metric.invalid() {
-        return Err(Lack::NoValue { reason: Some(Cause::from(&invalid)) });
+        return Err(MissingValue::NoValue { reason: Some(MetricFault::from(&invalid)) });
     }
-    let state = metric.state.ok_or(Lack::NeverFetched)?;
-    let value =
-        state.value.ok_or_else(|| Lack::NoValue { reason: state.reason.as_ref().map(Cause::from) })?;
+    let state = metric.state.ok_or(MissingValue::NeverFetched)?;
+    let value = state
+        .value
+        .ok_or_else(|| MissingValue::NoValue { reason: state.reason.as_ref().map(MetricFault::from) })?;
     Ok(match compared {
         Compared::Value => value.raw,
         Compared::Weighted => value.normalized * metric.reference.weight,

@@ -211,11 +211,14 @@ fn a_cluster_inherits_what_its_flags_and_its_own_constraints_say() {
 
 #[test]
 fn what_is_unmet_can_be_kept_and_read_again() {
-    let cause = Cause { code: "UNKNOWN_METRIC".into(), message: "there is none".into() };
+    let cause = MetricFault { code: "UNKNOWN_METRIC".into(), message: "there is none".into() };
     let all = vec![
         Unmet::NotOnline { state: ClusterState::Offline },
         Unmet::Label { constraint: "a is b".into(), got: None },
-        Unmet::MetricMissing { constraint: "m > 1".into(), lack: Lack::NoValue { reason: Some(cause) } },
+        Unmet::MetricMissing {
+            constraint: "m > 1".into(),
+            lack: MissingValue::NoValue { reason: Some(cause) },
+        },
         Unmet::Metric { constraint: "m > 1".into(), got: 0.5 },
     ];
     let kept = serde_json::to_string(&all).unwrap();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Choice, Deselection, Leaving, Score, Shortage, Source, Unpromotable, Why};
+use super::{Choice, Deselection, LeavingReason, Score, Shortage, Source, Unpromotable, Why};
 use crate::limits::MAX_NODES_SHOWN;
 use crate::machine::BadLabel;
 use crate::plan::Part;
@@ -149,7 +149,7 @@ fn part_noun(part: Part) -> &'static str {
     }
 }
 
-impl fmt::Display for Leaving {
+impl fmt::Display for LeavingReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoRoom { maximum } => write!(f, "the workers are at maximum-workers, {maximum}"),

@@ -83,7 +83,7 @@ impl Objects for FakeObjects {
 }
 
 #[derive(Debug)]
-struct Message(Followed, Handled);
+struct Message(FollowEvent, Handled);
 
 impl Addressed for Message {
     const ACTOR: &'static str = "follower";
@@ -92,28 +92,28 @@ impl Addressed for Message {
 struct Passes(mpsc::UnboundedSender<Message>);
 
 impl Actor for Passes {
-    type Msg = Letter<Message>;
+    type Msg = Envelope<Message>;
     type State = ();
     type Arguments = ();
 
-    async fn pre_start(&self, _: ActorRef<Letter<Message>>, (): ()) -> Result<(), ActorProcessingErr> {
+    async fn pre_start(&self, _: ActorRef<Envelope<Message>>, (): ()) -> Result<(), ActorProcessingErr> {
         Ok(())
     }
 
     async fn handle(
         &self,
-        _: ActorRef<Letter<Message>>,
-        letter: Letter<Message>,
+        _: ActorRef<Envelope<Message>>,
+        envelope: Envelope<Message>,
         (): &mut (),
     ) -> Result<(), ActorProcessingErr> {
-        Ok(self.0.send(letter.open())?)
+        Ok(self.0.send(envelope.open())?)
     }
 }
 
 struct Setup {
     objects: Arc<FakeObjects>,
     messages: mpsc::UnboundedReceiver<Message>,
-    actor: ActorRef<Letter<Message>>,
+    actor: ActorRef<Envelope<Message>>,
     task: Task,
 }
 
@@ -136,10 +136,10 @@ fn change(revision: i64) -> Vec<Arc<Change>> {
     vec![Arc::new(Change { revision, key, before: None, after: None })]
 }
 
-fn revision_of(followed: &Followed) -> i64 {
+fn revision_of(followed: &FollowEvent) -> i64 {
     match followed {
-        Followed::Listed { revision, .. } => *revision,
-        Followed::Changed(changes) => changes[0].revision,
+        FollowEvent::Listed { revision, .. } => *revision,
+        FollowEvent::Changed(changes) => changes[0].revision,
     }
 }
 
@@ -147,14 +147,17 @@ fn revision_of(followed: &Followed) -> i64 {
 async fn a_message_comes_when_the_one_before_it_was_handled() {
     let mut setup = Setup::new().await;
     let Message(listed, handled) = setup.next().await;
-    assert!(matches!(listed, Followed::Listed { revision: 100, after: None, .. }), "{listed:?}");
+    assert!(matches!(listed, FollowEvent::Listed { revision: 100, after: None, .. }), "{listed:?}");
     setup.objects.tell(Ok(change(101)));
     setup.objects.tell(Ok(change(102)));
     assert!(timeout(PATIENCE, setup.messages.recv()).await.is_err(), "the list is not handled yet");
     drop(handled);
     for revision in [101, 102] {
         let Message(changed, _handled) = setup.next().await;
-        assert!(matches!(changed, Followed::Changed(_)) && revision_of(&changed) == revision, "{changed:?}");
+        assert!(
+            matches!(changed, FollowEvent::Changed(_)) && revision_of(&changed) == revision,
+            "{changed:?}"
+        );
     }
 }
 
@@ -166,7 +169,7 @@ async fn after_a_gap_everything_is_told_anew_with_the_reason_and_not_at_once() {
         let began = Instant::now();
         setup.objects.tell(Err(Gap::Lagged { limit }));
         let Message(listed, _handled) = setup.next().await;
-        let Followed::Listed { revision, after, .. } = listed else { panic!("{listed:?}") };
+        let FollowEvent::Listed { revision, after, .. } = listed else { panic!("{listed:?}") };
         assert_eq!((revision, after), (list, Some(Gap::Lagged { limit })));
         assert!(began.elapsed() >= RELIST_PAUSE);
     }

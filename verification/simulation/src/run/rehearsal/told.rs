@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::refusal::{Reason, Refusal};
 use madako_faults::Span;
-use madako_protocol::event::{Blocked, Event};
+use madako_protocol::event::{BlockedBy, Event};
 
 use super::observer::Seen;
 use super::seen::{Held, StepSeen, WaitSeen};
@@ -31,7 +31,7 @@ impl Told {
         match event {
             // Who begins to lead tells everything anew.
             Event::Elected { .. } => *self = Self::default(),
-            Event::Held(_) | Event::Blocked(Blocked::NoState | Blocked::NoObservation) => {}
+            Event::Held(_) | Event::Blocked(BlockedBy::NoState | BlockedBy::NoObservation) => {}
             Event::Blocked(why) => {
                 if self.blocked.as_ref().is_none_or(|(name, _)| *name != why.name()) {
                     seen.wait(now, "plans", why.to_string());
@@ -67,7 +67,7 @@ impl Told {
                     let why = format!("{} of its machines failed at about the same time", machines.len());
                     seen.wait(now, format!("repairs of rack {rack}"), why);
                 }
-                for rack in news.let_go {
+                for rack in news.released {
                     seen.wait(now, format!("repairs of rack {rack}"), "held no longer");
                 }
                 for refusal in news.refused {

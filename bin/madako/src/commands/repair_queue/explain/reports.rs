@@ -13,7 +13,7 @@ use madako_repair_queue::explain::reports::{Prospect, prospects};
 use madako_repair_queue::hold::times::{Times, changed_at};
 use madako_repair_queue::limiter::Removed;
 use madako_repair_queue::racks::Racks;
-use madako_repair_queue::requests::{Asked, judge, kept, unreadable};
+use madako_repair_queue::requests::{RegistryAnswer, evaluate, kept, unreadable};
 use madako_sabakan::SabakanRegistry;
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -47,7 +47,7 @@ pub(super) struct Report {
     pub(super) why: Option<String>,
 }
 
-pub(super) struct Found {
+pub(super) struct ReportsAnswer {
     /// `None`: the registry was not asked or did not answer.
     pub(super) reports: Option<Vec<Report>>,
     /// The stored holds of racks, from the leader, which knows earlier answers too.
@@ -65,10 +65,10 @@ pub(super) async fn gather(
     state: &ClusterState,
     hold: Option<&HoldSettings>,
     clock: &dyn Clock,
-) -> Result<Found, Failure> {
+) -> Result<ReportsAnswer, Failure> {
     let kept = kept(state);
     let holds = kept.clone();
-    let mut found = Found { reports: None, kept, holds, reported: None, observed: None };
+    let mut found = ReportsAnswer { reports: None, kept, holds, reported: None, observed: None };
     if let Some(key) = unreadable(state) {
         let why = state.fault(key).unwrap_or_default();
         warn(format_args!("nothing is added automatically: {key} cannot be used: {why}"));
@@ -83,8 +83,11 @@ pub(super) async fn gather(
         // This command has no memory of earlier answers or removals: the answer is the first one.
         let times = Times::of(&machines, (at, None), hold, &found.kept, &Times::default());
         let removed = Removed::default();
-        let decision =
-            judge(state, &Asked { machines: &machines, at, times: &times, removed: &removed }, hold);
+        let decision = evaluate(
+            state,
+            &RegistryAnswer { machines: &machines, at, times: &times, removed: &removed },
+            hold,
+        );
         let prospects = prospects(&machines, &decision, state);
         found.reports = Some(prospects.iter().map(|prospect| report(prospect, at)).collect());
         found.reported = hold.map(|hold| Racks::of(&machines, &hold.label));

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::stage::Serve;
 use super::api::{Api, all, one};
-use super::{Place, api, until_decides};
+use super::{PlacementFixture, api, until_decides};
 use crate::program::madako;
 
 const OLD: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n";
@@ -20,7 +20,7 @@ metadata: {name: influx}
 spec: {type: influx, influx: {url: 'http://127.0.0.1:1', token: hunter2-token, org: o, bucket: b}}
 ";
 
-impl Place {
+impl PlacementFixture {
     /// A configuration file with these keys.
     fn with_keys(&self, name: &str, keys: &str, placement: &str) -> String {
         let keys = self.files.write(&format!("{name}.keys"), keys);
@@ -41,9 +41,9 @@ impl Place {
     async fn sealed_with(&self, cluster: &str) -> String {
         let stored = self.keys.at_root(&format!("/kubernetes/clusters/testing/{cluster}")).await.unwrap();
         let value: Value = serde_json::from_slice(stored.value()).unwrap();
-        let sealed = &value["spec"]["kubeconfig"];
-        assert_eq!((&sealed[0], &sealed[1]), (&json!("madako-sealed"), &json!(1)), "{value}");
-        sealed[2].as_str().unwrap().to_owned()
+        let encrypted = &value["spec"]["kubeconfig"];
+        assert_eq!((&encrypted[0], &encrypted[1]), (&json!("madako-sealed"), &json!(1)), "{value}");
+        encrypted[2].as_str().unwrap().to_owned()
     }
 }
 
@@ -54,7 +54,7 @@ async fn password(api: Api, cluster: &str) -> Value {
 
 #[tokio::test]
 async fn secrets_are_encrypted_in_etcd_and_nobody_without_the_key_destroys_them() {
-    let Some(place) = Place::new().await else { return };
+    let Some(place) = PlacementFixture::new().await else { return };
     let keyed = place.with_keys("old.yml", OLD, "");
     let service = Serve::start(&keyed, "10m", "1s").await;
     until_decides(&service).await;

@@ -3,12 +3,12 @@
 use super::super::proxy::{Proxy, Way};
 use super::super::site::leader_after;
 use super::super::stage::{Serve, eventually};
-use super::{Place, api, key, until_decides};
+use super::{PlacementFixture, api, key, until_decides};
 
 /// The decision was sent and never arrived. The next leader binds the acknowledged applications from before and after.
 #[tokio::test]
 async fn what_a_killed_leader_decided_and_did_not_commit_its_successor_binds_once() {
-    let Some(place) = Place::new().await else { return };
+    let Some(place) = PlacementFixture::new().await else { return };
     let proxy = Proxy::to(place.etcd.address()).await;
     // Its request has a longer time limit than its life.
     let behind = format!("endpoints: ['{}']\ntimeout: 2m\n", proxy.endpoint());
@@ -53,7 +53,7 @@ async fn what_a_killed_leader_decided_and_did_not_commit_its_successor_binds_onc
 /// Invariant I11: the commit was sent when the cluster was online, and arrives when it is not.
 #[tokio::test]
 async fn a_cluster_that_goes_offline_in_mid_pass_gets_nothing() {
-    let Some(place) = Place::new().await else { return };
+    let Some(place) = PlacementFixture::new().await else { return };
     let proxy = Proxy::to(place.etcd.address()).await;
     let behind = format!("endpoints: ['{}']\ntimeout: 2m\n", proxy.endpoint());
     let behind = place.config("behind.yml", &behind, "");

@@ -23,13 +23,13 @@ const PLACEMENT: &str =
     "api: {authorization: always-allow, authentication: {strategy: {static: {enabled: true, name: admin}}}}";
 
 /// A store, and files for its users.
-struct Place {
+struct PlacementFixture {
     etcd: RealEtcd,
     keys: Keys,
     files: Files,
 }
 
-impl Place {
+impl PlacementFixture {
     /// `None`: no etcd is installed.
     async fn new() -> Option<Self> {
         let etcd = RealEtcd::start(&[]).await?;

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use super::super::stage::{Serve, eventually};
 use super::api::{Api, Said, all, described};
-use super::{Place, api, until_decides};
+use super::{PlacementFixture, api, until_decides};
 
 /// Number of deletions of all keys.
 const WIPES: usize = 100;
@@ -38,7 +38,7 @@ async fn refuses(client: Api) {
 
 #[tokio::test]
 async fn a_store_that_was_away_is_used_again_and_a_watch_leaves_nothing_out() {
-    let Some(mut place) = Place::new().await else { return };
+    let Some(mut place) = PlacementFixture::new().await else { return };
     let service = place.serve("10m").await;
     until_decides(&service).await;
     let client = api(&service);
@@ -96,7 +96,7 @@ async fn creates(client: Api, who: &str, stop: &tokio::sync::watch::Receiver<boo
 
 #[tokio::test]
 async fn a_store_that_is_emptied_a_hundred_times_is_served_all_the_time_and_watched_without_a_gap() {
-    let Some(place) = Place::new().await else { return };
+    let Some(place) = PlacementFixture::new().await else { return };
     let service = place.serve("10m").await;
     until_decides(&service).await;
     let client = api(&service);
@@ -169,7 +169,7 @@ async fn ends_soon(service: Serve, how: &str) {
 
 #[tokio::test]
 async fn a_signal_ends_the_process_whatever_the_store_does() {
-    let Some(mut place) = Place::new().await else { return };
+    let Some(mut place) = PlacementFixture::new().await else { return };
     let (there, paused, gone) = (place.serve("2s").await, place.serve("2s").await, place.serve("2s").await);
     let _watches = [api(&there).watch().await, api(&paused).watch().await, api(&gone).watch().await];
     // The leader that schedules has the most to release: each of the services does so.

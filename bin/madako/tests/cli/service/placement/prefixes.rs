@@ -1,13 +1,13 @@
 //! Several prefixes on one etcd: all serve the same resources, one schedules.
 
 use super::super::stage::{Serve, eventually};
-use super::{Place, api, until_decides};
+use super::{PlacementFixture, api, until_decides};
 
 const OWNER: &str = "/madako/placement-owner";
 
 #[tokio::test]
 async fn of_two_prefixes_one_decides_until_its_lease_ends_and_who_has_no_controllers_never_does() {
-    let Some(place) = Place::new().await else { return };
+    let Some(place) = PlacementFixture::new().await else { return };
     let config = |name: &str, prefix: &str, placement: &str| {
         place.config(name, &format!("{}prefix: {prefix}\n", place.etcd.settings()), placement)
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use madako_datacenter_sim::{
-    Datacenter, DatacenterConfig, GRAPHQL_PATH, SimulatedPrometheus, SimulatedRegistry, Wandering,
+    Datacenter, DatacenterConfig, GRAPHQL_PATH, RandomWalkMetric, SimulatedPrometheus, SimulatedRegistry,
 };
 use madako_protocol::ports::Clock;
 use madako_supervisor::clock::SystemClock;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::api::{cluster, described};
-use super::{NAMESPACE, Place, api, until_decides};
+use super::{NAMESPACE, PlacementFixture, api, until_decides};
 use crate::program::{Answer, TEMPLATE, madako};
 
 /// Range of the provider's only metric: it hardly changes.
@@ -22,7 +22,7 @@ const VALUES: (f64, f64) = (69.0, 71.0);
 async fn provider() -> String {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let (least, greatest) = VALUES;
-    let metric = Wandering { name: "heat".to_owned(), least, greatest, pace: Duration::from_secs(60) };
+    let metric = RandomWalkMetric { name: "heat".to_owned(), least, greatest, pace: Duration::from_secs(60) };
     let prometheus = SimulatedPrometheus::new(1, clock, [metric]);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -56,14 +56,14 @@ fn measured(name: &str, metric: &str) -> Value {
 }
 
 /// Every key with its value and revision.
-async fn written(place: &Place) -> Vec<(Vec<u8>, Vec<u8>, i64)> {
+async fn written(place: &PlacementFixture) -> Vec<(Vec<u8>, Vec<u8>, i64)> {
     let everything = place.keys.everything().await;
     everything.iter().map(|kv| (kv.key().to_vec(), kv.value().to_vec(), kv.mod_revision())).collect()
 }
 
 #[tokio::test]
 async fn a_rehearsal_reads_everything_once_and_writes_nothing() {
-    let Some(place) = Place::new().await else { return };
+    let Some(place) = PlacementFixture::new().await else { return };
     let (registry, url) = registry().await;
     let config = place.config("config.yml", &place.etcd.settings(), "");
     let run =

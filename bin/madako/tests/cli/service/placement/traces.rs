@@ -7,7 +7,7 @@ use super::super::page;
 use super::super::stage::{Serve, eventually};
 use super::super::traces::{Collector, names, text, upwards};
 use super::api::{all, cluster, one};
-use super::{Place, api, until_decides};
+use super::{PlacementFixture, api, until_decides};
 
 /// A provider with the values of its definition, at any time.
 fn provider(table: Value) -> Value {
@@ -20,7 +20,7 @@ fn round(span: &Span) -> u64 {
 
 #[tokio::test]
 async fn a_commit_is_traced_back_to_the_round_of_metrics_that_led_to_it() {
-    let Some(place) = Place::new().await else { return };
+    let Some(place) = PlacementFixture::new().await else { return };
     let collector = Collector::default();
     let url = collector.serve().await;
     let config = place.config("config.yml", &place.etcd.settings(), "");

@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use super::super::stage::{Serve, eventually};
 use super::api::{Api, Reply, one};
-use super::{Place, api, key};
+use super::{PlacementFixture, api, key};
 
 /// Changes that each writer makes.
 const CHANGES: usize = 20;
 
 /// Two instances that do not schedule, so that there is no other writer; `retries`: of transactions.
-async fn instances(place: &Place, retries: u32) -> [Serve; 2] {
+async fn instances(place: &PlacementFixture, retries: u32) -> [Serve; 2] {
     let settings = place.etcd.settings();
     let text = format!(
         "{settings}placement: {{controllers: false, api: {{authorization: always-allow, etcd: {{retry_transactions: \
@@ -29,7 +29,7 @@ async fn put(api: Api, application: &Value, if_match: Option<i64>) -> Reply {
 
 #[tokio::test]
 async fn of_two_who_change_the_same_version_one_is_told_and_nothing_is_lost() {
-    let Some(place) = Place::new().await else { return };
+    let Some(place) = PlacementFixture::new().await else { return };
     let instances = instances(&place, 1).await;
     let [left, right] = [api(&instances[0]), api(&instances[1])];
     left.create("shared").await.done();
@@ -76,7 +76,7 @@ async fn of_two_who_change_the_same_version_one_is_told_and_nothing_is_lost() {
 
 #[tokio::test]
 async fn who_names_no_version_gets_a_conflict_only_when_its_retries_are_used_up() {
-    let Some(place) = Place::new().await else { return };
+    let Some(place) = PlacementFixture::new().await else { return };
     let hasty = instances(&place, 0).await;
     let [left, right] = [api(&hasty[0]), api(&hasty[1])];
     left.create("shared").await.done();

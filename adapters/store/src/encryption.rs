@@ -5,7 +5,7 @@
 //!
 //! Guarantees:
 //! - The types declare which fields are secret ([`madako_domain::placement::secrets`]). All other bytes stay unchanged.
-//! - A sealed value is bound to its resource's key in etcd and to its field: it does not decrypt anywhere else.
+//! - An encrypted value is bound to its resource's key in etcd and to its field: it does not decrypt anywhere else.
 //! - A value that does not decrypt is an error of its resource and is never replaced by other data.
 //! - The same value at the same place always gives the same text, so that a write without a change writes no
 //!   difference. Different values, or values at different places, give unrelated texts.
@@ -30,16 +30,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use madako_domain::placement::kind::ObjectKey;
-use madako_domain::placement::secrets::{Place, places, replaced};
+use madako_domain::placement::secrets::{SecretLocation, replaced, secret_locations};
 use madako_domain::store::{Transaction, Write};
 use madako_json::krake::json;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 use ring::hmac::{self, HMAC_SHA256};
 
-use crate::limits::MOST_SEALING_KEYS;
+use crate::limits::MOST_ENCRYPTION_KEYS;
 
-/// First element of a sealed value, as JSON.
+/// First element of an encrypted value, as JSON.
 const MARK: &str = "\"madako-sealed\"";
 /// Version of the format; only this version is read and written.
 const VERSION: u64 = 1;
@@ -55,7 +55,7 @@ pub enum KeysError {
     /// No key, only comments.
     #[error("at least one key")]
     None,
-    #[error("at most {MOST_SEALING_KEYS} keys")]
+    #[error("at most {MOST_ENCRYPTION_KEYS} keys")]
     TooMany,
     /// A line that is no key.
     #[error("{KEY_BYTES} bytes in Base64 in line {0} (openssl rand -base64 {KEY_BYTES} makes a key)")]
@@ -65,7 +65,7 @@ pub enum KeysError {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
+pub enum DecryptError {
     /// No given key has this id.
     #[error("{field} is encrypted with the key {id}, which is not configured here")]
     UnknownKey { field: String, id: String },
@@ -80,11 +80,11 @@ pub enum OpenError {
 /// The value to be encrypted is not JSON. It is not written, because it may contain secrets.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot encrypt the secrets of {0}: its value is not JSON")]
-pub struct SealError(ObjectKey);
+pub struct EncryptError(ObjectKey);
 
 /// Encryption of secrets. Without keys nothing is encrypted, and encrypted values cannot be read.
 #[derive(Clone, Default)]
-pub struct Sealing {
+pub struct Encryption {
     /// The first key encrypts.
     keys: Arc<[Key]>,
 }
@@ -95,7 +95,7 @@ struct Key {
     messages: Prk,
 }
 
-impl fmt::Debug for Sealing {
+impl fmt::Debug for Encryption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.ids()).finish()
     }
@@ -127,24 +127,24 @@ impl Key {
         LessSafeKey::new(UnboundKey::from(key))
     }
 
-    fn seal(&self, place: &str, value: &str) -> String {
+    fn encrypt(&self, place: &str, value: &str) -> String {
         let mut code = hmac::Context::with_key(&self.code);
         // The length of the place comes first, so that no two pairs of place and value give the same bytes.
         code.update(&(place.len() as u64).to_be_bytes());
         code.update(place.as_bytes());
         code.update(value.as_bytes());
         let code = code.sign();
-        let mut sealed = value.as_bytes().to_vec();
+        let mut encrypted = value.as_bytes().to_vec();
         self.cipher(code.as_ref())
-            .seal_in_place_append_tag(nonce(), Aad::from(place.as_bytes()), &mut sealed)
+            .seal_in_place_append_tag(nonce(), Aad::from(place.as_bytes()), &mut encrypted)
             .expect("ciphers take up to 256 GiB");
-        STANDARD.encode([code.as_ref(), &sealed].concat())
+        STANDARD.encode([code.as_ref(), &encrypted].concat())
     }
 
-    fn open(&self, place: &str, sealed: &str) -> Option<String> {
-        let mut bytes = STANDARD.decode(sealed).ok()?;
-        let (code, sealed) = bytes.split_at_mut_checked(CODE_BYTES)?;
-        let opened = self.cipher(code).open_in_place(nonce(), Aad::from(place.as_bytes()), sealed).ok()?;
+    fn decrypt(&self, place: &str, encrypted: &str) -> Option<String> {
+        let mut bytes = STANDARD.decode(encrypted).ok()?;
+        let (code, encrypted) = bytes.split_at_mut_checked(CODE_BYTES)?;
+        let opened = self.cipher(code).open_in_place(nonce(), Aad::from(place.as_bytes()), encrypted).ok()?;
         String::from_utf8(opened.to_vec()).ok()
     }
 }
@@ -154,12 +154,12 @@ fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; NONCE_LEN])
 }
 
-/// The place that a sealed value is bound to.
+/// The place that an encrypted value is bound to.
 fn place(key: &str, field: &str) -> String {
     format!("{}:{key}{field}", key.len())
 }
 
-impl Sealing {
+impl Encryption {
     /// Parses a key file: one key per line, each 32 bytes in Base64. The first key encrypts, all decrypt. Empty lines
     /// and text after a `#` are ignored.
     ///
@@ -173,7 +173,7 @@ impl Sealing {
             if line.is_empty() {
                 continue;
             }
-            if keys.len() == MOST_SEALING_KEYS {
+            if keys.len() == MOST_ENCRYPTION_KEYS {
                 return Err(KeysError::TooMany);
             }
             let bytes = STANDARD.decode(line).ok().and_then(|bytes| <[u8; KEY_BYTES]>::try_from(bytes).ok());
@@ -195,23 +195,23 @@ impl Sealing {
     ///
     /// # Errors
     /// The value is not JSON.
-    pub fn seal(&self, key: &ObjectKey, text: &str) -> Result<String, SealError> {
+    pub fn encrypt(&self, key: &ObjectKey, text: &str) -> Result<String, EncryptError> {
         let Some(first) = self.keys.first().filter(|_| key.kind.holds_secrets()) else {
             return Ok(text.to_owned());
         };
         let path = key.etcd_key();
         // The parser's error could quote the value.
-        let found = places(key.kind, text).map_err(|_| SealError(key.clone()))?;
-        let sealed = |Place { range, field }| {
+        let found = secret_locations(key.kind, text).map_err(|_| EncryptError(key.clone()))?;
+        let encrypted = |SecretLocation { range, field }| {
             let value = &text[range.clone()];
-            if is_sealed(value) || value == "{}" {
+            if is_encrypted(value) || value == "{}" {
                 // An empty object means no secret.
                 return None;
             }
-            let sealed = first.seal(&place(&path, &field), value);
-            Some((range, format!("[{MARK}, {VERSION}, \"{}\", \"{sealed}\"]", first.id)))
+            let encrypted = first.encrypt(&place(&path, &field), value);
+            Some((range, format!("[{MARK}, {VERSION}, \"{}\", \"{encrypted}\"]", first.id)))
         };
-        let values: Vec<(Range<usize>, String)> = found.into_iter().filter_map(sealed).collect();
+        let values: Vec<(Range<usize>, String)> = found.into_iter().filter_map(encrypted).collect();
         Ok(replaced(text, &values))
     }
 
@@ -219,60 +219,60 @@ impl Sealing {
     ///
     /// # Errors
     /// An encrypted part cannot be decrypted.
-    pub fn open<'t>(&self, key: &ObjectKey, text: &'t str) -> Result<Cow<'t, str>, OpenError> {
+    pub fn decrypt<'t>(&self, key: &ObjectKey, text: &'t str) -> Result<Cow<'t, str>, DecryptError> {
         if !text.contains(MARK) || !key.kind.holds_secrets() {
             return Ok(Cow::Borrowed(text));
         }
         // The reader of the resource reports a value that is not JSON.
         let Some(text) = json::readable(text) else { return Ok(Cow::Borrowed(text)) };
-        let Ok(found) = places(key.kind, &text) else { return Ok(text) };
+        let Ok(found) = secret_locations(key.kind, &text) else { return Ok(text) };
         let path = key.etcd_key();
         let mut values = Vec::new();
-        for Place { range, field } in found {
+        for SecretLocation { range, field } in found {
             let value = &text[range.clone()];
-            if is_sealed(value) {
-                values.push((range, self.opened(&path, field, value)?));
+            if is_encrypted(value) {
+                values.push((range, self.decrypted(&path, field, value)?));
             }
         }
         Ok(Cow::Owned(replaced(&text, &values)))
     }
 
-    fn opened(&self, path: &str, field: String, value: &str) -> Result<String, OpenError> {
-        let Ok((_, VERSION, id, sealed)) = serde_json::from_str::<(String, u64, String, String)>(value)
+    fn decrypted(&self, path: &str, field: String, value: &str) -> Result<String, DecryptError> {
+        let Ok((_, VERSION, id, encrypted)) = serde_json::from_str::<(String, u64, String, String)>(value)
         else {
-            return Err(OpenError::Form { field });
+            return Err(DecryptError::Form { field });
         };
         let Some(key) = self.keys.iter().find(|key| key.id == id) else {
             // The text may contain anything, so keep only plain characters.
             let id = id.chars().filter(char::is_ascii_alphanumeric).take(2 * ID_BYTES).collect();
-            return Err(OpenError::UnknownKey { field, id });
+            return Err(DecryptError::UnknownKey { field, id });
         };
-        key.open(&place(path, &field), sealed.as_str()).ok_or(OpenError::Altered { field })
+        key.decrypt(&place(path, &field), encrypted.as_str()).ok_or(DecryptError::Altered { field })
     }
 
     /// A transaction with the secrets of resources encrypted. `absolute` converts its keys to absolute keys in etcd.
     ///
     /// # Errors
-    /// See [`Sealing::seal`].
+    /// See [`Encryption::seal`].
     pub(crate) fn transaction(
         &self,
         mut transaction: Transaction,
         absolute: impl Fn(&str) -> String,
-    ) -> Result<Transaction, SealError> {
+    ) -> Result<Transaction, EncryptError> {
         if self.keys.is_empty() {
             return Ok(transaction);
         }
         for write in &mut transaction.writes {
             let Write::Put { key, value, .. } = write else { continue };
             let Some(of) = ObjectKey::from_etcd_key(&absolute(key)) else { continue };
-            let Ok(text) = std::str::from_utf8(value) else { return Err(SealError(of)) };
-            *value = Bytes::from(self.seal(&of, text)?);
+            let Ok(text) = std::str::from_utf8(value) else { return Err(EncryptError(of)) };
+            *value = Bytes::from(self.encrypt(&of, text)?);
         }
         Ok(transaction)
     }
 }
 
-fn is_sealed(value: &str) -> bool {
+fn is_encrypted(value: &str) -> bool {
     value.strip_prefix('[').is_some_and(|rest| rest.trim_start().starts_with(MARK))
 }
 

@@ -81,7 +81,7 @@ impl Target {
     }
 }
 
-pub(crate) struct Line {
+pub(crate) struct Connection {
     client: Client,
     name: String,
     generation: u64,
@@ -92,7 +92,7 @@ pub(crate) struct Line {
     suspect: watch::Sender<bool>,
 }
 
-impl Line {
+impl Connection {
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -149,10 +149,10 @@ impl Line {
 struct Current {
     target: usize,
     generation: u64,
-    line: Option<Arc<Line>>,
+    connection: Option<Arc<Connection>>,
 }
 
-pub(crate) struct Lines {
+pub(crate) struct Connections {
     targets: Vec<Target>,
     credentials: Option<(String, Secret)>,
     timeout: Duration,
@@ -161,13 +161,13 @@ pub(crate) struct Lines {
     clock: OnceLock<Arc<dyn Clock>>,
 }
 
-impl fmt::Debug for Lines {
+impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.targets.iter().map(Target::name)).finish()
     }
 }
 
-impl Lines {
+impl Connections {
     /// The seed selects the first target, so that instances spread over them.
     pub(crate) fn new(targets: Vec<Target>, config: &StoreConfig, seed: u64) -> Result<Self, ConfigError> {
         let target = ChaCha8Rng::seed_from_u64(seed).random_range(0..targets.len());
@@ -175,7 +175,7 @@ impl Lines {
             targets,
             credentials: config.credentials(),
             timeout: config.checked_timeout()?,
-            current: Mutex::new(Current { target, generation: 0, line: None }),
+            current: Mutex::new(Current { target, generation: 0, connection: None }),
             clock: OnceLock::new(),
         })
     }
@@ -199,13 +199,13 @@ impl Lines {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn line(&self) -> Result<Arc<Line>, Error> {
+    pub(crate) fn connection(&self) -> Result<Arc<Connection>, Error> {
         let mut current = self.current();
-        if let Some(line) = &current.line {
-            return Ok(Arc::clone(line));
+        if let Some(connection) = &current.connection {
+            return Ok(Arc::clone(connection));
         }
         let target = &self.targets[current.target];
-        let line = Arc::new(Line {
+        let connection = Arc::new(Connection {
             client: target.client(self.timeout)?,
             name: target.name().to_owned(),
             generation: current.generation,
@@ -213,12 +213,12 @@ impl Lines {
             tokens: tokio::sync::Mutex::new(0),
             suspect: watch::Sender::new(false),
         });
-        current.line = Some(Arc::clone(&line));
-        Ok(line)
+        current.connection = Some(Arc::clone(&connection));
+        Ok(connection)
     }
 
     /// Takes a connection out of use after a failure that another one may not have.
-    pub(crate) fn failed(&self, line: &Line, kind: StoreErrorKind) {
+    pub(crate) fn failed(&self, connection: &Connection, kind: StoreErrorKind) {
         let replace = match kind {
             // It may be half-open.
             StoreErrorKind::Deadline => true,
@@ -227,16 +227,16 @@ impl Lines {
             _ => false,
         };
         if replace {
-            line.suspect.send_replace(true);
+            connection.suspect.send_replace(true);
         }
         let mut current = self.current();
-        if replace && current.generation == line.generation {
+        if replace && current.generation == connection.generation {
             current.target = (current.target + 1) % self.targets.len();
             current.generation += 1;
-            current.line = None;
+            current.connection = None;
             telemetry::connection_replaced();
             tracing::info!(
-                endpoint = %line.name, next = %self.targets[current.target].name(), ?kind,
+                endpoint = %connection.name, next = %self.targets[current.target].name(), ?kind,
                 "the connection to the store is replaced"
             );
         }
@@ -249,7 +249,7 @@ impl Lines {
         operation: Operation,
         object: &str,
         deadline: Duration,
-        ask: impl Fn(Arc<Line>) -> F,
+        ask: impl Fn(Arc<Connection>) -> F,
     ) -> Result<T, Failed>
     where
         F: Future<Output = Result<T, Error>>,
@@ -258,8 +258,8 @@ impl Lines {
         let by = began + deadline;
         let mut endpoints_left = self.targets.len();
         let result = loop {
-            let line = match self.line() {
-                Ok(line) => line,
+            let connection = match self.connection() {
+                Ok(connection) => connection,
                 Err(error) => {
                     break Err(Failed::new(
                         store_error(operation, object, "this process", &error),
@@ -267,19 +267,19 @@ impl Lines {
                     ));
                 }
             };
-            match timeout_at(by, authorized(&line, &ask)).await {
+            match timeout_at(by, authorized(&connection, &ask)).await {
                 Ok(Ok(value)) => break Ok(value),
                 Ok(Err(error)) => {
-                    let told = store_error(operation, object, &line.name, &error);
-                    self.failed(&line, told.kind);
+                    let failure = store_error(operation, object, &connection.name, &error);
+                    self.failed(&connection, failure.kind);
                     endpoints_left -= 1;
                     if endpoints_left == 0 || !never_sent(&error) {
-                        break Err(Failed::new(told, Some(error)));
+                        break Err(Failed::new(failure, Some(error)));
                     }
                 }
                 Err(_) => {
-                    self.failed(&line, StoreErrorKind::Deadline);
-                    let why = format!("no answer within {deadline:?}, from {}", line.name);
+                    self.failed(&connection, StoreErrorKind::Deadline);
+                    let why = format!("no answer within {deadline:?}, from {}", connection.name);
                     let operation = operation.of(object);
                     break Err(Failed::new(
                         StoreError { operation, kind: StoreErrorKind::Deadline, why },
@@ -288,7 +288,7 @@ impl Lines {
                 }
             }
         };
-        let outcome = result.as_ref().map(drop).map_err(|failed| failed.told.kind);
+        let outcome = result.as_ref().map(drop).map_err(|failed| failed.error.kind);
         telemetry::request(operation, outcome, began.elapsed());
         if let (Ok(()), Some(clock)) = (outcome, self.clock.get()) {
             telemetry::answered(&**clock);
@@ -298,15 +298,18 @@ impl Lines {
 }
 
 /// One request with a token that the store knows.
-async fn authorized<T, F>(line: &Arc<Line>, ask: &impl Fn(Arc<Line>) -> F) -> Result<T, Error>
+async fn authorized<T, F>(
+    connection: &Arc<Connection>,
+    ask: &impl Fn(Arc<Connection>) -> F,
+) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
-    let token = line.token(None).await?;
-    match ask(Arc::clone(line)).await {
-        Err(error) if refuses_token(&error) && line.has_credentials() => {
-            line.token(Some(token)).await?;
-            ask(Arc::clone(line)).await
+    let token = connection.token(None).await?;
+    match ask(Arc::clone(connection)).await {
+        Err(error) if refuses_token(&error) && connection.has_credentials() => {
+            connection.token(Some(token)).await?;
+            ask(Arc::clone(connection)).await
         }
         result => result,
     }
@@ -315,19 +318,19 @@ where
 /// A failed request: the error for the caller, and the original error.
 #[derive(Debug)]
 pub(crate) struct Failed {
-    pub(crate) told: StoreError,
+    pub(crate) error: StoreError,
     /// `None` after a timeout.
-    pub(crate) seen: Option<Error>,
+    pub(crate) source: Option<Error>,
 }
 
 impl Failed {
-    fn new(told: StoreError, seen: Option<Error>) -> Self {
-        Self { told, seen }
+    fn new(error: StoreError, source: Option<Error>) -> Self {
+        Self { error, source }
     }
 }
 
 impl From<Failed> for StoreError {
     fn from(failed: Failed) -> Self {
-        failed.told
+        failed.error
     }
 }

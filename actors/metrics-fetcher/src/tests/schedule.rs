@@ -10,21 +10,21 @@ use serde_json::json;
 use time::macros::datetime;
 
 use super::store::{Store, cluster, global, metric, metric_with, of, prometheus, reference, table};
-use crate::board::{Board, Condition, Fetch, Moment, Notice, Settings};
+use crate::schedule::{Condition, Fetch, FetchSchedule, Moment, Notice, Settings};
 
 const SETTINGS: Settings =
     Settings { max_age: Duration::from_secs(45), deadline: Duration::from_secs(10), at_once: 4 };
 
-/// A board with its store and its time.
+/// A schedule with its store and its time.
 pub(super) struct Bench {
-    pub(super) board: Board,
+    pub(super) schedule: FetchSchedule,
     pub(super) store: Store,
     pub(super) seconds: u64,
 }
 
 impl Bench {
     pub(super) fn new() -> Self {
-        Self { board: Board::new(SETTINGS), store: Store::default(), seconds: 0 }
+        Self { schedule: FetchSchedule::new(SETTINGS), store: Store::default(), seconds: 0 }
     }
 
     /// One Prometheus `p`, and a cluster with some of its metrics, from 0 to 10.
@@ -45,22 +45,22 @@ impl Bench {
 
     pub(super) fn put(&mut self, objects: Vec<Object>) {
         let changes: Vec<Arc<Change>> = objects.into_iter().map(|object| self.store.put(object)).collect();
-        self.board.change(&changes, self.now());
+        self.schedule.change(&changes, self.now());
     }
 
     fn delete(&mut self, object: &Object) {
         let change = self.store.delete(&object.key());
-        self.board.change(&[change], self.now());
+        self.schedule.change(&[change], self.now());
     }
 
     pub(super) fn start(&mut self) -> Vec<Fetch> {
         let now = self.now();
-        self.board.start(now)
+        self.schedule.start(now)
     }
 
     fn round(&mut self) -> Vec<Fetch> {
         let now = self.now();
-        self.board.round(now);
+        self.schedule.begin_round(now);
         self.start()
     }
 
@@ -78,7 +78,7 @@ impl Bench {
             .map(|name| (name.clone(), each(name).map(|value| Sample { value, note: None })))
             .collect();
         let now = self.now();
-        self.board.answer(fetch.id, samples, now);
+        self.schedule.answer(fetch.id, samples, now);
     }
 
     /// A round with the same result for every name.
@@ -90,7 +90,7 @@ impl Bench {
 
     pub(super) fn observed(&mut self) -> MetricsObserved {
         let now = self.now();
-        self.board.observed(now)
+        self.schedule.observed(now)
     }
 
     fn state(&mut self, key: &MetricKey) -> MetricState {
@@ -192,7 +192,7 @@ fn an_answer_to_a_former_definition_is_not_heard() {
     let mut bench = Bench::with(&["a"]);
     let former = bench.one();
     bench.put(vec![prometheus(None, "p", "http://elsewhere")]);
-    assert!(!bench.board.awaits(former.id));
+    assert!(!bench.schedule.awaits(former.id));
     let fetch = bench.one();
     bench.answer(&former, |_| Ok(1.0));
     assert_eq!(bench.observed().metrics.len(), 0);
@@ -235,11 +235,11 @@ fn a_value_outlives_failures_until_it_is_too_old() {
         assert_eq!(reason.code, ReasonCode::UnreachableMetricsProvider);
         assert_eq!(reason.message, "metrics provider p: cannot connect to http://p: refused");
     }
-    assert_eq!(bench.board.next_too_old(bench.now()), Some(Duration::from_secs(1)));
+    assert_eq!(bench.schedule.next_too_old(bench.now()), Some(Duration::from_secs(1)));
     bench.seconds = 45;
     let state = bench.state(&global("a"));
     assert_eq!((state.value, state.undefined), (None, false));
-    assert_eq!(bench.board.next_too_old(bench.now()), None);
+    assert_eq!(bench.schedule.next_too_old(bench.now()), None);
     bench.put(vec![prometheus(None, "p", "http://back")]);
     let fetch = bench.one();
     bench.answer(&fetch, |_| Ok(5.0));
@@ -351,8 +351,8 @@ fn a_provider_that_is_down_is_spared_and_still_asked_at_once_for_what_is_new() {
     }
     assert_eq!(asked, "yyy.y...y...");
     let provider = crate::catalog::ProviderKey { namespace: None, name: "p".to_owned() };
-    assert_eq!(bench.board.take_notices(), [Notice::Down { provider: provider.clone(), why: down() }]);
-    assert_eq!(bench.board.summary(bench.now())["prometheus"].down, 1);
+    assert_eq!(bench.schedule.take_notices(), [Notice::Down { provider: provider.clone(), why: down() }]);
+    assert_eq!(bench.schedule.summary(bench.now())["prometheus"].down, 1);
 
     bench.whole_round(&Err(down()));
     bench.put(vec![metric(&global("b"), "p", "b", 0.0, 1.0), cluster("n", "d", &[reference("b", false)])]);
@@ -371,7 +371,7 @@ fn a_provider_that_is_down_is_spared_and_still_asked_at_once_for_what_is_new() {
     let fetch = bench.one();
     bench.answer(&fetch, |_| Ok(1.0));
     assert_eq!(bench.raw("c"), Some(1.0));
-    assert_eq!(bench.board.take_notices(), [Notice::Up { provider }]);
+    assert_eq!(bench.schedule.take_notices(), [Notice::Up { provider }]);
     bench.whole_round(&Ok(1.0));
     assert_eq!(bench.raw("b"), Some(1.0));
     assert_eq!(bench.round().len(), 1);
@@ -398,7 +398,7 @@ fn errors_of_single_metrics_do_not_make_a_provider_down() {
             if name == "a" { Err(down()) } else { Err(FetchError::NotFound { expected: "" }) }
         });
     }
-    assert_eq!(bench.board.take_notices(), []);
+    assert_eq!(bench.schedule.take_notices(), []);
 }
 
 #[test]
@@ -418,7 +418,7 @@ fn only_so_many_providers_are_asked_at_once_and_each_has_its_turn() {
         assert!(running.len() < SETTINGS.at_once);
         // A round that begins in the meantime fetches no provider twice before all others.
         let now = bench.now();
-        bench.board.round(now);
+        bench.schedule.begin_round(now);
         bench.answer(&fetch, |_| Ok(1.0));
         asked.push(fetch.provider.name.clone());
         running.extend(bench.start());
@@ -439,7 +439,7 @@ fn a_fetch_that_never_ends_does_not_keep_its_provider() {
     bench.seconds = 30;
     let fetches = bench.round();
     assert_eq!(fetches.len(), 1);
-    assert!(!bench.board.awaits(lost.id));
+    assert!(!bench.schedule.awaits(lost.id));
     assert_eq!(bench.state(&global("a")).reason.unwrap().code, ReasonCode::UnreachableMetricsProvider);
 }
 
@@ -450,7 +450,7 @@ fn an_answer_that_lacks_a_name_or_brings_others_is_completed() {
     let sample = |value: f64| Ok(Sample { value, note: Some("first of 2".to_owned()) });
     let samples = Samples::from([("a".to_owned(), sample(1.0)), ("stray".to_owned(), sample(2.0))]);
     let now = bench.now();
-    bench.board.answer(fetch.id, samples, now);
+    bench.schedule.answer(fetch.id, samples, now);
     assert_eq!(bench.state(&global("a")).note.as_deref(), Some("first of 2"));
     assert_eq!(bench.state(&global("b")).reason.unwrap().code, ReasonCode::InvalidMetric);
 }
@@ -462,12 +462,12 @@ fn a_store_that_is_listed_anew_takes_no_value_away() {
     bench.answer(&fetch, |_| Ok(4.0));
     bench.store.delete(&metric(&global("b"), "p", "b", 0.0, 10.0).key());
     let (revision, all, now) = (bench.store.revision, bench.store.all(), bench.now());
-    bench.board.list(revision, &all, now);
+    bench.schedule.list(revision, &all, now);
     assert_eq!(bench.start().len(), 0);
     assert_eq!(bench.raw("a"), Some(4.0));
     assert!(bench.state(&global("b")).undefined);
     // An empty store: nothing is in use.
-    bench.board.list(2, &[], now);
+    bench.schedule.list(2, &[], now);
     assert_eq!((bench.observed().revision, bench.observed().metrics.len()), (2, 0));
 }
 
@@ -482,7 +482,7 @@ fn the_summary_counts_each_metric_once() {
         bench.answer(&fetch, |name| if name == "good" || name == "awaited" { Ok(1.0) } else { Err(down()) });
     }
     bench.put(vec![metric(&global("awaited"), "p", "awaited", 0.0, 5.0)]);
-    let summary = bench.board.summary(bench.now());
+    let summary = bench.schedule.summary(bench.now());
     let of = |kind: &str| {
         let counts = summary[kind].conditions;
         Condition::ALL.map(|(condition, name)| (name, counts[condition as usize])).to_vec()

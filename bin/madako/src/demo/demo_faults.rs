@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use madako_supervisor::http::HTTP;
 use madako_supervisor::instance::{FETCHER, Instance, LEADER, PLANNER, POLLER, REIGN, SCHEDULER};
-use madako_supervisor::tree::{Ended, SupervisorRef};
+use madako_supervisor::tree::{SupervisorEnded, SupervisorRef};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
@@ -22,18 +22,18 @@ const VICTIMS: [&str; 10] =
     [PLANNER, POLLER, SCHEDULER, FETCHER, PLANNER, POLLER, SCHEDULER, FETCHER, HTTP, LEADER];
 
 /// The next fault.
-pub(crate) struct Mischief {
+pub(crate) struct DemoFaults {
     chance: ChaCha8Rng,
     due: Instant,
 }
 
-impl Mischief {
+impl DemoFaults {
     /// The faults of a seed, from now on.
     pub(crate) fn new(seed: u64) -> Self {
         Self { chance: ChaCha8Rng::seed_from_u64(seed), due: Instant::now() + FIRST }
     }
 
-    /// Waits for the next fault. It stays due until [`Mischief::strike`].
+    /// Waits for the next fault. It stays due until [`DemoFaults::strike`].
     pub(crate) async fn due(&self) {
         tokio::time::sleep_until(self.due).await;
     }
@@ -45,13 +45,13 @@ impl Mischief {
         match kill(instance.root(), victim).await {
             Ok(true) => Some(victim),
             // The actor is about to start, or the service ends: there is nothing to show.
-            Ok(false) | Err(Ended) => None,
+            Ok(false) | Err(SupervisorEnded) => None,
         }
     }
 }
 
 /// Whether the actor ran.
-async fn kill(root: &SupervisorRef, actor: &str) -> Result<bool, Ended> {
+async fn kill(root: &SupervisorRef, actor: &str) -> Result<bool, SupervisorEnded> {
     let parent = match actor {
         POLLER | PLANNER | FETCHER | SCHEDULER => root.child(REIGN).await?.and_then(SupervisorRef::from_cell),
         _ => Some(root.clone()),

@@ -38,12 +38,12 @@ struct Provider {
     kind: Arc<MetricsProviderKind>,
     breaker: Breaker,
     due: BTreeSet<String>,
-    asked: Option<Asked>,
+    running: Option<RunningFetch>,
 }
 
 #[derive(Debug)]
-struct Asked {
-    fetch: u64,
+struct RunningFetch {
+    id: u64,
     since: Duration,
     names: BTreeSet<String>,
 }
@@ -69,7 +69,7 @@ impl Providers {
                 kind: Arc::clone(&source.kind),
                 breaker: Breaker::default(),
                 due: BTreeSet::new(),
-                asked: None,
+                running: None,
             });
         }
     }
@@ -77,19 +77,21 @@ impl Providers {
     /// Schedules a metric at once, even if its provider counts as down: errors of other metrics are no answer for it.
     pub(super) fn want(&mut self, source: &Source) {
         let Some(provider) = self.all.get_mut(&source.provider) else { return };
-        let is_asked = provider.asked.as_ref().is_some_and(|asked| asked.names.contains(source.there()));
+        let is_asked =
+            provider.running.as_ref().is_some_and(|running| running.names.contains(source.there()));
         if !is_asked {
             provider.due.insert(source.there().to_owned());
             self.enqueue(&source.provider);
         }
     }
 
-    pub(super) fn round(&mut self, key: &ProviderKey, names: &BTreeSet<&str>) {
+    pub(super) fn begin_round(&mut self, key: &ProviderKey, names: &BTreeSet<&str>) {
         let Some(provider) = self.all.get_mut(key) else { return };
-        if !provider.breaker.round() {
+        if !provider.breaker.begin_round() {
             return;
         }
-        let is_asked = |name: &str| provider.asked.as_ref().is_some_and(|asked| asked.names.contains(name));
+        let is_asked =
+            |name: &str| provider.running.as_ref().is_some_and(|running| running.names.contains(name));
         let due: Vec<String> =
             names.iter().filter(|name| !is_asked(name)).map(|name| (*name).to_owned()).collect();
         provider.due.extend(due);
@@ -103,8 +105,8 @@ impl Providers {
         let (tables, others): (VecDeque<_>, VecDeque<_>) =
             self.queue.drain(..).partition(|key| all.get(key).is_some_and(Provider::is_table));
         self.queue = others;
-        let mut places = Places::new(at_once);
-        for (key, provider) in all.iter().filter(|(_, provider)| provider.asked.is_some()) {
+        let mut places = Slots::new(at_once);
+        for (key, provider) in all.iter().filter(|(_, provider)| provider.running.is_some()) {
             places.take(key, provider);
         }
         let mut begun: Vec<ProviderKey> = tables.into();
@@ -122,14 +124,14 @@ impl Providers {
         let provider = self.all.get_mut(&key)?;
         self.last += 1;
         let names = std::mem::take(&mut provider.due);
-        provider.asked = Some(Asked { fetch: self.last, since: elapsed, names: names.clone() });
+        provider.running = Some(RunningFetch { id: self.last, since: elapsed, names: names.clone() });
         let kind = Arc::clone(&provider.kind);
         Some(Fetch { id: self.last, provider: key, kind, names, deadline })
     }
 
     /// Whether the answer of a running fetch is needed.
     pub(super) fn awaits(&self, fetch: u64) -> bool {
-        self.all.values().any(|provider| provider.asked.as_ref().is_some_and(|asked| asked.fetch == fetch))
+        self.all.values().any(|provider| provider.running.as_ref().is_some_and(|running| running.id == fetch))
     }
 
     /// Ends a fetch; `None`: its answer is not needed.
@@ -137,24 +139,24 @@ impl Providers {
         let (key, provider) = self
             .all
             .iter_mut()
-            .find(|(_, provider)| provider.asked.as_ref().is_some_and(|asked| asked.fetch == fetch))?;
-        let asked = provider.asked.take()?;
-        let ended = Ended { provider: key.clone(), revision: provider.revision, names: asked.names };
+            .find(|(_, provider)| provider.running.as_ref().is_some_and(|running| running.id == fetch))?;
+        let running = provider.running.take()?;
+        let ended = Ended { provider: key.clone(), revision: provider.revision, names: running.names };
         self.enqueue(&ended.provider);
         Some(ended)
     }
 
     /// Fetches beyond their time, with their names.
     pub(super) fn lost(&self, elapsed: Duration, deadline: Duration) -> Vec<(u64, BTreeSet<String>)> {
-        let asked = self.all.values().filter_map(|provider| provider.asked.as_ref());
-        asked
-            .filter(|asked| elapsed.saturating_sub(asked.since) > deadline * LOST_AFTER)
-            .map(|asked| (asked.fetch, asked.names.clone()))
+        let running = self.all.values().filter_map(|provider| provider.running.as_ref());
+        running
+            .filter(|fetch| elapsed.saturating_sub(fetch.since) > deadline * LOST_AFTER)
+            .map(|fetch| (fetch.id, fetch.names.clone()))
             .collect()
     }
 
     /// Updates a provider's breaker with its answer.
-    pub(super) fn judge(&mut self, key: &ProviderKey, samples: &Samples) -> Option<Notice> {
+    pub(super) fn update_breaker(&mut self, key: &ProviderKey, samples: &Samples) -> Option<Notice> {
         let breaker = &mut self.all.get_mut(key)?.breaker;
         let provider = key.clone();
         let mut errors = samples.values().map(|sample| sample.as_ref().err());
@@ -181,7 +183,7 @@ impl Providers {
 impl Provider {
     /// Whether it has due names and no running fetch.
     fn waits(&self) -> bool {
-        self.asked.is_none() && !self.due.is_empty()
+        self.running.is_none() && !self.due.is_empty()
     }
 
     fn is_table(&self) -> bool {
@@ -195,14 +197,14 @@ impl Provider {
 
 /// Slots of running fetches. A hanging provider must not take the slots of others: one namespace (or the global
 /// scope) gets at most half of them, and all providers whose last fetch failed get a third.
-struct Places {
+struct Slots {
     at_once: usize,
     taken: usize,
     by_failing: usize,
     by_namespace: BTreeMap<Option<String>, usize>,
 }
 
-impl Places {
+impl Slots {
     fn new(at_once: usize) -> Self {
         Self { at_once, taken: 0, by_failing: 0, by_namespace: BTreeMap::new() }
     }

@@ -6,41 +6,41 @@ use madako_domain::store::Write;
 use super::*;
 use crate::testing::{NOW, Store, processing, queued};
 
-struct Beside {
+struct Context {
     live: Live,
     held: HeldBack,
 }
 
 /// Unhealthy machines, with Kubernetes and a host.
-fn beside(store: &Store) -> Beside {
+fn context(store: &Store) -> Context {
     let state = store.state();
     let health = state.repair.entries.keys().map(|index| (*index, Health::Unhealthy)).collect();
     let live = Live { health, host: true, kubernetes: true, ..Live::default() };
-    Beside { live, held: HeldBack::default() }
+    Context { live, held: HeldBack::default() }
 }
 
-fn look_with(store: &Store, beside: &Beside) -> BTreeMap<i64, (Next, Option<Obstacle>)> {
+fn actions_with(store: &Store, context: &Context) -> BTreeMap<i64, (Action, Option<BlockedBy>)> {
     let state = store.state();
-    let places = places_of(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
+    let nodes = nodes_of_queue(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
     let config = config(&state);
-    let outlooks = look(&View {
+    let actions = next_actions(&View {
         queue: &state.repair,
-        places: &places,
+        nodes: &nodes,
         config: config.as_ref().map(|config| *config),
-        held: &beside.held,
-        live: &beside.live,
+        held: &context.held,
+        live: &context.live,
         now: NOW,
     });
-    outlooks.into_iter().map(|outlook| (outlook.index, (outlook.next, outlook.obstacle))).collect()
+    actions.into_iter().map(|next| (next.index, (next.action, next.blocked_by))).collect()
 }
 
-fn look_at(store: &Store) -> BTreeMap<i64, (Next, Option<Obstacle>)> {
-    look_with(store, &beside(store))
+fn actions_of(store: &Store) -> BTreeMap<i64, (Action, Option<BlockedBy>)> {
+    actions_with(store, &context(store))
 }
 
 /// Indexes of entries with a due action.
-fn due(outlooks: &BTreeMap<i64, (Next, Option<Obstacle>)>) -> Vec<i64> {
-    outlooks.iter().filter(|(_, (_, obstacle))| obstacle.is_none()).map(|(index, _)| *index).collect()
+fn due(actions: &BTreeMap<i64, (Action, Option<BlockedBy>)>) -> Vec<i64> {
+    actions.iter().filter(|(_, (_, blocked_by))| blocked_by.is_none()).map(|(index, _)| *index).collect()
 }
 
 fn store(entries: &[RepairQueueEntry]) -> Store {
@@ -53,26 +53,26 @@ fn store(entries: &[RepairQueueEntry]) -> Store {
 
 #[test]
 fn a_node_is_drained_first_and_another_machine_is_not() {
-    let outlooks = look_at(&store(&[queued(0, "w", "unreachable"), queued(1, "outside", "unreachable")]));
-    assert_eq!(outlooks[&0], (Next::Drain { step: 0 }, None));
-    assert_eq!(outlooks[&1], (Next::Execute { step: 0 }, None));
+    let actions = actions_of(&store(&[queued(0, "w", "unreachable"), queued(1, "outside", "unreachable")]));
+    assert_eq!(actions[&0], (Action::Drain { step: 0 }, None));
+    assert_eq!(actions[&1], (Action::Execute { step: 0 }, None));
 }
 
 #[test]
 fn as_many_begin_as_may_and_api_servers_come_first() {
     let entries = [queued(0, "w", "plain"), queued(1, "x", "plain"), queued(2, "a", "plain")];
-    let outlooks = look_at(&store(&entries));
-    assert_eq!(due(&outlooks), [0, 2]);
-    assert_eq!(outlooks[&1].1, Some(Obstacle::Slots { maximum: 2 }));
+    let actions = actions_of(&store(&entries));
+    assert_eq!(due(&actions), [0, 2]);
+    assert_eq!(actions[&1].1, Some(BlockedBy::Slots { maximum: 2 }));
 }
 
 #[test]
 fn what_is_under_way_comes_before_what_could_begin_again() {
-    // The back-off of the first ends while work on the second is under way: CKE would begin the first beside it.
+    // The back-off of the first ends while work on the second is under way: CKE would begin the first context it.
     let entries = [processing(0, "a", 0, Waiting, 500), processing(1, "b", 0, Watching, 10)];
-    let outlooks = look_at(&store(&entries));
-    assert_eq!(outlooks[&0].1, Some(Obstacle::ApiServerRepaired { address: "b".to_owned() }));
-    assert!(matches!(outlooks[&1].1, Some(Obstacle::Watching { .. })), "{outlooks:?}");
+    let actions = actions_of(&store(&entries));
+    assert_eq!(actions[&0].1, Some(BlockedBy::ApiServerRepaired { address: "b".to_owned() }));
+    assert!(matches!(actions[&1].1, Some(BlockedBy::Watching { .. })), "{actions:?}");
 }
 
 #[test]
@@ -80,31 +80,31 @@ fn an_api_server_is_not_repaired_beside_a_reboot_of_another() {
     for status in [RebootStatus::Draining, RebootStatus::Rebooting] {
         let mut store = store(&[queued(0, "a", "plain"), queued(1, "w", "plain")]);
         store.reboot(0, "b", status.clone());
-        let outlooks = look_at(&store);
-        assert_eq!(outlooks[&0].1, Some(Obstacle::ApiServerRebooted { address: "b".to_owned() }));
-        assert_eq!(due(&outlooks), [1]);
+        let actions = actions_of(&store);
+        assert_eq!(actions[&0].1, Some(BlockedBy::ApiServerRebooted { address: "b".to_owned() }));
+        assert_eq!(due(&actions), [1]);
         store.reboot(0, "a", status);
-        assert_eq!(due(&look_at(&store)), [0, 1], "its own reboot is none of another");
+        assert_eq!(due(&actions_of(&store)), [0, 1], "its own reboot is none of another");
     }
     let mut store = store(&[queued(0, "a", "plain")]);
     store.reboot(0, "b", RebootStatus::Queued);
-    assert_eq!(due(&look_at(&store)), [0]);
+    assert_eq!(due(&actions_of(&store)), [0]);
 }
 
 #[test]
 fn of_two_entries_for_one_machine_one_is_processed() {
-    let outlooks = look_at(&store(&[queued(0, "w", "plain"), queued(1, "w", "plain")]));
-    assert_eq!(outlooks[&1].1, Some(Obstacle::SameMachine { index: 0 }));
-    let outlooks = look_at(&store(&[queued(0, "w", "plain"), processing(1, "w", 0, Watching, 1)]));
-    assert_eq!(outlooks[&0].1, Some(Obstacle::SameMachine { index: 1 }));
+    let actions = actions_of(&store(&[queued(0, "w", "plain"), queued(1, "w", "plain")]));
+    assert_eq!(actions[&1].1, Some(BlockedBy::SameMachine { index: 0 }));
+    let actions = actions_of(&store(&[queued(0, "w", "plain"), processing(1, "w", 0, Watching, 1)]));
+    assert_eq!(actions[&0].1, Some(BlockedBy::SameMachine { index: 1 }));
 }
 
 #[test]
 fn an_entry_in_back_off_still_has_its_machine_to_itself() {
     let until = NOW + time::Duration::seconds(60);
     let entry = RepairQueueEntry { drain_backoff_expire: Some(until), ..processing(1, "w", 0, Waiting, 1) };
-    let outlooks = look_at(&store(&[queued(0, "w", "plain"), entry]));
-    assert_eq!(outlooks[&0].1, Some(Obstacle::SameMachine { index: 1 }));
+    let actions = actions_of(&store(&[queued(0, "w", "plain"), entry]));
+    assert_eq!(actions[&0].1, Some(BlockedBy::SameMachine { index: 1 }));
 }
 
 #[test]
@@ -116,25 +116,25 @@ fn entries_in_back_off_hold_no_slot() {
         ..processing(index, address, 0, Waiting, 1)
     };
     let entries = [backing(0, "w"), backing(1, "x"), queued(2, "y", "plain"), queued(3, "z", "plain")];
-    let outlooks = look_at(&store(&entries));
-    assert_eq!(outlooks[&0].1, Some(Obstacle::BackOff { until, count: 2, why: None }));
-    assert_eq!(due(&outlooks), [2, 3]);
+    let actions = actions_of(&store(&entries));
+    assert_eq!(actions[&0].1, Some(BlockedBy::BackOff { until, count: 2, why: None }));
+    assert_eq!(due(&actions), [2, 3]);
 }
 
 #[test]
 fn a_missing_operation_waits_without_a_slot_and_hinders_nobody() {
     let missing = RepairQueueEntry { machine_type: "unknown".to_owned(), ..queued(0, "w", "plain") };
     let entries = [missing, queued(1, "x", "none"), queued(2, "y", "plain"), queued(3, "z", "plain")];
-    let outlooks = look_at(&store(&entries));
-    assert!(matches!(outlooks[&0].1, Some(Obstacle::Missing(_))));
-    assert!(matches!(outlooks[&1].1, Some(Obstacle::Missing(_))));
-    assert_eq!(due(&outlooks), [2, 3]);
+    let actions = actions_of(&store(&entries));
+    assert!(matches!(actions[&0].1, Some(BlockedBy::Missing(_))));
+    assert!(matches!(actions[&1].1, Some(BlockedBy::Missing(_))));
+    assert_eq!(due(&actions), [2, 3]);
 }
 
 #[test]
 fn a_drain_whose_operation_vanished_is_given_up() {
     let entry = RepairQueueEntry { operation: "gone".to_owned(), ..processing(0, "w", 0, Draining, 1) };
-    assert!(matches!(look_at(&store(&[entry]))[&0], (Next::Abandon(Abandoned::Missing(_)), None)));
+    assert!(matches!(actions_of(&store(&[entry]))[&0], (Action::Abandon(Abandoned::Missing(_)), None)));
 }
 
 #[test]
@@ -148,9 +148,9 @@ fn a_healthy_machine_succeeds_in_every_state_also_while_disabled() {
     ] {
         let mut store = store(&[entry]);
         store.text(keys::REPAIRS_DISABLED, "true");
-        let mut beside = beside(&store);
-        beside.live.health.insert(0, Health::Healthy);
-        assert_eq!(look_with(&store, &beside)[&0], (Next::Succeed { command: false }, None));
+        let mut context = context(&store);
+        context.live.health.insert(0, Health::Healthy);
+        assert_eq!(actions_with(&store, &context)[&0], (Action::Succeed { command: false }, None));
     }
 }
 
@@ -164,9 +164,9 @@ fn nothing_begins_while_the_health_is_unknown() {
         processing(0, "w", 1, Watching, 500),
     ] {
         let store = store(std::slice::from_ref(&entry));
-        let mut beside = beside(&store);
-        beside.live.health.clear();
-        assert_eq!(look_with(&store, &beside)[&0].1, Some(Obstacle::HealthUnknown), "{entry:?}");
+        let mut context = context(&store);
+        context.live.health.clear();
+        assert_eq!(actions_with(&store, &context)[&0].1, Some(BlockedBy::HealthUnknown), "{entry:?}");
     }
 }
 
@@ -180,11 +180,11 @@ fn a_disabled_queue_begins_nothing_and_gives_drains_up() {
     ];
     let mut store = store(&entries);
     store.text(keys::REPAIRS_DISABLED, "true");
-    let outlooks = look_at(&store);
-    assert_eq!(outlooks[&0].1, Some(Obstacle::Disabled));
-    assert_eq!(outlooks[&1], (Next::Abandon(Abandoned::Disabled), None));
-    assert_eq!(outlooks[&2].1, Some(Obstacle::Disabled));
-    assert_eq!(outlooks[&3], (Next::Remove, None));
+    let actions = actions_of(&store);
+    assert_eq!(actions[&0].1, Some(BlockedBy::Disabled));
+    assert_eq!(actions[&1], (Action::Abandon(Abandoned::Disabled), None));
+    assert_eq!(actions[&2].1, Some(BlockedBy::Disabled));
+    assert_eq!(actions[&3], (Action::Remove, None));
 }
 
 #[test]
@@ -196,14 +196,14 @@ fn a_held_rack_begins_nothing_gives_drains_up_and_fails_nobody() {
         queued(3, "z", "plain"),
     ];
     let store = store(&entries);
-    let mut beside = beside(&store);
-    beside.held.racks = ["w", "x", "y"].map(|address| (address.to_owned(), "3".to_owned())).into();
-    let outlooks = look_with(&store, &beside);
-    let held = Some(Obstacle::Held { rack: "3".to_owned() });
-    assert_eq!(outlooks[&0].1, held);
-    assert_eq!(outlooks[&1].0, Next::Abandon(Abandoned::Held { rack: "3".to_owned() }));
-    assert_eq!(outlooks[&2], (Next::Fail(Failure::NoStepLeft { step: 2 }), held));
-    assert_eq!(due(&outlooks), [1, 3], "the third cannot go on, and its slot is the fourth's");
+    let mut context = context(&store);
+    context.held.racks = ["w", "x", "y"].map(|address| (address.to_owned(), "3".to_owned())).into();
+    let actions = actions_with(&store, &context);
+    let held = Some(BlockedBy::Held { rack: "3".to_owned() });
+    assert_eq!(actions[&0].1, held);
+    assert_eq!(actions[&1].0, Action::Abandon(Abandoned::Held { rack: "3".to_owned() }));
+    assert_eq!(actions[&2], (Action::Fail(Failure::NoStepLeft { step: 2 }), held));
+    assert_eq!(due(&actions), [1, 3], "the third cannot go on, and its slot is the fourth's");
 }
 
 /// A first step with a health watch of 100 s, and a second step that drains.
@@ -212,28 +212,30 @@ const DRAINS_LATER: &str = r#"{"max_concurrent_repairs": 1, "repair_procedures":
         {"repair_command": ["reset"], "watch_seconds": 100}, {"repair_command": ["reinstall"], "need_drain": true}]}]}]}"#;
 
 /// An obstacle to proceeding, and the change that causes it.
-type Stop = (&'static str, fn(&mut Store, &mut Beside));
+type Stop = (&'static str, fn(&mut Store, &mut Context));
 
 const STOPS: [Stop; 4] = [
-    ("rack-held", |_, beside| beside.held.racks.extend(["w", "a"].map(|it| (it.to_owned(), "3".to_owned())))),
-    ("no-kubernetes", |_, beside| beside.live.kubernetes = false),
+    ("rack-held", |_, context| {
+        context.held.racks.extend(["w", "a"].map(|it| (it.to_owned(), "3".to_owned())))
+    }),
+    ("no-kubernetes", |_, context| context.live.kubernetes = false),
     ("missing", |store, _| {
         let without = DRAINS_LATER.replace("\"unreachable\"", "\"plain\"");
         store.configure(&["a", "b", "c"], &["w", "x", "y"], &without);
     }),
-    ("no-host", |_, beside| beside.live.host = false),
+    ("no-host", |_, context| context.live.host = false),
 ];
 
 /// An entry whose health watch ended a while ago, and other entries.
-fn watched(address: &str, others: &[RepairQueueEntry], stop: &Stop) -> (Store, Beside) {
+fn watched(address: &str, others: &[RepairQueueEntry], stop: &Stop) -> (Store, Context) {
     let mut store = store(&[processing(0, address, 0, Watching, 500)]);
     store.configure(&["a", "b", "c"], &["w", "x", "y"], DRAINS_LATER);
     for entry in others {
         store.entry(entry);
     }
-    let mut beside = beside(&store);
-    stop.1(&mut store, &mut beside);
-    (store, beside)
+    let mut context = context(&store);
+    stop.1(&mut store, &mut context);
+    (store, context)
 }
 
 #[test]
@@ -243,41 +245,41 @@ fn who_cannot_go_on_after_a_watch_gives_its_slot_to_others() {
         let queued =
             RepairQueueEntry { operation: "unreachable".to_owned(), ..queued(1, "x", "unreachable") };
         let other = if stop.0 == "no-host" { other } else { queued };
-        let (store, beside) = watched("w", &[other], stop);
-        let outlooks = look_with(&store, &beside);
-        assert_eq!(outlooks[&0].1.as_ref().map(Obstacle::name), Some(stop.0));
-        let slots = outlooks[&1].1.as_ref().is_some_and(|obstacle| obstacle.name() == "slots");
-        assert!(!slots, "{}: {outlooks:?}", stop.0);
+        let (store, context) = watched("w", &[other], stop);
+        let actions = actions_with(&store, &context);
+        assert_eq!(actions[&0].1.as_ref().map(BlockedBy::name), Some(stop.0));
+        let slots = actions[&1].1.as_ref().is_some_and(|blocked_by| blocked_by.name() == "slots");
+        assert!(!slots, "{}: {actions:?}", stop.0);
         let begins = ["rack-held", "no-kubernetes"].contains(&stop.0);
-        assert_eq!(due(&outlooks), if begins { vec![1] } else { vec![] }, "{}", stop.0);
+        assert_eq!(due(&actions), if begins { vec![1] } else { vec![] }, "{}", stop.0);
     }
 }
 
 #[test]
 fn who_cannot_go_on_keeps_its_machine_and_its_place_as_an_api_server() {
     for stop in &STOPS[..2] {
-        let (store, beside) =
+        let (store, context) =
             watched("a", &[queued(1, "a", "unreachable"), queued(2, "b", "unreachable")], stop);
-        let outlooks = look_with(&store, &beside);
-        let same = Obstacle::SameMachine { index: 0 };
-        let expected = if stop.0 == "rack-held" { Obstacle::Held { rack: "3".to_owned() } } else { same };
-        assert_eq!(outlooks[&1].1, Some(expected));
-        assert_eq!(outlooks[&2].1, Some(Obstacle::ApiServerRepaired { address: "a".to_owned() }));
-        assert_eq!(due(&outlooks), [0_i64; 0], "{}", stop.0);
+        let actions = actions_with(&store, &context);
+        let same = BlockedBy::SameMachine { index: 0 };
+        let expected = if stop.0 == "rack-held" { BlockedBy::Held { rack: "3".to_owned() } } else { same };
+        assert_eq!(actions[&1].1, Some(expected));
+        assert_eq!(actions[&2].1, Some(BlockedBy::ApiServerRepaired { address: "a".to_owned() }));
+        assert_eq!(due(&actions), [0_i64; 0], "{}", stop.0);
     }
 }
 
 #[test]
 fn who_can_go_on_again_comes_first_and_not_beside_as_many_as_may() {
     let entries = [processing(1, "x", 0, Watching, 10), queued(2, "y", "unreachable")];
-    let (store, beside) = watched("w", &entries, &("", |_, _| {}));
-    let outlooks = look_with(&store, &beside);
-    assert_eq!(outlooks[&0], (Next::Drain { step: 1 }, Some(Obstacle::Slots { maximum: 1 })));
-    assert!(matches!(outlooks[&1].1, Some(Obstacle::Watching { .. })));
-    let (store, beside) = watched("w", &entries[1..], &("", |_, _| {}));
-    let outlooks = look_with(&store, &beside);
-    assert_eq!(due(&outlooks), [0]);
-    assert_eq!(outlooks[&2].1, Some(Obstacle::Slots { maximum: 1 }));
+    let (store, context) = watched("w", &entries, &("", |_, _| {}));
+    let actions = actions_with(&store, &context);
+    assert_eq!(actions[&0], (Action::Drain { step: 1 }, Some(BlockedBy::Slots { maximum: 1 })));
+    assert!(matches!(actions[&1].1, Some(BlockedBy::Watching { .. })));
+    let (store, context) = watched("w", &entries[1..], &("", |_, _| {}));
+    let actions = actions_with(&store, &context);
+    assert_eq!(due(&actions), [0]);
+    assert_eq!(actions[&2].1, Some(BlockedBy::Slots { maximum: 1 }));
 }
 
 #[test]
@@ -288,9 +290,9 @@ fn the_step_that_would_come_is_named_also_when_its_operation_is_gone() {
         (processing(0, "w", 1, Waiting, 1), 1),
         (queued(0, "w", "plain"), 0),
     ] {
-        let (next, obstacle) = look_at(&store(&[gone(entry)]))[&0].clone();
-        assert_eq!(next, Next::Execute { step });
-        assert!(matches!(obstacle, Some(Obstacle::Missing(_))), "{obstacle:?}");
+        let (action, blocked_by) = actions_of(&store(&[gone(entry)]))[&0].clone();
+        assert_eq!(action, Action::Execute { step });
+        assert!(matches!(blocked_by, Some(BlockedBy::Missing(_))), "{blocked_by:?}");
     }
 }
 
@@ -308,24 +310,28 @@ fn no_step_begins_before_the_registry_could_say_which_racks_failed() {
         processing(0, "outside", 0, Draining, 1),
     ] {
         let store = store(std::slice::from_ref(&entry));
-        let mut beside = beside(&store);
-        beside.live.drains.insert(0, Drain::Done);
-        assert_eq!(look_with(&store, &beside)[&0].1, None, "{entry:?}");
-        beside.live.reports_awaited = Some(until);
-        assert_eq!(look_with(&store, &beside)[&0].1, Some(Obstacle::ReportsAwaited { until }), "{entry:?}");
-        beside.live.health.insert(0, Health::Healthy);
-        let (next, obstacle) = look_with(&store, &beside)[&0].clone();
-        assert!(matches!(next, Next::Succeed { .. }), "{entry:?}: {next}");
-        assert_eq!(obstacle, None, "{entry:?}");
+        let mut context = context(&store);
+        context.live.drains.insert(0, Drain::Done);
+        assert_eq!(actions_with(&store, &context)[&0].1, None, "{entry:?}");
+        context.live.reports_awaited = Some(until);
+        assert_eq!(
+            actions_with(&store, &context)[&0].1,
+            Some(BlockedBy::ReportsAwaited { until }),
+            "{entry:?}"
+        );
+        context.live.health.insert(0, Health::Healthy);
+        let (action, blocked_by) = actions_with(&store, &context)[&0].clone();
+        assert!(matches!(action, Action::Succeed { .. }), "{entry:?}: {action}");
+        assert_eq!(blocked_by, None, "{entry:?}");
     }
     // A drain under way proceeds, and times out as usual.
-    for (ago, obstacle) in [(1, Some("draining")), (61, None)] {
+    for (ago, blocked_by) in [(1, Some("draining")), (61, None)] {
         let store = store(&[processing(0, "w", 0, Draining, ago)]);
-        let mut beside = beside(&store);
-        beside.live.reports_awaited = Some(until);
-        beside.live.drains.insert(0, Drain::Runs { waits: None });
-        let outlook = look_with(&store, &beside)[&0].clone();
-        assert_eq!(outlook.1.as_ref().map(Obstacle::name), obstacle, "{outlook:?}");
+        let mut context = context(&store);
+        context.live.reports_awaited = Some(until);
+        context.live.drains.insert(0, Drain::Runs { waits: None });
+        let next = actions_with(&store, &context)[&0].clone();
+        assert_eq!(next.1.as_ref().map(BlockedBy::name), blocked_by, "{next:?}");
     }
 }
 
@@ -345,36 +351,36 @@ fn a_step_without_a_command_fails_nobody_in_a_held_rack_or_of_unknown_health() {
     for entry in entries {
         let mut store = store(std::slice::from_ref(&entry));
         store.configure(&["a"], &["w"], WITHOUT_COMMAND);
-        let mut beside = beside(&store);
-        beside.live.drains.insert(0, Drain::Done);
-        let (next, obstacle) = look_with(&store, &beside)[&0].clone();
-        assert!(matches!(next, Next::Fail(Failure::NoCommand { .. })), "{entry:?}: {next}");
-        assert_eq!(obstacle, None, "{entry:?}");
-        beside.live.health.clear();
-        assert_eq!(look_with(&store, &beside)[&0].1, Some(Obstacle::HealthUnknown), "{entry:?}");
-        beside.held.racks.insert("w".to_owned(), "3".to_owned());
-        let (next, obstacle) = look_with(&store, &beside)[&0].clone();
+        let mut context = context(&store);
+        context.live.drains.insert(0, Drain::Done);
+        let (action, blocked_by) = actions_with(&store, &context)[&0].clone();
+        assert!(matches!(action, Action::Fail(Failure::NoCommand { .. })), "{entry:?}: {action}");
+        assert_eq!(blocked_by, None, "{entry:?}");
+        context.live.health.clear();
+        assert_eq!(actions_with(&store, &context)[&0].1, Some(BlockedBy::HealthUnknown), "{entry:?}");
+        context.held.racks.insert("w".to_owned(), "3".to_owned());
+        let (action, blocked_by) = actions_with(&store, &context)[&0].clone();
         if entry.step_status == Draining {
-            assert_eq!(next, Next::Abandon(Abandoned::Held { rack: "3".to_owned() }));
+            assert_eq!(action, Action::Abandon(Abandoned::Held { rack: "3".to_owned() }));
         } else {
-            assert_eq!(obstacle, Some(Obstacle::Held { rack: "3".to_owned() }), "{entry:?}");
+            assert_eq!(blocked_by, Some(BlockedBy::Held { rack: "3".to_owned() }), "{entry:?}");
         }
     }
 }
 
 #[test]
 fn steps_follow_each_other_when_their_watch_is_over() {
-    let at = |step, ago| look_at(&store(&[processing(0, "w", step, Watching, ago)]))[&0].clone();
+    let at = |step, ago| actions_of(&store(&[processing(0, "w", step, Watching, ago)]))[&0].clone();
     assert_eq!(
         at(0, 99),
-        (Next::Execute { step: 1 }, Some(Obstacle::Watching { until: NOW + time::Duration::SECOND }))
+        (Action::Execute { step: 1 }, Some(BlockedBy::Watching { until: NOW + time::Duration::SECOND }))
     );
-    assert_eq!(at(0, 101), (Next::Execute { step: 1 }, None));
-    assert_eq!(at(1, 0), (Next::Fail(Failure::NoStepLeft { step: 2 }), None));
-    assert_eq!(at(7, 0), (Next::Fail(Failure::NoStepLeft { step: 8 }), None), "the steps shrank");
+    assert_eq!(at(0, 101), (Action::Execute { step: 1 }, None));
+    assert_eq!(at(1, 0), (Action::Fail(Failure::NoStepLeft { step: 2 }), None));
+    assert_eq!(at(7, 0), (Action::Fail(Failure::NoStepLeft { step: 8 }), None), "the steps shrank");
     assert_eq!(
-        look_at(&store(&[queued(0, "w", "empty")]))[&0],
-        (Next::Fail(Failure::NoStepLeft { step: 0 }), None)
+        actions_of(&store(&[queued(0, "w", "empty")]))[&0],
+        (Action::Fail(Failure::NoStepLeft { step: 0 }), None)
     );
 }
 
@@ -382,40 +388,40 @@ fn steps_follow_each_other_when_their_watch_is_over() {
 fn a_drain_ends_with_its_pods_with_its_time_or_with_the_node() {
     let draining = |ago, drain: Option<Drain>, address: &str| {
         let store = store(&[processing(0, address, 0, Draining, ago)]);
-        let mut beside = beside(&store);
-        beside.live.drains.extend(drain.map(|drain| (0, drain)));
-        look_with(&store, &beside)[&0].clone()
+        let mut context = context(&store);
+        context.live.drains.extend(drain.map(|drain| (0, drain)));
+        actions_with(&store, &context)[&0].clone()
     };
     let waits = Some("the pod a/p has not ended".to_owned());
     let runs = Drain::Runs { waits: waits.clone() };
     let until = NOW + time::Duration::seconds(10);
     assert_eq!(
         draining(50, Some(runs.clone()), "w"),
-        (Next::Execute { step: 0 }, Some(Obstacle::Draining { until, waits: waits.clone() }))
+        (Action::Execute { step: 0 }, Some(BlockedBy::Draining { until, waits: waits.clone() }))
     );
-    assert_eq!(draining(61, Some(runs), "w"), (Next::Abandon(Abandoned::Timeout { waits }), None));
-    assert_eq!(draining(61, Some(Drain::Done), "w"), (Next::Execute { step: 0 }, None));
+    assert_eq!(draining(61, Some(runs), "w"), (Action::Abandon(Abandoned::Timeout { waits }), None));
+    assert_eq!(draining(61, Some(Drain::Done), "w"), (Action::Execute { step: 0 }, None));
     let why = "refused".to_owned();
     assert_eq!(
         draining(1, Some(Drain::Failed { why: why.clone() }), "w"),
-        (Next::Abandon(Abandoned::Impossible { why }), None)
+        (Action::Abandon(Abandoned::Impossible { why }), None)
     );
-    assert_eq!(draining(1, None, "outside"), (Next::Execute { step: 0 }, None), "it left the cluster");
+    assert_eq!(draining(1, None, "outside"), (Action::Execute { step: 0 }, None), "it left the cluster");
     // A drain of an earlier leader may have ended before its time-out: it is checked first, for a bounded time.
     let unseen = |seconds| Some(Drain::Unseen { until: NOW + time::Duration::seconds(seconds) });
-    let waits = Obstacle::Draining { until, waits: None };
-    assert_eq!(draining(61, unseen(10), "w"), (Next::Execute { step: 0 }, Some(waits.clone())));
-    assert_eq!(draining(50, unseen(-10), "w"), (Next::Execute { step: 0 }, Some(waits)));
-    assert_eq!(draining(61, unseen(-1), "w").0, Next::Abandon(Abandoned::Timeout { waits: None }));
+    let waits = BlockedBy::Draining { until, waits: None };
+    assert_eq!(draining(61, unseen(10), "w"), (Action::Execute { step: 0 }, Some(waits.clone())));
+    assert_eq!(draining(50, unseen(-10), "w"), (Action::Execute { step: 0 }, Some(waits)));
+    assert_eq!(draining(61, unseen(-1), "w").0, Action::Abandon(Abandoned::Timeout { waits: None }));
     // Pods that appear on a drained node have their own time limit.
     let undone = |seconds| {
         let until = NOW + time::Duration::seconds(seconds);
         Some(Drain::Undone { until, waits: "a pod".to_owned() })
     };
     let waits = Some("a pod".to_owned());
-    let left = Obstacle::Draining { until, waits: waits.clone() };
-    assert_eq!(draining(500, undone(10), "w"), (Next::Execute { step: 0 }, Some(left)));
-    assert_eq!(draining(500, undone(-1), "w").0, Next::Abandon(Abandoned::Timeout { waits }));
+    let left = BlockedBy::Draining { until, waits: waits.clone() };
+    assert_eq!(draining(500, undone(10), "w"), (Action::Execute { step: 0 }, Some(left)));
+    assert_eq!(draining(500, undone(-1), "w").0, Action::Abandon(Abandoned::Timeout { waits }));
 }
 
 #[test]
@@ -428,41 +434,41 @@ fn what_a_clock_ahead_wrote_takes_its_own_time_from_when_it_is_seen() {
         RepairQueueEntry { drain_backoff_expire: back_off, ..processing(2, "y", 0, Waiting, hour) },
     ];
     let store = store(&entries);
-    let mut beside = beside(&store);
-    beside.live.counted.follow(&store.state().repair, NOW, Duration::ZERO);
-    let outlooks = look_with(&store, &beside);
-    let until = |index: i64| outlooks[&index].1.as_ref().and_then(Obstacle::until).map(|until| until - NOW);
+    let mut context = context(&store);
+    context.live.counted.follow(&store.state().repair, NOW, Duration::ZERO);
+    let actions = actions_with(&store, &context);
+    let until = |index: i64| actions[&index].1.as_ref().and_then(BlockedBy::until).map(|until| until - NOW);
     let seconds = |seconds| Some(time::Duration::seconds(seconds));
     // The configured watch and time-out, and the rest of the pause.
-    assert_eq!([until(0), until(1), until(2)], [seconds(100), seconds(60), seconds(200)], "{outlooks:?}");
+    assert_eq!([until(0), until(1), until(2)], [seconds(100), seconds(60), seconds(200)], "{actions:?}");
 }
 
 #[test]
 fn without_kubernetes_a_node_waits_and_others_go_on() {
     let entries = [queued(0, "w", "unreachable"), queued(1, "x", "unreachable"), queued(2, "y", "plain")];
     let store = store(&entries);
-    let mut beside = beside(&store);
-    beside.live.kubernetes = false;
-    let outlooks = look_with(&store, &beside);
-    assert_eq!(outlooks[&0].1, Some(Obstacle::NoKubernetes));
-    assert_eq!(due(&outlooks), [2]);
-    beside.live.host = false;
-    assert_eq!(due(&look_with(&store, &beside)), [0_i64; 0]);
+    let mut context = context(&store);
+    context.live.kubernetes = false;
+    let actions = actions_with(&store, &context);
+    assert_eq!(actions[&0].1, Some(BlockedBy::NoKubernetes));
+    assert_eq!(due(&actions), [2]);
+    context.live.host = false;
+    assert_eq!(due(&actions_with(&store, &context)), [0_i64; 0]);
 }
 
 #[test]
 fn an_unreadable_configuration_is_said_and_gives_drains_up() {
     let mut store = store(&[queued(0, "w", "plain"), processing(1, "x", 0, Draining, 1)]);
     store.configure(&[], &["w", "x"], "[]");
-    let outlooks = look_at(&store);
-    assert!(matches!(outlooks[&0].1, Some(Obstacle::Unusable { .. })));
-    assert!(matches!(outlooks[&1], (Next::Abandon(Abandoned::Unusable { .. }), None)));
+    let actions = actions_of(&store);
+    assert!(matches!(actions[&0].1, Some(BlockedBy::Unusable { .. })));
+    assert!(matches!(actions[&1], (Action::Abandon(Abandoned::Unusable { .. }), None)));
 }
 
 #[test]
 fn every_obstacle_has_a_name_of_its_own() {
-    let names: BTreeSet<&str> = Obstacle::NAMES.into_iter().collect();
-    assert_eq!(names.len(), Obstacle::NAMES.len());
+    let names: BTreeSet<&str> = BlockedBy::NAMES.into_iter().collect();
+    assert_eq!(names.len(), BlockedBy::NAMES.len());
 }
 
 /// The running command of a step of entry 0, with record 4, whatever the entry says.
@@ -502,10 +508,10 @@ fn beside_a_command_nothing_begins_whatever_was_written_over_its_entry() {
                 Some(entry) => store.entry(entry),
                 None => store.text(&keys::repair(0), "garbage"),
             }
-            let outlooks = look_at(&store);
-            assert_eq!(due(&outlooks), [0; 0], "{told}: {outlooks:?}");
+            let actions = actions_of(&store);
+            assert_eq!(due(&actions), [0; 0], "{told}: {actions:?}");
             for index in [1, 2] {
-                assert_eq!(outlooks[&index].1, Some(Obstacle::CommandRuns { record: 4 }), "{told}");
+                assert_eq!(actions[&index].1, Some(BlockedBy::CommandRuns { record: 4 }), "{told}");
             }
         }
     }
@@ -518,7 +524,7 @@ fn what_says_that_a_command_runs_is_not_forgotten_when_its_entry_is_taken_away()
         command(&mut store);
         store.write(&[Write::Delete { key: keys::repair(0) }]);
         assert_eq!(crate::transition::forget(&store.state().repair), None);
-        assert_eq!(look_at(&store)[&1].1, Some(Obstacle::CommandRuns { record: 4 }));
+        assert_eq!(actions_of(&store)[&1].1, Some(BlockedBy::CommandRuns { record: 4 }));
         // The command has ended.
         store.put(
             &keys::record(4),
@@ -526,7 +532,7 @@ fn what_says_that_a_command_runs_is_not_forgotten_when_its_entry_is_taken_away()
         );
         let forgets = crate::transition::forget(&store.state().repair).unwrap();
         assert!(store.commit(&forgets));
-        assert_eq!(due(&look_at(&store)), [1]);
+        assert_eq!(due(&actions_of(&store)), [1]);
     }
 }
 
@@ -534,15 +540,15 @@ fn what_says_that_a_command_runs_is_not_forgotten_when_its_entry_is_taken_away()
 fn what_is_kept_and_cannot_be_read_stops_its_entry_alone_and_that_may_be_deleted() {
     let mut store = store(&[queued(0, "w", "plain"), queued(1, "x", "plain")]);
     store.text(&keys::repair_kept(0), "garbage");
-    let outlooks = look_at(&store);
-    assert_eq!(due(&outlooks), [1]);
-    assert_eq!(outlooks[&0].1, Some(Obstacle::KeptUnreadable { key: keys::repair_kept(0) }));
+    let actions = actions_of(&store);
+    assert_eq!(due(&actions), [1]);
+    assert_eq!(actions[&0].1, Some(BlockedBy::KeptUnreadable { key: keys::repair_kept(0) }));
     store.entry(&RepairQueueEntry { deleted: true, ..queued(0, "w", "plain") });
-    assert_eq!(look_at(&store)[&0], (Next::Remove, None));
+    assert_eq!(actions_of(&store)[&0], (Action::Remove, None));
     let state = store.state();
     let removal = crate::transition::Transition::new(&state, 0, "", NOW).unwrap().remove();
     assert!(store.commit(&removal), "its conditions hold");
-    assert_eq!(look_at(&store).keys().copied().collect::<Vec<_>>(), [1]);
+    assert_eq!(actions_of(&store).keys().copied().collect::<Vec<_>>(), [1]);
     // Data kept for an entry that exists but cannot be read stays as well.
     let mut store = self::store(&[processing(0, "w", 0, Watching, 5)]);
     with_a_command(&mut store);

@@ -12,10 +12,10 @@ use time::OffsetDateTime;
 
 use crate::config::{SchedulerConfig, later};
 use crate::memory::Memory;
-use crate::snapshot::{Seen, Snapshot};
+use crate::snapshot::{Snapshot, TypedResource};
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Known {
+pub(crate) enum MetricValue {
     Value(Value),
     /// The metric was never fetched by its present definition: decisions wait.
     Waiting {
@@ -48,7 +48,7 @@ impl Definition {
     }
 }
 
-pub(crate) struct Book<'a> {
+pub(crate) struct MetricValues<'a> {
     states: &'a BTreeMap<MetricKey, MetricState>,
     definitions: BTreeMap<MetricKey, Definition>,
     revision: i64,
@@ -61,7 +61,7 @@ pub(crate) struct Book<'a> {
 
 static NOTHING: BTreeMap<MetricKey, MetricState> = BTreeMap::new();
 
-impl<'a> Book<'a> {
+impl<'a> MetricValues<'a> {
     pub(crate) fn new(
         snapshot: &Snapshot,
         observed: Option<&'a MetricsObserved>,
@@ -69,8 +69,9 @@ impl<'a> Book<'a> {
         memory: &'a Memory,
         now: OffsetDateTime,
     ) -> Self {
-        let global = snapshot.of::<GlobalMetric>().map(|Seen { stored, value }| (stored, &value.spec));
-        let namespaced = snapshot.of::<Metric>().map(|Seen { stored, value }| (stored, &value.spec));
+        let global =
+            snapshot.of::<GlobalMetric>().map(|TypedResource { stored, value }| (stored, &value.spec));
+        let namespaced = snapshot.of::<Metric>().map(|TypedResource { stored, value }| (stored, &value.spec));
         let definitions = global.chain(namespaced).map(|(stored, spec)| {
             let key = MetricKey { namespace: stored.key.namespace.clone(), name: stored.key.name.clone() };
             (key, Definition::of(snapshot, stored, spec))
@@ -90,20 +91,20 @@ impl<'a> Book<'a> {
         self.states
     }
 
-    pub(crate) fn look(&mut self, metric: &OfferedMetric<'_>) -> Known {
+    pub(crate) fn value_of(&mut self, metric: &OfferedMetric<'_>) -> MetricValue {
         if let Some(reason) = metric.invalid() {
-            return Known::Failing(Some(reason));
+            return MetricValue::Failing(Some(reason));
         }
         let defined = self.definitions.get(&metric.key).copied().unwrap_or_default();
         let fetched = metric.state.filter(|state| defined.answered_by(state, self.revision));
         match fetched.map(|state| (state.value, state.reason.as_ref(), state.undefined)) {
-            Some((Some(value), _, false)) => Known::Value(value),
-            Some((_, Some(reason), _)) => Known::Failing(Some(reason.clone())),
+            Some((Some(value), _, false)) => MetricValue::Value(value),
+            Some((_, Some(reason), _)) => MetricValue::Failing(Some(reason.clone())),
             _ => self.wait(metric),
         }
     }
 
-    fn wait(&mut self, metric: &OfferedMetric<'_>) -> Known {
+    fn wait(&mut self, metric: &OfferedMetric<'_>) -> MetricValue {
         let since = self.waited.get(&metric.key).copied().unwrap_or(self.now);
         let until = later(since, self.config.metric_wait);
         // It stays remembered, or the wait would start over and over.
@@ -111,12 +112,12 @@ impl<'a> Book<'a> {
             self.waiting.insert(metric.key.clone(), since);
         }
         if until > self.now {
-            return Known::Waiting { until };
+            return MetricValue::Waiting { until };
         }
         match metric.state.filter(|state| !state.undefined).and_then(|state| state.value) {
             // A value by an earlier definition that has not expired.
-            Some(value) => Known::Value(value),
-            None => Known::Failing(None),
+            Some(value) => MetricValue::Value(value),
+            None => MetricValue::Failing(None),
         }
     }
 

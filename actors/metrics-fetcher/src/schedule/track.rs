@@ -45,22 +45,22 @@ pub(super) struct Track {
     /// A fetch by the present definition is still due.
     pending: bool,
     /// `None` before the first answer.
-    known: Option<Known>,
+    known: Option<LastAnswer>,
     history: History,
     history_of: Option<Source>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct LastAnswer {
     metric_revision: i64,
     provider_revision: i64,
-    value: Option<Kept>,
+    value: Option<KeptValue>,
     reason: Option<Reason>,
     undefined: bool,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct KeptValue {
     value: Value,
     note: Option<String>,
     source: Source,
@@ -87,7 +87,7 @@ impl Track {
             }
             Err(undefined) => {
                 (self.source, self.pending) = (None, false);
-                self.known = Some(Known {
+                self.known = Some(LastAnswer {
                     metric_revision: undefined.metric_revision,
                     provider_revision: undefined.provider_revision,
                     value: None,
@@ -119,14 +119,14 @@ impl Track {
                 self.history.push(now.elapsed, sample.value);
                 let value = Value { raw: sample.value, normalized, at: now.at };
                 let note = sample.note.clone();
-                (Some(Kept { value, note, source: source.clone(), since: now.elapsed }), None, false)
+                (Some(KeptValue { value, note, source: source.clone(), since: now.elapsed }), None, false)
             }
             Err((reason, undefined)) => {
                 let kept = self.known.take().and_then(|known| known.value).filter(|_| !undefined);
                 (kept.and_then(|kept| kept.under(&source)), Some(reason), undefined)
             }
         };
-        self.known = Some(Known {
+        self.known = Some(LastAnswer {
             metric_revision: source.metric_revision,
             provider_revision: source.provider_revision,
             value,
@@ -139,7 +139,7 @@ impl Track {
     pub(super) fn age(&mut self, now: Moment, max_age: Duration) {
         self.history.forget(now.elapsed);
         let Some(known) = &mut self.known else { return };
-        let too_old = |kept: &mut Kept| now.elapsed.saturating_sub(kept.since) >= max_age;
+        let too_old = |kept: &mut KeptValue| now.elapsed.saturating_sub(kept.since) >= max_age;
         if let Some(kept) = known.value.take_if(too_old) {
             // No fetch failed: no fetch happened, for example while this process was suspended.
             known.reason.get_or_insert_with(|| {
@@ -189,7 +189,7 @@ impl Track {
     }
 }
 
-impl Kept {
+impl KeptValue {
     /// The value under the present definitions. A value from another origin, or outside the new bounds, is dropped.
     fn under(self, source: &Source) -> Option<Self> {
         let normalized = bounds::normalize(&source.spec, self.value.raw).ok()?;

@@ -3,13 +3,13 @@
 use std::fmt;
 
 use madako_domain::keys;
-use madako_domain::repair::config::Missing;
+use madako_domain::repair::config::MissingConfig;
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Next {
+pub enum Action {
     /// The entry ended, and stays until it is deleted.
     Nothing,
     Remove,
@@ -50,7 +50,7 @@ pub enum Abandoned {
         rack: String,
     },
     /// The entry's operation is no longer configured.
-    Missing(Missing),
+    Missing(MissingConfig),
     Unusable {
         why: String,
     },
@@ -73,7 +73,7 @@ pub enum Abandoned {
 
 /// Reason that the next action is not performed now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Obstacle {
+pub enum BlockedBy {
     Disabled,
     Held {
         rack: String,
@@ -85,7 +85,7 @@ pub enum Obstacle {
     /// A rack is held, and the machine's rack is not known yet.
     RackUnknown,
     /// The entry's operation is not configured.
-    Missing(Missing),
+    Missing(MissingConfig),
     Unusable {
         why: String,
     },
@@ -146,7 +146,7 @@ pub enum Obstacle {
     },
 }
 
-impl Obstacle {
+impl BlockedBy {
     pub const NAMES: [&'static str; 22] = [
         "disabled",
         "rack-held",
@@ -230,23 +230,23 @@ impl Obstacle {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outlook {
+pub struct NextAction {
     pub index: i64,
     pub address: String,
-    pub next: Next,
+    pub action: Action,
     /// `None`: the action is due now.
-    pub obstacle: Option<Obstacle>,
+    pub blocked_by: Option<BlockedBy>,
 }
 
-impl Outlook {
+impl NextAction {
     /// The action to perform now.
     #[must_use]
-    pub fn due(&self) -> Option<&Next> {
-        (self.obstacle.is_none() && self.next != Next::Nothing).then_some(&self.next)
+    pub fn due(&self) -> Option<&Action> {
+        (self.blocked_by.is_none() && self.action != Action::Nothing).then_some(&self.action)
     }
 }
 
-impl Next {
+impl Action {
     /// Stable name for programs.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -263,7 +263,7 @@ impl Next {
     }
 }
 
-impl fmt::Display for Next {
+impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("nothing; the entry stays until an operator deletes it"),
@@ -311,7 +311,7 @@ impl fmt::Display for Abandoned {
     }
 }
 
-impl fmt::Display for Obstacle {
+impl fmt::Display for BlockedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Disabled => f.write_str("the repair queue is disabled"),
@@ -394,7 +394,7 @@ fn moment(time: OffsetDateTime) -> String {
 /// Value of [`Explained::health`] where the decision depends on it.
 pub const UNKNOWN_HEALTH: &str = "unknown";
 
-/// The machine-readable form of an outlook.
+/// The machine-readable form of a next action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explained {
     pub index: i64,
@@ -414,17 +414,17 @@ pub struct Explained {
     pub why: Option<String>,
 }
 
-impl From<&Outlook> for Explained {
-    fn from(outlook: &Outlook) -> Self {
+impl From<&NextAction> for Explained {
+    fn from(next: &NextAction) -> Self {
         Self {
-            index: outlook.index,
-            address: outlook.address.clone(),
+            index: next.index,
+            address: next.address.clone(),
             health: None,
-            next: outlook.next.name(),
-            what: outlook.next.to_string(),
-            at: outlook.obstacle.as_ref().and_then(Obstacle::until).map(moment),
-            obstacle: outlook.obstacle.as_ref().map(Obstacle::name),
-            why: outlook.obstacle.as_ref().map(ToString::to_string),
+            next: next.action.name(),
+            what: next.action.to_string(),
+            at: next.blocked_by.as_ref().and_then(BlockedBy::until).map(moment),
+            obstacle: next.blocked_by.as_ref().map(BlockedBy::name),
+            why: next.blocked_by.as_ref().map(ToString::to_string),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! State of every metric in use, and the schedule of fetches.
 //!
-//! The shell passes in store changes, answers and the time; [`Board::start`] returns the fetches to run, and
-//! [`Board::observed`] the known values.
+//! The shell passes in store changes, answers and the time; [`FetchSchedule::start`] returns the fetches to run, and
+//! [`FetchSchedule::observed`] the known values.
 
 mod providers;
 mod track;
@@ -76,7 +76,7 @@ pub struct Summary {
 }
 
 #[derive(Debug)]
-pub struct Board {
+pub struct FetchSchedule {
     settings: Settings,
     catalog: Catalog,
     revision: i64,
@@ -87,7 +87,7 @@ pub struct Board {
     notices: Vec<Notice>,
 }
 
-impl Board {
+impl FetchSchedule {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -125,7 +125,7 @@ impl Board {
     }
 
     /// Begins a fetch round: every metric is due unless a breaker skips it or its fetch is running.
-    pub fn round(&mut self, now: Moment) {
+    pub fn begin_round(&mut self, now: Moment) {
         // A fetch that never ends, contrary to the port's promise, must not block its provider.
         for (fetch, names) in self.providers.lost(now.elapsed, self.settings.deadline) {
             let error = FetchError::Deadline { address: "it".to_owned(), deadline: self.settings.deadline };
@@ -137,14 +137,14 @@ impl Board {
             names.entry(&source.provider).or_default().insert(source.there());
         }
         for (provider, names) in names {
-            self.providers.round(provider, &names);
+            self.providers.begin_round(provider, &names);
         }
         for track in self.tracks.values_mut() {
             track.age(now, self.settings.max_age);
         }
     }
 
-    /// Fetches to run now. The caller passes each result to [`Board::answer`].
+    /// Fetches to run now. The caller passes each result to [`FetchSchedule::answer`].
     pub fn start(&mut self, now: Moment) -> Vec<Fetch> {
         self.providers.start(now.elapsed, self.settings.deadline, self.settings.at_once)
     }
@@ -164,7 +164,7 @@ impl Board {
             let missing = FetchError::NotFound { expected: "an answer for each name" };
             samples.entry(name).or_insert(Err(missing));
         }
-        self.notices.extend(self.providers.judge(&provider, &samples));
+        self.notices.extend(self.providers.update_breaker(&provider, &samples));
         for (key, track) in &mut self.tracks {
             if let Some(source) = track.source()
                 && source.provider == provider

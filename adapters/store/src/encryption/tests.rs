@@ -8,8 +8,8 @@ use super::*;
 const FIRST: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 const SECOND: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 
-fn with(keys: &[&str]) -> Sealing {
-    Sealing::parse(&keys.join("\n")).unwrap()
+fn with(keys: &[&str]) -> Encryption {
+    Encryption::parse(&keys.join("\n")).unwrap()
 }
 
 fn cluster(name: &str) -> ObjectKey {
@@ -21,12 +21,12 @@ const VALUE: &str =
 
 #[test]
 fn keys_are_one_a_line_and_nothing_of_them_is_told() {
-    let sealing = Sealing::parse(&format!("# ours\n\n {FIRST} # since May\r\n{SECOND}\n")).unwrap();
-    let ids: Vec<&str> = sealing.ids().collect();
+    let encryption = Encryption::parse(&format!("# ours\n\n {FIRST} # since May\r\n{SECOND}\n")).unwrap();
+    let ids: Vec<&str> = encryption.ids().collect();
     assert_eq!((ids.len(), ids[0].len()), (2, 8));
     assert_ne!(ids[0], ids[1]);
     assert_eq!(with(&[FIRST]).ids().collect::<Vec<_>>(), ids[..1], "an id depends on the key alone");
-    assert_eq!(format!("{sealing:?}"), format!("{ids:?}"));
+    assert_eq!(format!("{encryption:?}"), format!("{ids:?}"));
     let many: Vec<String> = (0..=16_u8).map(|byte| STANDARD.encode([byte; KEY_BYTES])).collect();
     for (text, expected) in [
         ("", KeysError::None),
@@ -36,7 +36,7 @@ fn keys_are_one_a_line_and_nothing_of_them_is_told() {
         (&format!("{FIRST}\n{SECOND}\n{FIRST}"), KeysError::Twice(3)),
         (&many.join("\n"), KeysError::TooMany),
     ] {
-        let error = Sealing::parse(text).unwrap_err();
+        let error = Encryption::parse(text).unwrap_err();
         assert_eq!(error, expected, "{text}");
         assert!(!error.to_string().contains("hunter2"), "{error}");
     }
@@ -44,78 +44,83 @@ fn keys_are_one_a_line_and_nothing_of_them_is_told() {
 
 #[test]
 fn only_the_secrets_are_sealed_and_the_same_value_in_the_same_way() {
-    let (sealing, key) = (with(&[FIRST]), cluster("c"));
-    let sealed = sealing.seal(&key, VALUE).unwrap();
-    assert!(!sealed.contains("hunter2"), "{sealed}");
+    let (encryption, key) = (with(&[FIRST]), cluster("c"));
+    let encrypted = encryption.encrypt(&key, VALUE).unwrap();
+    assert!(!encrypted.contains("hunter2"), "{encrypted}");
     let (head, tail) =
         (r#"{"metadata": {"name": "c"}, "spec": {"kubeconfig": ["#, r#""], "backoff": 1e400}}"#);
-    assert!(sealed.starts_with(head) && sealed.ends_with(tail), "{sealed}");
-    assert_eq!(sealing.open(&key, &sealed).unwrap(), VALUE);
-    assert_eq!(sealing.seal(&key, VALUE).unwrap(), sealed, "what did not change is not written anew");
-    assert_eq!(sealing.seal(&key, &sealed).unwrap(), sealed, "nothing is sealed twice");
+    assert!(encrypted.starts_with(head) && encrypted.ends_with(tail), "{encrypted}");
+    assert_eq!(encryption.decrypt(&key, &encrypted).unwrap(), VALUE);
+    assert_eq!(
+        encryption.encrypt(&key, VALUE).unwrap(),
+        encrypted,
+        "what did not change is not written anew"
+    );
+    assert_eq!(encryption.encrypt(&key, &encrypted).unwrap(), encrypted, "nothing is encrypted twice");
     // Without keys nothing is encrypted; clear text is always readable.
-    assert_eq!(Sealing::default().seal(&key, VALUE).unwrap(), VALUE);
-    assert_eq!(Sealing::default().open(&key, VALUE).unwrap(), VALUE);
-    assert_eq!(sealing.open(&key, VALUE).unwrap(), VALUE);
+    assert_eq!(Encryption::default().encrypt(&key, VALUE).unwrap(), VALUE);
+    assert_eq!(Encryption::default().decrypt(&key, VALUE).unwrap(), VALUE);
+    assert_eq!(encryption.decrypt(&key, VALUE).unwrap(), VALUE);
     // A field without a secret stays unchanged.
     let none = r#"{"spec": {"kubeconfig": {}}, "status": {}}"#;
-    assert_eq!(sealing.seal(&key, none).unwrap(), none);
-    assert!(sealing.seal(&key, "{").is_err());
+    assert_eq!(encryption.encrypt(&key, none).unwrap(), none);
+    assert!(encryption.encrypt(&key, "{").is_err());
     // JSON in Python's dialect is decrypted as well.
-    let odd = sealed.replace("1e400", "NaN");
-    assert!(sealing.open(&key, &odd).unwrap().contains("hunter2"));
+    let odd = encrypted.replace("1e400", "NaN");
+    assert!(encryption.decrypt(&key, &odd).unwrap().contains("hunter2"));
 }
 
 #[test]
 fn what_cannot_be_opened_is_an_error_that_says_why() {
     let (first, second, key) = (with(&[FIRST]), with(&[SECOND]), cluster("c"));
-    let sealed = first.seal(&key, VALUE).unwrap();
+    let encrypted = first.encrypt(&key, VALUE).unwrap();
     let id = first.ids().next().unwrap().to_owned();
     let field = "/spec/kubeconfig".to_owned();
-    let unknown = OpenError::UnknownKey { field: field.clone(), id: id.clone() };
-    let altered = OpenError::Altered { field: field.clone() };
-    let refused = |sealing: &Sealing, key: &ObjectKey, text: &str| sealing.open(key, text).unwrap_err();
-    assert_eq!(refused(&second, &key, &sealed), unknown);
-    assert_eq!(refused(&Sealing::default(), &key, &sealed), unknown);
-    assert_eq!(refused(&first, &cluster("d"), &sealed), altered, "it was moved");
+    let unknown = DecryptError::UnknownKey { field: field.clone(), id: id.clone() };
+    let altered = DecryptError::Altered { field: field.clone() };
+    let refused =
+        |encryption: &Encryption, key: &ObjectKey, text: &str| encryption.decrypt(key, text).unwrap_err();
+    assert_eq!(refused(&second, &key, &encrypted), unknown);
+    assert_eq!(refused(&Encryption::default(), &key, &encrypted), unknown);
+    assert_eq!(refused(&first, &cluster("d"), &encrypted), altered, "it was moved");
     // A value that claims another key's id.
-    let renamed = sealed.replace(&id, second.ids().next().unwrap());
+    let renamed = encrypted.replace(&id, second.ids().next().unwrap());
     assert_eq!(refused(&second, &key, &renamed), altered);
     for bad in [r#"["madako-sealed"]"#, r#"["madako-sealed", 2, "a", "b"]"#, r#"["madako-sealed", 1, 2, 3]"#]
     {
         let text = format!(r#"{{"spec": {{"kubeconfig": {bad}}}}}"#);
-        assert_eq!(refused(&first, &key, &text), OpenError::Form { field: field.clone() }, "{bad}");
+        assert_eq!(refused(&first, &key, &text), DecryptError::Form { field: field.clone() }, "{bad}");
     }
     let short = format!(r#"{{"spec": {{"kubeconfig": ["madako-sealed", 1, "{id}", "AAAA"]}}}}"#);
     assert_eq!(refused(&first, &key, &short), altered);
     // Elsewhere the same text is an ordinary value.
     let elsewhere = r#"{"spec": {"kubeconfig": {"a": ["madako-sealed"]}}, "later": ["madako-sealed"]}"#;
-    assert_eq!(first.open(&key, elsewhere).unwrap(), elsewhere);
+    assert_eq!(first.decrypt(&key, elsewhere).unwrap(), elsewhere);
 }
 
 #[test]
 fn a_value_moved_to_another_field_does_not_open() {
-    let sealing = with(&[FIRST]);
+    let encryption = with(&[FIRST]);
     let key = ObjectKey::new(Kind::Application, Some("testing"), "a");
     let text = r#"{"status": {"complete_token": "a", "shutdown_token": "a"}}"#;
-    let sealed = sealing.seal(&key, text).unwrap();
-    let parts: serde_json::Value = serde_json::from_str(&sealed).unwrap();
+    let encrypted = encryption.encrypt(&key, text).unwrap();
+    let parts: serde_json::Value = serde_json::from_str(&encrypted).unwrap();
     let (complete, shutdown) = (&parts["status"]["complete_token"], &parts["status"]["shutdown_token"]);
     assert_ne!(complete, shutdown, "one value at two places has nothing in common");
     let moved = serde_json::json!({"status": {"complete_token": shutdown, "shutdown_token": complete}});
-    let error = sealing.open(&key, &moved.to_string()).unwrap_err();
-    assert!(matches!(error, OpenError::Altered { .. }), "{error}");
+    let error = encryption.decrypt(&key, &moved.to_string()).unwrap_err();
+    assert!(matches!(error, DecryptError::Altered { .. }), "{error}");
 }
 
 #[test]
 fn a_former_key_reads_and_the_first_one_writes() {
     let key = cluster("c");
-    let old = with(&[FIRST]).seal(&key, VALUE).unwrap();
+    let old = with(&[FIRST]).encrypt(&key, VALUE).unwrap();
     let both = with(&[SECOND, FIRST]);
-    let opened = both.open(&key, &old).unwrap();
+    let opened = both.decrypt(&key, &old).unwrap();
     assert_eq!(opened, VALUE);
-    let new = both.seal(&key, &opened).unwrap();
-    assert_eq!(with(&[SECOND]).open(&key, &new).unwrap(), VALUE, "the former key is not needed any more");
+    let new = both.encrypt(&key, &opened).unwrap();
+    assert_eq!(with(&[SECOND]).decrypt(&key, &new).unwrap(), VALUE, "the former key is not needed any more");
 }
 
 #[test]
@@ -132,15 +137,15 @@ fn a_transaction_is_sealed_where_it_writes_resources() {
         Write::Delete { key: "/kubernetes/clusters/testing/d".to_owned() },
     ];
     let transaction = Transaction { conditions: vec![], writes: writes.clone() };
-    let sealing = with(&[FIRST]);
-    let sealed = sealing.transaction(transaction.clone(), str::to_owned).unwrap();
-    assert_eq!(sealed.writes[1..], writes[1..]);
-    let expected = sealing.seal(&cluster("c"), VALUE).unwrap();
-    assert_eq!(sealed.writes[0], put("/kubernetes/clusters/testing/c", &expected));
-    assert_eq!(Sealing::default().transaction(transaction, str::to_owned).unwrap().writes, writes);
+    let encryption = with(&[FIRST]);
+    let encrypted = encryption.transaction(transaction.clone(), str::to_owned).unwrap();
+    assert_eq!(encrypted.writes[1..], writes[1..]);
+    let expected = encryption.encrypt(&cluster("c"), VALUE).unwrap();
+    assert_eq!(encrypted.writes[0], put("/kubernetes/clusters/testing/c", &expected));
+    assert_eq!(Encryption::default().transaction(transaction, str::to_owned).unwrap().writes, writes);
     let broken =
         Transaction { conditions: vec![], writes: vec![put("/kubernetes/clusters/testing/c", "hunter2")] };
-    let error = sealing.transaction(broken, str::to_owned).unwrap_err().to_string();
+    let error = encryption.transaction(broken, str::to_owned).unwrap_err().to_string();
     assert!(error.contains("Cluster testing/c") && !error.contains("hunter2"), "{error}");
 }
 
@@ -156,22 +161,22 @@ proptest! {
         entries in proptest::collection::btree_map(any::<String>(), any::<String>(), 1..4),
         change in any::<prop::sample::Index>(),
     ) {
-        let sealing = Sealing::parse(&STANDARD.encode(key)).unwrap();
+        let encryption = Encryption::parse(&STANDARD.encode(key)).unwrap();
         for (kind, value) in [
             (Kind::MetricsProvider, serde_json::json!({"spec": {"type": "influx", "influx": {"token": token}}})),
             (Kind::Cluster, serde_json::json!({"spec": {"kubeconfig": entries}})),
         ] {
             let of = ObjectKey::new(kind, Some("n"), "o");
             let text = value.to_string();
-            let sealed = sealing.seal(&of, &text).unwrap();
-            prop_assert_eq!(sealing.open(&of, &sealed).unwrap(), text.as_str());
+            let encrypted = encryption.encrypt(&of, &text).unwrap();
+            prop_assert_eq!(encryption.decrypt(&of, &encrypted).unwrap(), text.as_str());
             // The Base64 is the last text before the closing brackets.
-            let end = sealed.rfind("\"]").unwrap();
-            let start = sealed[..end].rfind('"').unwrap() + 1;
+            let end = encrypted.rfind("\"]").unwrap();
+            let start = encrypted[..end].rfind('"').unwrap() + 1;
             let at = start + change.index(end - start);
-            let other = if &sealed[at..=at] == "A" { "B" } else { "A" };
-            let altered = format!("{}{other}{}", &sealed[..at], &sealed[at + 1..]);
-            prop_assert!(sealing.open(&of, &altered).is_err());
+            let other = if &encrypted[at..=at] == "A" { "B" } else { "A" };
+            let altered = format!("{}{other}{}", &encrypted[..at], &encrypted[at + 1..]);
+            prop_assert!(encryption.decrypt(&of, &altered).is_err());
         }
     }
 }

@@ -6,7 +6,7 @@
 use tonic::{Code, Status};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum RequestError {
     #[error("etcdserver: key is not provided")]
     EmptyKey,
     #[error("etcdserver: key not found")]
@@ -49,7 +49,7 @@ pub(crate) enum Refusal {
     Unsupported(&'static str),
 }
 
-impl Refusal {
+impl RequestError {
     fn code(&self) -> Code {
         match self {
             Self::EmptyKey
@@ -71,8 +71,8 @@ impl Refusal {
     }
 }
 
-impl From<Refusal> for Status {
-    fn from(refusal: Refusal) -> Self {
+impl From<RequestError> for Status {
+    fn from(refusal: RequestError) -> Self {
         Status::new(refusal.code(), refusal.to_string())
     }
 }

@@ -16,14 +16,14 @@ use madako_domain::repair::queue::RepairQueue;
 use time::OffsetDateTime;
 
 pub use crate::limits::CLOCKS_DIFFER;
-use crate::round::{later, since};
+use crate::pass::{later, since};
 
 /// Entries whose last transition lies ahead, by index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ahead(BTreeMap<i64, Seen>);
+pub struct FutureTransitions(BTreeMap<i64, FirstObservation>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct FirstObservation {
     written: OffsetDateTime,
     /// First observation, on the monotonic clock.
     first: Duration,
@@ -31,7 +31,7 @@ struct Seen {
     since: OffsetDateTime,
 }
 
-impl Ahead {
+impl FutureTransitions {
     /// Updates the set. `steady` is the monotonic time since a fixed instant.
     pub fn follow(&mut self, queue: &RepairQueue, now: OffsetDateTime, steady: Duration) {
         let is_ahead = |time: OffsetDateTime| time > later(now, CLOCKS_DIFFER);
@@ -44,7 +44,8 @@ impl Ahead {
                 let known = before.get(index).filter(|seen| seen.written == written);
                 let first = known.map_or(steady, |seen| seen.first);
                 let since = now - steady.saturating_sub(first);
-                (known.is_some() || is_ahead(written)).then_some((*index, Seen { written, first, since }))
+                (known.is_some() || is_ahead(written))
+                    .then_some((*index, FirstObservation { written, first, since }))
             })
             .collect();
     }
@@ -76,7 +77,7 @@ mod tests {
         store.entry(&ahead);
         store.entry(&near);
         let queue = &store.state().repair;
-        let mut times = Ahead::default();
+        let mut times = FutureTransitions::default();
         let steady = Duration::from_secs;
         times.follow(queue, at(0), steady(7));
         times.follow(queue, at(30), steady(37));
@@ -101,7 +102,7 @@ mod tests {
         let entry = processing(0, "w", 0, Watching, 0);
         store.entry(&entry);
         let queue = &store.state().repair;
-        let mut times = Ahead::default();
+        let mut times = FutureTransitions::default();
         let mut steady = Duration::ZERO;
         // By then it has lasted equally long wherever the clock stands.
         for (now, lasted) in [(5, 5), (-3_595, 0), (-3_590, 5), (15, 10), (20, 15)] {

@@ -7,25 +7,25 @@ use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
 use time::OffsetDateTime;
 
-use super::{Act, Clouds, Court, Verdict};
+use super::{Act, Clouds, PassContext, Verdict};
 use crate::config::later;
 use crate::draw::Draw;
 use crate::failure::attempt;
 use crate::scope::{Class, Rank, Scope};
-use crate::snapshot::Seen;
-use crate::target::{Takes, Target};
+use crate::snapshot::TypedResource;
+use crate::target::{Availability, Target};
 
 /// One application and the inputs of its verdict.
-pub(super) struct Case<'p, 's, 'a> {
-    pub(super) court: Court<'p>,
-    pub(super) seen: Seen<'a, Application>,
+pub(super) struct Evaluation<'p, 's, 'a> {
+    pub(super) context: PassContext<'p>,
+    pub(super) application: TypedResource<'a, Application>,
     pub(super) wants: Wants<'a>,
     pub(super) class: Rc<Class>,
     pub(super) clusters: &'s Scope<'a>,
 }
 
-impl<'a> Case<'_, '_, 'a> {
-    pub(super) fn judge(self, clouds: Option<Clouds<'_, 'a>>) -> Verdict<'a> {
+impl<'a> Evaluation<'_, '_, 'a> {
+    pub(super) fn decide(self, clouds: Option<Clouds<'_, 'a>>) -> Verdict<'a> {
         let current = self.current();
         let mut forget = false;
         if let Some(created) = self.created() {
@@ -35,66 +35,68 @@ impl<'a> Case<'_, '_, 'a> {
             }
         }
         let Some(current) = current else { return self.first(clouds) };
-        let well = current.stand == Stand::Fits;
+        let well = current.fit == CurrentFit::Fits;
         let stay = |why: Stay| Outcome::Stays { on: current.key.clone(), why };
         let keep = Act::Keep { well, forget };
         if let Some(pin) = self.pin() {
             return self.verdict(stay(pin), keep).of_own(&self, &current);
         }
-        match current.stand {
-            Stand::Fits => self.better(&current, clouds, forget),
-            Stand::Waits => self.stay_waiting(&current, current.at.into_iter().collect()),
-            Stand::Failing => self.verdict(stay(Stay::FailingMetrics), keep),
-            Stand::Grace { until } => self.verdict(stay(Stay::NotOnline { until }), keep).again_at(until),
-            Stand::NotOnline => self.leave(&current, Move::NotOnline, clouds),
-            Stand::Misfit => self.leave(&current, Move::Misfit, clouds),
-            Stand::Gone => self.leave(&current, Move::Gone, clouds),
+        match current.fit {
+            CurrentFit::Fits => self.better(&current, clouds, forget),
+            CurrentFit::Waits => self.stay_waiting(&current, current.at.into_iter().collect()),
+            CurrentFit::Failing => self.verdict(stay(Stay::FailingMetrics), keep),
+            CurrentFit::Grace { until } => {
+                self.verdict(stay(Stay::NotOnline { until }), keep).again_at(until)
+            }
+            CurrentFit::NotOnline => self.leave(&current, Move::NotOnline, clouds),
+            CurrentFit::Misfit => self.leave(&current, Move::Misfit, clouds),
+            CurrentFit::Gone => self.leave(&current, Move::Gone, clouds),
         }
     }
 
     fn current(&self) -> Option<Current> {
-        let reference = self.seen.value.status.scheduled_to.as_ref()?;
+        let reference = self.application.value.status.scheduled_to.as_ref()?;
         let key = reference.key().unwrap_or_else(|| {
             ObjectKey::new(Kind::Cluster, reference.namespace.as_deref(), &reference.name)
         });
         let at = self.clusters.place(&key);
         let stand = match at.map(|at| (at, self.clusters.target(at))) {
-            None if self.court.snapshot.get(&key).is_some() => Stand::Misfit,
-            None => Stand::Gone,
-            Some((_, target)) if target.takes == Takes::Deleted => Stand::Gone,
-            Some((at, target)) => self.stand(&key, at, target),
+            None if self.context.snapshot.get(&key).is_some() => CurrentFit::Misfit,
+            None => CurrentFit::Gone,
+            Some((_, target)) if target.availability == Availability::Deleted => CurrentFit::Gone,
+            Some((at, target)) => self.fit_of(&key, at, target),
         };
-        Some(Current { key, at, stand })
+        Some(Current { key, at, fit: stand })
     }
 
-    fn stand(&self, key: &ObjectKey, at: usize, target: &Target<'_>) -> Stand {
+    fn fit_of(&self, key: &ObjectKey, at: usize, target: &Target<'_>) -> CurrentFit {
         let lasting = Wants { metrics: &[], ..self.wants };
         if !lasting.met_by(&target.offer) {
-            return Stand::Misfit;
+            return CurrentFit::Misfit;
         }
-        match target.takes {
-            Takes::Yes if self.class.fit.has(at) => Stand::Fits,
-            Takes::Yes => Stand::Misfit,
-            Takes::Waits => Stand::Waits,
-            Takes::FailingMetrics => Stand::Failing,
-            Takes::Deleted => Stand::Gone,
-            Takes::NotOnline => {
-                let since = self.court.memory.clusters.get(key).and_then(|kept| kept.not_online_since);
-                let until = later(since.unwrap_or(self.court.now), self.court.config.reschedule_after);
-                if until > self.court.now { Stand::Grace { until } } else { Stand::NotOnline }
+        match target.availability {
+            Availability::Yes if self.class.fit.has(at) => CurrentFit::Fits,
+            Availability::Yes => CurrentFit::Misfit,
+            Availability::Waits => CurrentFit::Waits,
+            Availability::FailingMetrics => CurrentFit::Failing,
+            Availability::Deleted => CurrentFit::Gone,
+            Availability::NotOnline => {
+                let since = self.context.memory.clusters.get(key).and_then(|kept| kept.not_online_since);
+                let until = later(since.unwrap_or(self.context.now), self.context.config.reschedule_after);
+                if until > self.context.now { CurrentFit::Grace { until } } else { CurrentFit::NotOnline }
             }
         }
     }
 
     /// The cluster that was created for it and that it waits for, if it still exists.
     fn created(&self) -> Option<ObjectKey> {
-        let name = self.seen.value.status.auto_cluster_create_started.as_deref()?;
-        Some(ObjectKey::new(Kind::Cluster, self.seen.stored.key.namespace.as_deref(), name))
+        let name = self.application.value.status.auto_cluster_create_started.as_deref()?;
+        Some(ObjectKey::new(Kind::Cluster, self.application.stored.key.namespace.as_deref(), name))
     }
 
     /// `None`: that cluster no longer counts.
     fn for_created(&self, created: &ObjectKey, current: Option<&Current>) -> Option<Verdict<'a>> {
-        let cluster = self.court.snapshot.seen::<Cluster>(created)?;
+        let cluster = self.context.snapshot.typed::<Cluster>(created)?;
         if cluster.value.metadata.deleted.is_some() || current.is_some_and(|current| current.key == *created)
         {
             return None;
@@ -113,7 +115,7 @@ impl<'a> Case<'_, '_, 'a> {
         }
         if !self.class.fit.has(at) {
             // Its metrics may recover; other obstacles do not disappear by themselves.
-            return (self.clusters.target(at).takes == Takes::FailingMetrics).then(waiting);
+            return (self.clusters.target(at).availability == Availability::FailingMetrics).then(waiting);
         }
         let rank = self.rank(at);
         let Some(current) = current else {
@@ -127,36 +129,37 @@ impl<'a> Case<'_, '_, 'a> {
         if let Some((_, until)) = self.waits_of(&waits) {
             return Some(waiting().again_at(until));
         }
-        match current.stand {
-            Stand::Grace { until } => Some(waiting().again_at(until)),
-            Stand::Failing => Some(waiting()),
+        match current.fit {
+            CurrentFit::Grace { until } => Some(waiting().again_at(until)),
+            CurrentFit::Failing => Some(waiting()),
             _ if !self.wins(at, rank, current) => None,
-            Stand::Fits | Stand::Waits => Some(self.go(current, at, rank, Move::Created)),
-            Stand::NotOnline => Some(self.go(current, at, rank, Move::NotOnline)),
-            Stand::Misfit => Some(self.go(current, at, rank, Move::Misfit)),
-            Stand::Gone => Some(self.go(current, at, rank, Move::Gone)),
+            CurrentFit::Fits | CurrentFit::Waits => Some(self.go(current, at, rank, Move::Created)),
+            CurrentFit::NotOnline => Some(self.go(current, at, rank, Move::NotOnline)),
+            CurrentFit::Misfit => Some(self.go(current, at, rank, Move::Misfit)),
+            CurrentFit::Gone => Some(self.go(current, at, rank, Move::Gone)),
         }
     }
 
     /// Whether the created cluster is still the best: inputs may have changed since its creation.
     fn wins(&self, at: usize, rank: Rank, current: &Current) -> bool {
-        let own = current.at.filter(|_| current.stand == Stand::Fits).map(|own| self.own_rank(own));
+        let own = current.at.filter(|_| current.fit == CurrentFit::Fits).map(|own| self.own_rank(own));
         own.is_none_or(|own| rank.beats(&own))
             && self.class.best(&[at]).is_none_or(|(other, _)| !other.beats(&rank))
     }
 
     /// Reason not to move, independent of its cluster.
     fn pin(&self) -> Option<Stay> {
-        let application = self.seen.value;
+        let application = self.application.value;
         if !application.spec.constraints.migration {
             return Some(Stay::MigrationDisabled);
         }
         let until = OffsetDateTime::from_unix_timestamp(application.status.migration_timeout);
         match until {
-            Ok(until) => (until > self.court.now).then_some(Stay::MigrationTimeout { until }),
+            Ok(until) => (until > self.context.now).then_some(Stay::MigrationTimeout { until }),
             // Beyond the calendar: stay for ever, or not at all.
-            Err(_) => (application.status.migration_timeout > 0)
-                .then_some(Stay::MigrationTimeout { until: later(self.court.now, std::time::Duration::MAX) }),
+            Err(_) => (application.status.migration_timeout > 0).then_some(Stay::MigrationTimeout {
+                until: later(self.context.now, std::time::Duration::MAX),
+            }),
         }
     }
 
@@ -192,13 +195,13 @@ impl<'a> Case<'_, '_, 'a> {
             let outcome = Outcome::Stays { on: current.key.clone(), why };
             self.verdict(outcome, Act::Keep { well: true, forget }).of_own(self, current)
         };
-        let scheduled = self.seen.value.status.scheduled.as_ref();
+        let scheduled = self.application.value.status.scheduled.as_ref();
         if let Some(scheduled) = scheduled {
-            let reschedule_after = self.court.config.reschedule_after;
+            let reschedule_after = self.context.config.reschedule_after;
             let until = later(scheduled.instant(), reschedule_after);
             // A timestamp beyond the maximum clock skew came from a wrong clock; ignore it.
-            let is_sane = until <= later(self.court.now, reschedule_after.saturating_mul(2));
-            if until > self.court.now && is_sane {
+            let is_sane = until <= later(self.context.now, reschedule_after.saturating_mul(2));
+            if until > self.context.now && is_sane {
                 return stays(Stay::Recent { until }).again_at(until);
             }
         }
@@ -297,19 +300,19 @@ impl<'a> Case<'_, '_, 'a> {
     }
 
     fn fail(&self) -> Verdict<'a> {
-        let attempt = attempt(self.seen.value, self.court.now);
+        let attempt = attempt(self.application.value, self.context.now);
         let again = attempt.again;
         let verdict = self.verdict(attempt.outcome.clone(), Act::Fail(attempt));
         Verdict { again, ..verdict }
     }
 
     fn wait(&self, waits: Option<(Vec<String>, OffsetDateTime)>) -> Verdict<'a> {
-        let (metrics, until) = waits.unwrap_or((Vec::new(), self.court.now));
+        let (metrics, until) = waits.unwrap_or((Vec::new(), self.context.now));
         self.verdict(Outcome::WaitsForMetric { metrics, until }, Act::Nothing).again_at(until)
     }
 
     fn stay_waiting(&self, current: &Current, waits: Vec<usize>) -> Verdict<'a> {
-        self.waiting_stay(current, self.waits_of(&waits).unwrap_or((Vec::new(), self.court.now)))
+        self.waiting_stay(current, self.waits_of(&waits).unwrap_or((Vec::new(), self.context.now)))
     }
 
     fn waiting_stay(&self, current: &Current, waits: (Vec<String>, OffsetDateTime)) -> Verdict<'a> {
@@ -325,7 +328,7 @@ impl<'a> Case<'_, '_, 'a> {
     pub(super) fn verdict(&self, outcome: Outcome, act: Act<'a>) -> Verdict<'a> {
         let clusters = self.class.counts;
         let decision =
-            Decision { at: self.court.now, outcome, best: None, runner_up: None, gain: None, clusters };
+            Decision { at: self.context.now, outcome, best: None, runner_up: None, gain: None, clusters };
         Verdict { decision, act, again: None }
     }
 
@@ -333,7 +336,8 @@ impl<'a> Case<'_, '_, 'a> {
         match members {
             [only] => *only,
             _ => {
-                let chosen = Draw::new(self.court.seed, &self.seen.value.metadata.uid).below(members.len());
+                let chosen =
+                    Draw::new(self.context.seed, &self.application.value.metadata.uid).below(members.len());
                 members.get(chosen).copied().unwrap_or_default()
             }
         }
@@ -346,7 +350,7 @@ impl<'a> Case<'_, '_, 'a> {
 
     fn own_rank(&self, at: usize) -> Rank {
         let base = &self.clusters.target(at).base;
-        Rank { has_metrics: base.has_metrics, score: base.with(self.court.config.stickiness) }
+        Rank { has_metrics: base.has_metrics, score: base.with(self.context.config.stickiness) }
     }
 
     fn ranked(&self, at: usize, rank: Rank) -> Ranked {
@@ -368,7 +372,7 @@ impl<'a> Case<'_, '_, 'a> {
 
 /// State of the bound cluster with respect to the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stand {
+enum CurrentFit {
     Fits,
     /// It would fit, but for metrics that are still awaited.
     Waits,
@@ -385,7 +389,7 @@ enum Stand {
 struct Current {
     key: ObjectKey,
     at: Option<usize>,
-    stand: Stand,
+    fit: CurrentFit,
 }
 
 impl<'a> Verdict<'a> {
@@ -394,12 +398,13 @@ impl<'a> Verdict<'a> {
     }
 
     /// Adds the own cluster and the best other one to the decision of a staying application.
-    fn of_own(mut self, case: &Case<'_, '_, 'a>, current: &Current) -> Self {
-        if let Some(own) = current.at.filter(|own| case.class.fit.has(*own)) {
-            self.decision.best = Some(case.ranked(own, case.own_rank(own)));
-            let other = case.class.best(&[own]);
-            self.decision.gain = other.as_ref().map(|(rank, _)| case.gain(own, *rank));
-            self.decision.runner_up = other.map(|(rank, members)| case.ranked(case.draw(&members), rank));
+    fn of_own(mut self, evaluation: &Evaluation<'_, '_, 'a>, current: &Current) -> Self {
+        if let Some(own) = current.at.filter(|own| evaluation.class.fit.has(*own)) {
+            self.decision.best = Some(evaluation.ranked(own, evaluation.own_rank(own)));
+            let other = evaluation.class.best(&[own]);
+            self.decision.gain = other.as_ref().map(|(rank, _)| evaluation.gain(own, *rank));
+            self.decision.runner_up =
+                other.map(|(rank, members)| evaluation.ranked(evaluation.draw(&members), rank));
         }
         self
     }
