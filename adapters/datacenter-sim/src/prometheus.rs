@@ -128,20 +128,20 @@ async fn query(
     State(prometheus): State<SimulatedPrometheus>,
     Query(asked): Query<QueryParameters>,
 ) -> Response {
-    let inside = &prometheus.0;
+    let inner = &prometheus.0;
     let Some(names) = chosen(&asked.query) else {
         let error =
             "only metrics chosen by their names are here: name, {__name__=\"name\"} or {__name__=~\"a|b\"}";
         let body = json!({"status": "error", "errorType": "bad_data", "error": error});
         return answer(StatusCode::BAD_REQUEST, &body);
     };
-    let now = inside.clock.now();
-    let after = Duration::try_from(now - inside.began).unwrap_or_default();
+    let now = inner.clock.now();
+    let after = Duration::try_from(now - inner.began).unwrap_or_default();
     let mut result = Vec::new();
-    let mut answered = inside.answered();
+    let mut answered = inner.answered();
     for name in names {
-        if let Some((place, metric)) = inside.metrics.get(&name) {
-            let value = inside.value(*place, metric, after);
+        if let Some((place, metric)) = inner.metrics.get(&name) {
+            let value = inner.value(*place, metric, after);
             let stamp = Value::from(now.unix_timestamp());
             result.push(json!({"metric": {"__name__": name}, "value": [stamp, value.to_string()]}));
             answered.insert(name, value);
@@ -164,10 +164,10 @@ fn chosen(query: &str) -> Option<Vec<String>> {
     if is_name(query) {
         return Some(vec![query.to_owned()]);
     }
-    let inside = query.strip_prefix('{')?.strip_suffix('}')?.trim().strip_prefix("__name__")?;
-    let (pattern, quoted) = match inside.strip_prefix("=~") {
+    let inner = query.strip_prefix('{')?.strip_suffix('}')?.trim().strip_prefix("__name__")?;
+    let (pattern, quoted) = match inner.strip_prefix("=~") {
         Some(quoted) => (true, quoted),
-        None => (false, inside.strip_prefix('=')?),
+        None => (false, inner.strip_prefix('=')?),
     };
     let text = unescaped(quoted.strip_prefix('"')?.strip_suffix('"')?)?;
     if !pattern {

@@ -42,9 +42,9 @@ fn failed() -> Vec<Machine> {
 }
 
 /// A history in which the leader is told, writes something, and begins the entry.
-struct Case(World);
+struct HoldingTest(World);
 
-impl Case {
+impl HoldingTest {
     async fn new() -> Self {
         let mut world = World::new().await;
         world.put(&entry(0, MACHINE)).await;
@@ -91,20 +91,20 @@ impl Case {
 
 #[tokio::test(start_paused = true)]
 async fn an_entry_that_begins_in_a_rack_that_should_be_held_is_found() {
-    let mut case = Case::new().await;
+    let mut case = HoldingTest::new().await;
     case.answer(failed(), &[]).await;
     case.write().await;
     case.begin().await;
     assert_eq!((case.found(), case.0.judge.seen().to_be_held), (1, 1));
 
-    let mut case = Case::new().await;
+    let mut case = HoldingTest::new().await;
     case.answer(failed(), &[]).await;
     tokio::time::advance(Duration::from_secs(130)).await;
     case.begin().await;
     assert_eq!(case.found(), 1, "whatever was under way then has ended");
 
     // Held once, and then forgotten while the same machines are reported.
-    let mut case = Case::new().await;
+    let mut case = HoldingTest::new().await;
     case.answer(failed(), &[]).await;
     case.hold(held()).await;
     case.0.write(&[(keys::repair_hold("3"), None)]).await;
@@ -143,7 +143,7 @@ async fn what_may_begin_is_let_through() {
         ("in another rack", vec![machine(4, 3, 200.0), machine(2, 3, 140.0), machine(3, 3, 80.0)]),
     ];
     for (why, machines) in machines {
-        let mut case = Case::new().await;
+        let mut case = HoldingTest::new().await;
         case.answer(machines, &[]).await;
         case.write().await;
         case.begin().await;
@@ -152,7 +152,7 @@ async fn what_may_begin_is_let_through() {
 
     let released = json!({"label": "rack", "released": [report(1), report(2)]});
     for hold in [held(), released] {
-        let mut case = Case::new().await;
+        let mut case = HoldingTest::new().await;
         case.answer(failed(), &[]).await;
         case.hold(hold.clone()).await;
         case.begin().await;
@@ -162,12 +162,12 @@ async fn what_may_begin_is_let_through() {
 
 #[tokio::test(start_paused = true)]
 async fn what_the_leader_may_not_have_known_is_let_through() {
-    let mut case = Case::new().await;
+    let mut case = HoldingTest::new().await;
     case.answer(failed(), &[]).await;
     case.begin().await;
     assert_eq!(case.found(), 0, "it was under way");
 
-    let mut case = Case::new().await;
+    let mut case = HoldingTest::new().await;
     case.answer(failed(), &[]).await;
     let between = case.write().await;
     let begun = case.begin().await;
@@ -177,14 +177,14 @@ async fn what_the_leader_may_not_have_known_is_let_through() {
     case.0.judge.user_wrote(begun, None);
     assert_eq!(case.found(), 0, "and so is the entry");
 
-    let mut case = Case::new().await;
+    let mut case = HoldingTest::new().await;
     case.answer(failed(), &[]).await;
     case.0.judge.heard(ALPHA, &Event::Elected { epoch: case.0.epoch + 1000 });
     case.write().await;
     case.begin().await;
     assert_eq!(case.found(), 0, "the answer was another leader's");
 
-    let mut case = Case::new().await;
+    let mut case = HoldingTest::new().await;
     case.answer(failed(), &[]).await;
     let why = "killed".to_owned();
     let failure = Event::ActorFailed { actor: "repair".to_owned(), why, restart_in: None };
@@ -193,14 +193,14 @@ async fn what_the_leader_may_not_have_known_is_let_through() {
     case.begin().await;
     assert_eq!(case.found(), 0, "an actor failed with it");
 
-    let mut case = Case::new().await;
+    let mut case = HoldingTest::new().await;
     case.answer(failed(), &[]).await;
     case.answer(failed_later(3600.0), &[Fault::ClockSet(3600)]).await;
     case.write().await;
     case.begin().await;
     assert_eq!((case.found(), case.0.judge.seen().shifted_answers), (0, 1), "clocks were set");
 
-    let mut case = Case::new().await;
+    let mut case = HoldingTest::new().await;
     case.0.write(&[(keys::AUTO_REPAIR_DISABLED.to_owned(), Some(json!(true)))]).await;
     case.answer(failed(), &[]).await;
     case.write().await;

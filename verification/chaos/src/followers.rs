@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::clients::{Doors, all};
 use crate::history::{Event, History};
-use crate::web::{self, Ask, Lines, Unanswered};
+use crate::web::{self, Ask, LineStream, Unanswered};
 
 /// More followers than the usual number of instances, so that two watch the same one at times.
 pub(crate) const FOLLOWERS: u32 = 4;
@@ -84,7 +84,7 @@ impl Follower {
         self.signs(&mut lines).await
     }
 
-    async fn signs(&self, lines: &mut Lines) -> Result<(), Unanswered> {
+    async fn signs(&self, lines: &mut LineStream) -> Result<(), Unanswered> {
         let mut signs = 0;
         while signs < SIGNS {
             signs += u32::from(!self.tell(&lines.next(SILENCE).await?));

@@ -189,13 +189,13 @@ struct Line {
 }
 
 #[derive(Debug)]
-struct Inside {
+struct Inner {
     began: Instant,
-    events: Mutex<Kept>,
+    events: Mutex<RecordedEvents>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct RecordedEvents {
     events: Vec<(Micros, Event)>,
     file: File,
     /// The first failed write of a line, reported at the end.
@@ -204,7 +204,7 @@ struct Kept {
 
 /// The history of a run. A clone is the same history.
 #[derive(Debug, Clone)]
-pub struct History(Arc<Inside>);
+pub struct History(Arc<Inner>);
 
 impl History {
     /// Begins a history in a new file.
@@ -212,8 +212,8 @@ impl History {
     /// # Errors
     /// The file cannot be created.
     pub fn begin(path: &Path) -> io::Result<Self> {
-        let kept = Kept { events: Vec::new(), file: File::create(path)?, failed: None };
-        Ok(Self(Arc::new(Inside { began: Instant::now(), events: Mutex::new(kept) })))
+        let kept = RecordedEvents { events: Vec::new(), file: File::create(path)?, failed: None };
+        Ok(Self(Arc::new(Inner { began: Instant::now(), events: Mutex::new(kept) })))
     }
 
     #[must_use]
@@ -257,7 +257,7 @@ impl History {
     }
 
     // No panic happens under the lock.
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, RecordedEvents> {
         self.0.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -176,7 +176,7 @@ impl fmt::Display for Carrier {
 
 /// The current state of the network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Board {
+struct NetworkState {
     nodes: BTreeMap<Node, Trouble>,
     /// The node of each process.
     processes: BTreeMap<u32, Node>,
@@ -193,7 +193,7 @@ enum Ground {
 /// The network of a run. A clone is the same network.
 #[derive(Debug, Clone)]
 pub struct Network {
-    board: Arc<watch::Sender<Board>>,
+    board: Arc<watch::Sender<NetworkState>>,
     ground: Ground,
     open: Open,
 }
@@ -333,13 +333,13 @@ impl Network {
 /// The network from the view of one connection.
 #[derive(Debug, Clone)]
 struct View {
-    board: watch::Receiver<Board>,
+    board: watch::Receiver<NetworkState>,
     from: Node,
     to: Node,
 }
 
 impl View {
-    fn of(&self, board: &Board) -> Trouble {
+    fn of(&self, board: &NetworkState) -> Trouble {
         let around = |node: &Node| board.nodes.get(node).copied().unwrap_or_default();
         around(&self.to).beside(around(&self.from))
     }

@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::check::drains::{self, Counted, Effect, Evidence};
 use crate::check::effects::{self, Act};
 use crate::check::linear::{self, Judged};
-use crate::check::registry::{self, Asked};
+use crate::check::registry::{self, RegistryRequests};
 use crate::check::store::Answered;
 use crate::check::{Verdict, Verdicts, api, placement, promises, store, told, watches};
 use crate::history::{Call, Event, Micros};
@@ -57,7 +57,7 @@ pub(crate) struct Seen {
     pub(crate) refused: u64,
     pub(crate) gate: BTreeMap<String, u64>,
     pub(crate) answered: Answered,
-    pub(crate) asked: Asked,
+    pub(crate) asked: RegistryRequests,
     pub(crate) looked: Looked,
     pub(crate) acts: Vec<Act>,
     pub(crate) kubernetes: Vec<Effect>,

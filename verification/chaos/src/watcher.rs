@@ -25,7 +25,7 @@ struct Known {
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct Inner {
     epochs: BTreeMap<i64, u32>,
     known: BTreeMap<u32, Known>,
     /// Sum over all instances and restarts.
@@ -36,7 +36,7 @@ struct Inside {
 
 /// See the module. A clone shares the state.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Leaders(Arc<Mutex<Inside>>);
+pub(crate) struct Leaders(Arc<Mutex<Inner>>);
 
 /// Metrics that are read, with the labels of the relevant series.
 const REFUSED: &str = "madako_commits_total";
@@ -60,7 +60,7 @@ impl Leaders {
         let metrics = web::ask(at, Ask::get("/metrics", ANSWERS_WITHIN)).await;
         let healthy = health.is_ok_and(|answer| answer.status.is_success());
         let text = metrics.map(|answer| String::from_utf8_lossy(&answer.body).into_owned());
-        let (led, refused) = self.inside().take(instance, healthy, text.ok().as_deref());
+        let (led, refused) = self.inner().take(instance, healthy, text.ok().as_deref());
         if let Some(epoch) = led {
             history.note(Event::Leads { instance, epoch });
         }
@@ -72,38 +72,38 @@ impl Leaders {
     /// The instance of an epoch.
     #[must_use]
     pub(crate) fn of(&self, epoch: i64) -> Option<u32> {
-        self.inside().epochs.get(&epoch).copied()
+        self.inner().epochs.get(&epoch).copied()
     }
 
     /// The instance of each epoch.
     #[must_use]
     pub(crate) fn epochs(&self) -> BTreeMap<i64, u32> {
-        self.inside().epochs.clone()
+        self.inner().epochs.clone()
     }
 
     /// Whether this many instances are healthy, and one leads.
     #[must_use]
     pub(crate) fn all_well(&self, instances: usize) -> bool {
-        let inside = self.inside();
-        inside.known.len() == instances
-            && inside.known.values().all(|known| known.healthy)
-            && inside.known.values().filter(|known| known.leads).count() == 1
+        let inner = self.inner();
+        inner.known.len() == instances
+            && inner.known.values().all(|known| known.healthy)
+            && inner.known.values().filter(|known| known.leads).count() == 1
     }
 
     /// Writes that the store or the gate refused.
     #[must_use]
     pub(crate) fn refused(&self) -> u64 {
-        whole(self.inside().refused)
+        whole(self.inner().refused)
     }
 
     /// Mutations that instances refused because they break an invariant, by its name.
     #[must_use]
     pub(crate) fn violations(&self) -> BTreeMap<String, u64> {
-        self.inside().violations.iter().map(|(name, count)| (name.clone(), whole(*count))).collect()
+        self.inner().violations.iter().map(|(name, count)| (name.clone(), whole(*count))).collect()
     }
 
     // No panic happens under the lock.
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -113,7 +113,7 @@ fn whole(count: f64) -> u64 {
     count.max(0.0) as u64
 }
 
-impl Inside {
+impl Inner {
     /// Takes in a page of metrics. Returns the epoch if it is new, and the sum of refused writes if it has grown.
     fn take(&mut self, instance: u32, healthy: bool, text: Option<&str>) -> (Option<i64>, Option<u64>) {
         let known = self.known.entry(instance).or_default();
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn counters_go_on_over_restarts() {
-        let mut inside = Inside::default();
+        let mut inner = Inner::default();
         let text = |refused: u32, epoch: u32| {
             format!(
                 "madako_commits_total{{subject=\"cluster\",outcome=\"conflict\"}} {refused}\n\
@@ -166,11 +166,11 @@ mod tests {
                  madako_invariant_violations_total{{invariant=\"I6\"}} 1\nmadako_leader_epoch {epoch}\n"
             )
         };
-        assert_eq!(inside.take(1, true, Some(&text(2, 7))), (Some(7), Some(2)));
-        assert_eq!(inside.take(1, true, Some(&text(2, 7))), (None, None));
-        assert_eq!(inside.take(1, true, Some(&text(1, 0))), (None, Some(3)), "it was started anew");
-        assert_eq!(inside.violations, BTreeMap::from([("I6".to_owned(), 1.0)]));
-        assert_eq!(inside.epochs, BTreeMap::from([(7, 1)]));
-        assert!(!inside.known[&1].leads);
+        assert_eq!(inner.take(1, true, Some(&text(2, 7))), (Some(7), Some(2)));
+        assert_eq!(inner.take(1, true, Some(&text(2, 7))), (None, None));
+        assert_eq!(inner.take(1, true, Some(&text(1, 0))), (None, Some(3)), "it was started anew");
+        assert_eq!(inner.violations, BTreeMap::from([("I6".to_owned(), 1.0)]));
+        assert_eq!(inner.epochs, BTreeMap::from([(7, 1)]));
+        assert!(!inner.known[&1].leads);
     }
 }

@@ -121,7 +121,7 @@ fn request(address: SocketAddr, ask: Ask<'_>) -> http::Result<Request<Full<Bytes
 }
 
 /// A streamed answer.
-pub(crate) struct Lines {
+pub(crate) struct LineStream {
     address: SocketAddr,
     body: Incoming,
     /// The connection; `None`: it is over, and the received data is still to be read.
@@ -134,7 +134,11 @@ pub(crate) struct Lines {
 ///
 /// # Errors
 /// See [`Unanswered`]; an answer without success is an error, too.
-pub(crate) async fn follow(address: SocketAddr, path: &str, within: Duration) -> Result<Lines, Unanswered> {
+pub(crate) async fn follow(
+    address: SocketAddr,
+    path: &str,
+    within: Duration,
+) -> Result<LineStream, Unanswered> {
     let unknown = |error: &dyn std::fmt::Display| Unanswered::Unknown(address, error.to_string());
     let begun = async {
         let stream =
@@ -155,12 +159,12 @@ pub(crate) async fn follow(address: SocketAddr, path: &str, within: Duration) ->
             return Err(unknown(&format!("status {}", answer.status())));
         }
         let body = answer.into_body();
-        Ok(Lines { address, body, connection: Some(connection), begun: BytesMut::new() })
+        Ok(LineStream { address, body, connection: Some(connection), begun: BytesMut::new() })
     };
     timeout(within, begun).await.unwrap_or(Err(Unanswered::Late(address, within)))
 }
 
-impl Lines {
+impl LineStream {
     /// The next line, without its line end. Cancel safe: no line is lost.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ const WAYS: [Fault; 10] = [
     Fault::Status(500),
 ];
 
-struct Inside {
+struct Inner {
     chance: ChaCha8Rng,
     on: bool,
     present: Option<Fault>,
@@ -32,7 +32,7 @@ struct Inside {
 /// Switch for wrong answers. Clones share their state.
 #[derive(Clone)]
 pub struct Corruption {
-    inside: Arc<Mutex<Inside>>,
+    inner: Arc<Mutex<Inner>>,
     faults: FaultSwitch,
 }
 
@@ -41,14 +41,14 @@ impl Corruption {
     #[must_use]
     pub fn new(faults: FaultSwitch, seed: u64) -> Self {
         let chance = ChaCha8Rng::seed_from_u64(seed ^ 0x636f_7272_7570_7421);
-        Self { inside: Arc::new(Mutex::new(Inside { chance, on: false, present: None })), faults }
+        Self { inner: Arc::new(Mutex::new(Inner { chance, on: false, present: None })), faults }
     }
 
     /// Makes each answer wrong in its own way, or correct again.
     pub fn set(&self, on: bool) {
-        let mut inside = self.inside.lock().unwrap();
-        inside.on = on;
-        if let Some(present) = inside.present.take().filter(|_| !on) {
+        let mut inner = self.inner.lock().unwrap();
+        inner.on = on;
+        if let Some(present) = inner.present.take().filter(|_| !on) {
             self.faults.clear(&present);
         }
     }
@@ -59,12 +59,12 @@ impl Corruption {
     }
 
     fn draw(&self) {
-        let mut inside = self.inside.lock().unwrap();
-        if !inside.on {
+        let mut inner = self.inner.lock().unwrap();
+        if !inner.on {
             return;
         }
-        let next = WAYS[inside.chance.random_range(0..WAYS.len())].clone();
-        if let Some(present) = inside.present.replace(next.clone()) {
+        let next = WAYS[inner.chance.random_range(0..WAYS.len())].clone();
+        if let Some(present) = inner.present.replace(next.clone()) {
             self.faults.clear(&present);
         }
         self.faults.set(next);

@@ -23,7 +23,7 @@ enum Unsynced {
 }
 
 #[derive(Debug)]
-struct Inside {
+struct Inner {
     /// Data that a read returns.
     present: Vec<u8>,
     /// Data that every crash keeps.
@@ -38,7 +38,7 @@ struct Inside {
 
 /// The disk. Clones are the same one.
 #[derive(Debug, Clone)]
-pub struct ForgetfulDisk(Arc<Mutex<Inside>>);
+pub struct ForgetfulDisk(Arc<Mutex<Inner>>);
 
 /// Result of a crash for unsynced writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl ForgetfulDisk {
     /// An empty disk; `chance` decides which sectors a crash keeps.
     #[must_use]
     pub fn new(chance: ChaCha8Rng) -> Self {
-        Self(Arc::new(Mutex::new(Inside {
+        Self(Arc::new(Mutex::new(Inner {
             present: Vec::new(),
             synced: Vec::new(),
             unsynced: Vec::new(),
@@ -84,15 +84,15 @@ impl ForgetfulDisk {
 
     /// Loses a random part of the unsynced writes.
     pub fn crash(&self) -> Forgotten {
-        let mut inside = self.0.lock().unwrap();
-        inside.generation += 1;
+        let mut inner = self.0.lock().unwrap();
+        inner.generation += 1;
         let mut forgotten = Forgotten::default();
-        let mut left = std::mem::take(&mut inside.synced);
-        for write in std::mem::take(&mut inside.unsynced) {
+        let mut left = std::mem::take(&mut inner.synced);
+        for write in std::mem::take(&mut inner.unsynced) {
             match write {
                 Unsynced::Length(length) => {
                     forgotten.unsynced += 1;
-                    if inside.chance.random_range(0..2_u32) == 0 {
+                    if inner.chance.random_range(0..2_u32) == 0 {
                         left.resize(length, 0);
                     } else {
                         forgotten.lost += 1;
@@ -101,7 +101,7 @@ impl ForgetfulDisk {
                 Unsynced::Written { at, data } => {
                     for (sector, part) in data.chunks(SECTOR).enumerate() {
                         forgotten.unsynced += 1;
-                        if inside.chance.random_range(0..2_u32) == 0 {
+                        if inner.chance.random_range(0..2_u32) == 0 {
                             put(&mut left, at + sector * SECTOR, part);
                         } else {
                             forgotten.lost += 1;
@@ -110,8 +110,8 @@ impl ForgetfulDisk {
                 }
             }
         }
-        inside.present.clone_from(&left);
-        inside.synced = left;
+        inner.present.clone_from(&left);
+        inner.synced = left;
         forgotten
     }
 }
@@ -131,12 +131,12 @@ struct Opened {
 }
 
 impl Opened {
-    fn with<T>(&self, act: impl FnOnce(&mut Inside) -> io::Result<T>) -> io::Result<T> {
-        let mut inside = self.disk.0.lock().unwrap();
-        if inside.generation != self.generation {
+    fn with<T>(&self, act: impl FnOnce(&mut Inner) -> io::Result<T>) -> io::Result<T> {
+        let mut inner = self.disk.0.lock().unwrap();
+        if inner.generation != self.generation {
             return Err(io::Error::other("the process that had this disk open is gone"));
         }
-        act(&mut inside)
+        act(&mut inner)
     }
 }
 
@@ -146,12 +146,12 @@ fn place(offset: u64) -> usize {
 
 impl StorageBackend for Opened {
     fn len(&self) -> io::Result<u64> {
-        self.with(|inside| Ok(inside.present.len() as u64))
+        self.with(|inner| Ok(inner.present.len() as u64))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let at = place(offset);
-        self.with(|inside| match inside.present.get(at..at + out.len()) {
+        self.with(|inner| match inner.present.get(at..at + out.len()) {
             Some(there) => {
                 out.copy_from_slice(there);
                 Ok(())
@@ -162,23 +162,23 @@ impl StorageBackend for Opened {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let length = place(len);
-        self.with(|inside| {
-            if inside.full && length > inside.present.len() {
+        self.with(|inner| {
+            if inner.full && length > inner.present.len() {
                 return Err(io::ErrorKind::StorageFull.into());
             }
-            inside.present.resize(length, 0);
-            inside.unsynced.push(Unsynced::Length(length));
+            inner.present.resize(length, 0);
+            inner.unsynced.push(Unsynced::Length(length));
             Ok(())
         })
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.with(|inside| {
-            inside.syncs += 1;
-            for write in std::mem::take(&mut inside.unsynced) {
+        self.with(|inner| {
+            inner.syncs += 1;
+            for write in std::mem::take(&mut inner.unsynced) {
                 match write {
-                    Unsynced::Length(length) => inside.synced.resize(length, 0),
-                    Unsynced::Written { at, data } => put(&mut inside.synced, at, &data),
+                    Unsynced::Length(length) => inner.synced.resize(length, 0),
+                    Unsynced::Written { at, data } => put(&mut inner.synced, at, &data),
                 }
             }
             Ok(())
@@ -187,12 +187,12 @@ impl StorageBackend for Opened {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let at = place(offset);
-        self.with(|inside| {
-            if inside.full {
+        self.with(|inner| {
+            if inner.full {
                 return Err(io::ErrorKind::StorageFull.into());
             }
-            put(&mut inside.present, at, data);
-            inside.unsynced.push(Unsynced::Written { at, data: data.to_vec() });
+            put(&mut inner.present, at, data);
+            inner.unsynced.push(Unsynced::Written { at, data: data.to_vec() });
             Ok(())
         })
     }

@@ -24,7 +24,7 @@ use crate::revisions::every_revision;
 use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
 
-struct Inside {
+struct Inner {
     oracle: Mutex<Oracle>,
     /// Leases of epochs.
     leases: Mutex<BTreeMap<i64, i64>>,
@@ -34,22 +34,22 @@ struct Inside {
 
 /// Where facts are told. Clones are the same; one by default takes nothing, in a world that has no oracle.
 #[derive(Clone, Default)]
-pub struct Facts(Option<Arc<Inside>>);
+pub struct Facts(Option<Arc<Inner>>);
 
 impl Facts {
     /// For an oracle that judges by these terms.
     #[must_use]
     pub fn of(terms: Terms, history: History) -> Self {
         let (oracle, leases) = (Mutex::new(Oracle::new(terms)), Mutex::default());
-        Self(Some(Arc::new(Inside { oracle, leases, history, began: Instant::now() })))
+        Self(Some(Arc::new(Inner { oracle, leases, history, began: Instant::now() })))
     }
 
     /// Something happened.
     pub fn tell(&self, fact: &Fact) {
-        let Some(inside) = &self.0 else { return };
-        let news = inside.oracle.lock().unwrap().see(inside.history.now(), fact);
+        let Some(inner) = &self.0 else { return };
+        let news = inner.oracle.lock().unwrap().see(inner.history.now(), fact);
         for (promise, what) in news {
-            inside.history.note("oracle", format_args!("{}: {what}", promise.name()));
+            inner.history.note("oracle", format_args!("{}: {what}", promise.name()));
         }
     }
 
@@ -62,12 +62,12 @@ impl Facts {
 
     /// An instance is about to act with a permit.
     pub fn permitted(&self, instance: &str, permit: &Permit, store: &StoreProcess) {
-        let Some(inside) = &self.0 else { return };
-        let lease = inside.leases.lock().unwrap().get(&permit.epoch()).copied();
+        let Some(inner) = &self.0 else { return };
+        let lease = inner.leases.lock().unwrap().get(&permit.epoch()).copied();
         let rest = lease.and_then(|lease| store.etcd()?.lease_remaining(lease));
         let Some(rest) = rest else { return };
-        let until = permit.until().saturating_duration_since(inside.began);
-        let lease_ends = inside.began.elapsed() + rest;
+        let until = permit.until().saturating_duration_since(inner.began);
+        let lease_ends = inner.began.elapsed() + rest;
         self.tell(&Fact::Permitted { instance: instance.to_owned(), until, lease_ends });
     }
 
@@ -79,8 +79,8 @@ impl Facts {
             let is_put = event.event_type() == EventType::Put;
             let value = is_put.then(|| Arc::from(kv.value()));
             let key = key.strip_prefix(PREFIX).unwrap_or(key).to_owned();
-            if let Some(inside) = self.0.as_ref().filter(|_| is_put && key.starts_with(keys::LEADER)) {
-                inside.leases.lock().unwrap().insert(kv.create_revision(), kv.lease());
+            if let Some(inner) = self.0.as_ref().filter(|_| is_put && key.starts_with(keys::LEADER)) {
+                inner.leases.lock().unwrap().insert(kv.create_revision(), kv.lease());
             }
             Change { key, value }
         };
@@ -91,7 +91,7 @@ impl Facts {
     /// What became of each promise so far.
     #[must_use]
     pub fn verdicts(&self) -> BTreeMap<Promise, Verdict> {
-        self.0.as_ref().map(|inside| inside.oracle.lock().unwrap().verdicts()).unwrap_or_default()
+        self.0.as_ref().map(|inner| inner.oracle.lock().unwrap().verdicts()).unwrap_or_default()
     }
 
     /// Whether a promise was broken so far.
@@ -103,11 +103,11 @@ impl Facts {
     /// What was excused.
     #[must_use]
     pub fn exemptions(&self) -> Exemptions {
-        self.0.as_ref().map(|inside| inside.oracle.lock().unwrap().exemptions()).unwrap_or_default()
+        self.0.as_ref().map(|inner| inner.oracle.lock().unwrap().exemptions()).unwrap_or_default()
     }
 
     fn now(&self) -> At {
-        self.0.as_ref().map(|inside| inside.history.now()).unwrap_or_default()
+        self.0.as_ref().map(|inner| inner.history.now()).unwrap_or_default()
     }
 }
 

@@ -24,7 +24,7 @@ const FNV: (u64, u64) = (0xcbf2_9ce4_8422_2325, 0x0000_0100_0000_01b3);
 /// Takes every line of a run.
 pub type Trace = Box<dyn Write + Send>;
 
-struct Inside {
+struct Inner {
     newest: VecDeque<String>,
     line: String,
     count: usize,
@@ -41,7 +41,7 @@ struct Inside {
 pub struct History {
     since: Instant,
     pace: Option<Pace>,
-    inside: Arc<Mutex<Inside>>,
+    inner: Arc<Mutex<Inner>>,
 }
 
 impl Default for History {
@@ -60,7 +60,7 @@ impl History {
     /// Begins now, and writes each line to a trace.
     #[must_use]
     pub fn traced(trace: Option<Trace>) -> Self {
-        let inside = Inside {
+        let inner = Inner {
             newest: VecDeque::new(),
             line: String::new(),
             count: 0,
@@ -69,7 +69,7 @@ impl History {
             failed: None,
             judged: BTreeMap::new(),
         };
-        Self { since: Instant::now(), pace: None, inside: Arc::new(Mutex::new(inside)) }
+        Self { since: Instant::now(), pace: None, inner: Arc::new(Mutex::new(inner)) }
     }
 
     /// The same history, of which each line counts for a pace.
@@ -90,40 +90,39 @@ impl History {
             pace.count();
         }
         let at = self.now();
-        let mut inside = self.inside.lock().unwrap();
-        let mut line = std::mem::take(&mut inside.line);
+        let mut inner = self.inner.lock().unwrap();
+        let mut line = std::mem::take(&mut inner.line);
         line.clear();
         let _ = writeln!(line, "{:>6}.{:03} {who:<8} {what}", at.as_secs(), at.subsec_millis());
-        inside.count += 1;
-        inside.hash =
-            line.bytes().fold(inside.hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV.1));
-        if let Some(trace) = &mut inside.trace
+        inner.count += 1;
+        inner.hash = line.bytes().fold(inner.hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV.1));
+        if let Some(trace) = &mut inner.trace
             && let Err(error) = trace.write_all(line.as_bytes())
         {
-            inside.trace = None;
-            inside.failed = Some(error);
+            inner.trace = None;
+            inner.failed = Some(error);
         }
-        if inside.newest.len() == KEPT {
-            inside.line = inside.newest.pop_front().unwrap_or_default();
+        if inner.newest.len() == KEPT {
+            inner.line = inner.newest.pop_front().unwrap_or_default();
         }
-        inside.newest.push_back(line);
+        inner.newest.push_back(line);
     }
 
     /// An invariant had something to judge.
     pub fn judged(&self, invariant: Id) {
-        *self.inside.lock().unwrap().judged.entry(invariant).or_default() += 1;
+        *self.inner.lock().unwrap().judged.entry(invariant).or_default() += 1;
     }
 
     /// How often each invariant had something to judge.
     #[must_use]
     pub fn judgements(&self) -> BTreeMap<Id, u64> {
-        self.inside.lock().unwrap().judged.clone()
+        self.inner.lock().unwrap().judged.clone()
     }
 
     /// Number of lines.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.inside.lock().unwrap().count
+        self.inner.lock().unwrap().count
     }
 
     /// Whether nothing happened.
@@ -135,14 +134,14 @@ impl History {
     /// The last lines, as far as they are kept.
     #[must_use]
     pub fn last(&self, count: usize) -> String {
-        let inside = self.inside.lock().unwrap();
-        inside.newest.range(inside.newest.len().saturating_sub(count)..).map(String::as_str).collect()
+        let inner = self.inner.lock().unwrap();
+        inner.newest.range(inner.newest.len().saturating_sub(count)..).map(String::as_str).collect()
     }
 
     /// FNV-1a over every line.
     #[must_use]
     pub fn hash(&self) -> u64 {
-        self.inside.lock().unwrap().hash
+        self.inner.lock().unwrap().hash
     }
 
     /// Writes out what the trace may still hold back.
@@ -150,11 +149,11 @@ impl History {
     /// # Errors
     /// Some line could not be written.
     pub fn finish(&self) -> io::Result<()> {
-        let mut inside = self.inside.lock().unwrap();
-        if let Some(error) = inside.failed.take() {
+        let mut inner = self.inner.lock().unwrap();
+        if let Some(error) = inner.failed.take() {
             return Err(error);
         }
-        inside.trace.as_mut().map_or(Ok(()), Write::flush)
+        inner.trace.as_mut().map_or(Ok(()), Write::flush)
     }
 }
 

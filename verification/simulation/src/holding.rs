@@ -35,7 +35,7 @@ const MOMENT: Duration = Duration::from_millis(10);
 
 /// A machine of an answer.
 #[derive(Clone)]
-struct Told {
+struct ReportedMachine {
     rack: i64,
     address: String,
     serial: String,
@@ -52,7 +52,7 @@ struct Ear {
     /// The answer that came last and may not be published yet.
     answer: Vec<Machine>,
     /// The newest that was.
-    told: Vec<Told>,
+    told: Vec<ReportedMachine>,
     /// Nothing that is published before this is relied on.
     deaf_until: Duration,
 }
@@ -117,7 +117,7 @@ impl Holding {
             let address = machine.address().unwrap_or_default().to_owned();
             let since = before.get(&serial).copied().unwrap_or(now);
             if now >= ear.deaf_until {
-                ear.told.push(Told { rack: machine.spec.rack, address, serial, changed, since });
+                ear.told.push(ReportedMachine { rack: machine.spec.rack, address, serial, changed, since });
             }
         }
         self.first = first;
@@ -177,7 +177,7 @@ impl Holding {
             return None;
         }
         let released: BTreeSet<&str> = hold.released.iter().map(|report| report.serial.as_str()).collect();
-        let failed: Vec<&Told> = ear
+        let failed: Vec<&ReportedMachine> = ear
             .told
             .iter()
             .filter(|told| told.rack == rack && !released.contains(told.serial.as_str()))
@@ -201,7 +201,7 @@ impl Holding {
 }
 
 /// Whether enough of these machines changed close enough to each other.
-fn is_event<'a>(machines: impl Iterator<Item = &'a Told>) -> bool {
+fn is_event<'a>(machines: impl Iterator<Item = &'a ReportedMachine>) -> bool {
     let HoldSettings { count, within, .. } = HoldSettings::default();
     let mut changed: Vec<f64> = machines.filter_map(|told| told.changed).collect();
     changed.sort_by(f64::total_cmp);

@@ -12,7 +12,7 @@ use madako_faults::{DELAY, LOSS_PERCENT};
 use crate::link::{Link, Mode, Used};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum Endpoint {
     Instance(u32),
     Store,
     Registry,
@@ -37,83 +37,83 @@ pub struct Condition {
 }
 
 struct Way {
-    ends: (Place, Place),
+    ends: (Endpoint, Endpoint),
     link: Link,
 }
 
 #[derive(Default)]
-struct Inside {
+struct Inner {
     seed: u64,
     made: u64,
-    conditions: BTreeMap<Place, Condition>,
+    conditions: BTreeMap<Endpoint, Condition>,
     ways: Vec<Way>,
     /// Traffic of removed links.
-    gone: BTreeMap<(Place, Place), Used>,
+    gone: BTreeMap<(Endpoint, Endpoint), Used>,
 }
 
 /// All links. Clones are the same network.
 #[derive(Clone, Default)]
-pub struct Network(Arc<Mutex<Inside>>);
+pub struct Network(Arc<Mutex<Inner>>);
 
 impl Network {
     /// A network without links; `seed` decides which segments get lost.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(Inside { seed, ..Inside::default() })))
+        Self(Arc::new(Mutex::new(Inner { seed, ..Inner::default() })))
     }
 
     #[must_use]
-    pub fn link(&self, from: Place, to: Place) -> Link {
-        let mut inside = self.0.lock().unwrap();
-        inside.made += 1;
-        let link = Link::seeded(inside.seed.wrapping_mul(0x9e37_79b9).wrapping_add(inside.made));
+    pub fn link(&self, from: Endpoint, to: Endpoint) -> Link {
+        let mut inner = self.0.lock().unwrap();
+        inner.made += 1;
+        let link = Link::seeded(inner.seed.wrapping_mul(0x9e37_79b9).wrapping_add(inner.made));
         let way = Way { ends: (from, to), link: link.clone() };
-        inside.apply(&way);
-        inside.ways.push(way);
+        inner.apply(&way);
+        inner.ways.push(way);
         link
     }
 
     /// Breaks all links of an end for good. A restarted process gets new links.
-    pub fn forget(&self, place: Place) {
-        let mut inside = self.0.lock().unwrap();
-        let (gone, kept): (Vec<Way>, Vec<Way>) = std::mem::take(&mut inside.ways)
+    pub fn forget(&self, place: Endpoint) {
+        let mut inner = self.0.lock().unwrap();
+        let (gone, kept): (Vec<Way>, Vec<Way>) = std::mem::take(&mut inner.ways)
             .into_iter()
             .partition(|way| way.ends.0 == place || way.ends.1 == place);
-        inside.ways = kept;
+        inner.ways = kept;
         for way in gone {
             way.link.set(Mode::Cut);
             let used = way.link.used();
-            add(inside.gone.entry(way.ends).or_default(), used);
+            add(inner.gone.entry(way.ends).or_default(), used);
         }
     }
 
     /// Changes the condition of an end, and the mode of its links accordingly.
-    pub fn change(&self, place: Place, change: impl FnOnce(&mut Condition)) {
-        let mut inside = self.0.lock().unwrap();
-        change(inside.conditions.entry(place).or_default());
-        for way in inside.of(place) {
-            inside.apply(way);
+    pub fn change(&self, place: Endpoint, change: impl FnOnce(&mut Condition)) {
+        let mut inner = self.0.lock().unwrap();
+        change(inner.conditions.entry(place).or_default());
+        for way in inner.of(place) {
+            inner.apply(way);
         }
     }
 
     /// Breaks the present connections of an end. New ones can be made.
-    pub fn reset(&self, place: Place) {
-        let inside = self.0.lock().unwrap();
-        inside.of(place).for_each(|way| way.link.reset());
+    pub fn reset(&self, place: Endpoint) {
+        let inner = self.0.lock().unwrap();
+        inner.of(place).for_each(|way| way.link.reset());
     }
 
     #[must_use]
-    pub fn condition(&self, place: Place) -> Condition {
+    pub fn condition(&self, place: Endpoint) -> Condition {
         self.0.lock().unwrap().conditions.get(&place).copied().unwrap_or_default()
     }
 
     /// Traffic of all links whose ends satisfy `is`.
     #[must_use]
-    pub fn used(&self, is: impl Fn(Place, Place) -> bool) -> Used {
-        let inside = self.0.lock().unwrap();
+    pub fn used(&self, is: impl Fn(Endpoint, Endpoint) -> bool) -> Used {
+        let inner = self.0.lock().unwrap();
         let mut sum = Used::default();
-        let gone = inside.gone.iter().map(|(ends, used)| (*ends, *used));
-        let there = inside.ways.iter().map(|way| (way.ends, way.link.used()));
+        let gone = inner.gone.iter().map(|(ends, used)| (*ends, *used));
+        let there = inner.ways.iter().map(|way| (way.ends, way.link.used()));
         for (_, used) in gone.chain(there).filter(|((from, to), _)| is(*from, *to)) {
             add(&mut sum, used);
         }
@@ -127,8 +127,8 @@ fn add(sum: &mut Used, used: Used) {
     sum.received += used.received;
 }
 
-impl Inside {
-    fn of(&self, place: Place) -> impl Iterator<Item = &Way> {
+impl Inner {
+    fn of(&self, place: Endpoint) -> impl Iterator<Item = &Way> {
         self.ways.iter().filter(move |way| way.ends.0 == place || way.ends.1 == place)
     }
 
@@ -160,9 +160,9 @@ mod tests {
     #[test]
     fn a_link_does_what_both_its_ends_allow() {
         let network = Network::new(1);
-        let ends = (Place::Instance(1), Place::Store);
+        let ends = (Endpoint::Instance(1), Endpoint::Store);
         let link = network.link(ends.0, ends.1);
-        let other = network.link(Place::Instance(2), Place::Registry);
+        let other = network.link(Endpoint::Instance(2), Endpoint::Registry);
         network.change(ends.0, |condition| condition.silent += 1);
         network.change(ends.1, |condition| condition.silent += 1);
         assert_eq!(link.mode(), Mode::Stalled);
@@ -182,8 +182,8 @@ mod tests {
     #[test]
     fn what_loses_segments_is_late_now_and_then() {
         let network = Network::new(1);
-        let link = network.link(Place::Instance(1), Place::Store);
-        network.change(Place::Store, |condition| condition.lossy += 1);
+        let link = network.link(Endpoint::Instance(1), Endpoint::Store);
+        network.change(Endpoint::Store, |condition| condition.lossy += 1);
         let late = (0..1000).filter(|_| !link.latency().is_zero()).count();
         assert!((60..150).contains(&late), "{late} of a thousand are late");
     }

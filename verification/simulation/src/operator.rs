@@ -23,7 +23,7 @@ pub struct Operator {
     chance: ChaCha8Rng,
     version: u64,
     /// What stands in the way of planning until the operator's next act.
-    obstacle: Option<Obstacle>,
+    obstacle: Option<PlanningBlock>,
     /// The section `repair` of the template, if machines are to be repaired.
     repair: Option<serde_json::Value>,
     repairs: Option<RepairJudge>,
@@ -52,7 +52,7 @@ impl Wanted {
     }
 }
 
-enum Obstacle {
+enum PlanningBlock {
     Disabled,
     BrokenTemplate,
 }
@@ -202,12 +202,12 @@ impl Operator {
     pub async fn act(&mut self) -> Result<String, Error> {
         // What cannot be written now is tried again.
         match self.obstacle {
-            Some(Obstacle::Disabled) => {
+            Some(PlanningBlock::Disabled) => {
                 self.put(keys::SABAKAN_DISABLED, "false".to_owned()).await?;
                 self.obstacle = None;
                 return Ok("enables the integration".to_owned());
             }
-            Some(Obstacle::BrokenTemplate) => {
+            Some(PlanningBlock::BrokenTemplate) => {
                 self.template(&[6, 3, 1]).await?;
                 self.obstacle = None;
                 return Ok("mends the template".to_owned());
@@ -236,12 +236,12 @@ impl Operator {
             }
             3 => {
                 self.put(keys::SABAKAN_DISABLED, "true".to_owned()).await?;
-                self.obstacle = Some(Obstacle::Disabled);
+                self.obstacle = Some(PlanningBlock::Disabled);
                 "disables the integration".to_owned()
             }
             4 => {
                 self.put(keys::SABAKAN_TEMPLATE, "{\"name\":\"broken\"".to_owned()).await?;
-                self.obstacle = Some(Obstacle::BrokenTemplate);
+                self.obstacle = Some(PlanningBlock::BrokenTemplate);
                 "stores a broken template".to_owned()
             }
             5 => {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// How long is looked at.
 const MOMENT: Duration = Duration::from_secs(1);
 
-struct Inside {
+struct Inner {
     since: Instant,
     count: u64,
     ran_away: bool,
@@ -25,7 +25,7 @@ struct Inside {
 pub struct Pace {
     /// How much may happen within [`MOMENT`].
     most: u64,
-    inside: Arc<Mutex<Inside>>,
+    inner: Arc<Mutex<Inner>>,
     rings: Arc<Notify>,
 }
 
@@ -33,20 +33,20 @@ impl Pace {
     /// More than so much within a simulated second is too much. Begins now.
     #[must_use]
     pub fn new(most: u64) -> Self {
-        let inside = Inside { since: Instant::now(), count: 0, ran_away: false };
-        Self { most, inside: Arc::new(Mutex::new(inside)), rings: Arc::default() }
+        let inner = Inner { since: Instant::now(), count: 0, ran_away: false };
+        Self { most, inner: Arc::new(Mutex::new(inner)), rings: Arc::default() }
     }
 
     /// Something happened.
     pub fn count(&self) {
         let now = Instant::now();
-        let mut inside = self.inside.lock().unwrap();
-        if now.duration_since(inside.since) >= MOMENT {
-            (inside.since, inside.count) = (now, 0);
+        let mut inner = self.inner.lock().unwrap();
+        if now.duration_since(inner.since) >= MOMENT {
+            (inner.since, inner.count) = (now, 0);
         }
-        inside.count += 1;
-        if inside.count > self.most && !inside.ran_away {
-            inside.ran_away = true;
+        inner.count += 1;
+        if inner.count > self.most && !inner.ran_away {
+            inner.ran_away = true;
             self.rings.notify_one();
         }
     }
@@ -56,7 +56,7 @@ impl Pace {
     pub fn ran_away(&self) -> Option<String> {
         let most = self.most;
         let told = || format!("it goes round: more than {most} messages and notes within a simulated second");
-        self.inside.lock().unwrap().ran_away.then(told)
+        self.inner.lock().unwrap().ran_away.then(told)
     }
 
     /// Returns when too much happened. One waits at a time.

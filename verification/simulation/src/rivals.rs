@@ -91,7 +91,7 @@ struct State {
     refused: BTreeMap<&'static str, u64>,
 }
 
-struct Inside {
+struct Inner {
     store: StoreProcess,
     judge: RepairJudge,
     history: History,
@@ -100,7 +100,7 @@ struct Inside {
 
 /// The rivals of all instances. Clones are the same.
 #[derive(Clone)]
-pub struct Rivals(Arc<Inside>);
+pub struct Rivals(Arc<Inner>);
 
 /// The family of a key without the prefix of the service, or at the root.
 fn family(key: &str) -> Option<&'static str> {
@@ -143,7 +143,7 @@ impl Rivals {
             thrown: BTreeSet::new(),
             refused: BTreeMap::new(),
         };
-        Self(Arc::new(Inside { store, judge, history, state: Mutex::new(state) }))
+        Self(Arc::new(Inner { store, judge, history, state: Mutex::new(state) }))
     }
 
     /// From now on they write so many times a second to each family at most.
@@ -465,7 +465,7 @@ mod tests {
     use super::*;
     use crate::clock::SimulatedClock;
     use crate::drains::Drains;
-    use crate::network::{Network, Place};
+    use crate::network::{Endpoint, Network};
 
     #[test]
     fn a_family_is_known_by_its_key_or_its_prefix() {
@@ -515,7 +515,7 @@ mod tests {
         let clock = Arc::new(SimulatedClock::new(datetime!(2026-01-01 00:00 UTC)));
         let judge = RepairJudge::new(history.clone(), Drains::new(1, clock));
         let rivals = Rivals::new(store.clone(), judge, history, ChaCha8Rng::seed_from_u64(1));
-        let link = Network::new(1).link(Place::Instance(1), Place::Store);
+        let link = Network::new(1).link(Endpoint::Instance(1), Endpoint::Store);
         let config = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
         let own = EtcdStore::over(link.connector(store.clone()), &config, 1).unwrap();
         let contended = rivals.before(Arc::new(own), PREFIX);

@@ -18,7 +18,7 @@ use crate::disk::{ForgetfulDisk, Forgotten};
 /// Maximum bytes of a write to a store with copied contents: the limit of the service's own store.
 const COPIED_REQUEST_BYTES: usize = 10 * 1024 * 1024;
 
-struct Inside {
+struct Inner {
     disk: Option<ForgetfulDisk>,
     contents: Option<InitialContents>,
     seed: u64,
@@ -30,7 +30,7 @@ struct Inside {
 
 /// The store. Clones are the same one.
 #[derive(Clone)]
-pub struct StoreProcess(Arc<Inside>);
+pub struct StoreProcess(Arc<Inner>);
 
 impl StoreProcess {
     /// A store in memory that always runs.
@@ -41,7 +41,7 @@ impl StoreProcess {
     pub fn in_memory(seed: u64) -> Self {
         let etcd = EmbeddedEtcd::open(Options::new(Backend::Memory, Commit::Inline, seed));
         let running = Mutex::new(Some(Arc::new(etcd.unwrap())));
-        Self(Arc::new(Inside { disk: None, contents: None, seed, running, starts: Notify::new() }))
+        Self(Arc::new(Inner { disk: None, contents: None, seed, running, starts: Notify::new() }))
     }
 
     /// A stopped store on a disk.
@@ -54,7 +54,7 @@ impl StoreProcess {
     #[must_use]
     pub fn beginning_with(contents: Option<InitialContents>, disk: ForgetfulDisk, seed: u64) -> Self {
         let starts = Notify::new();
-        Self(Arc::new(Inside { disk: Some(disk), contents, seed, running: Mutex::new(None), starts }))
+        Self(Arc::new(Inner { disk: Some(disk), contents, seed, running: Mutex::new(None), starts }))
     }
 
     /// Starts the store if it does not run.

@@ -21,7 +21,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 use tokio::time::{Instant, sleep};
 
-use crate::network::{Network, Place};
+use crate::network::{Endpoint, Network};
 use crate::routed::Routed;
 
 /// Time between two steps of a value.
@@ -92,7 +92,7 @@ impl Walking {
     }
 }
 
-struct Inside {
+struct Inner {
     began: Instant,
     providers: Vec<CopiedProvider>,
     /// Sorted names of the providers that can fail; the index is the provider's number.
@@ -105,7 +105,7 @@ struct Inside {
 
 /// All providers of a copy. Clones share their state.
 #[derive(Clone)]
-pub struct Walk(Arc<Inside>);
+pub struct Walk(Arc<Inner>);
 
 impl Walk {
     /// Starts now. A step is at most `percent` of a metric's range.
@@ -130,7 +130,7 @@ impl Walk {
         }
         let elsewhere = providers.iter().filter(|provider| provider.is_elsewhere());
         let names: BTreeSet<String> = elsewhere.map(|provider| provider.name.clone()).collect();
-        Self(Arc::new(Inside {
+        Self(Arc::new(Inner {
             began: Instant::now(),
             names: names.into_iter().collect(),
             providers,
@@ -142,9 +142,9 @@ impl Walk {
 
     /// The place of the named provider; `None` if the provider cannot fail.
     #[must_use]
-    pub fn place(&self, name: &str) -> Option<Place> {
+    pub fn place(&self, name: &str) -> Option<Endpoint> {
         let at = self.0.names.iter().position(|own| own == name)?;
-        Some(Place::ProviderOf(u32::try_from(at).ok()?))
+        Some(Endpoint::ProviderOf(u32::try_from(at).ok()?))
     }
 
     /// Makes each answer of a provider wrong, or correct again.
@@ -164,10 +164,10 @@ impl Walk {
 
     /// The providers behind the links of one instance.
     #[must_use]
-    pub fn over(&self, network: &Network, from: Place, requests: &Arc<AtomicU64>) -> Fetching {
+    pub fn over(&self, network: &Network, from: Endpoint, requests: &Arc<AtomicU64>) -> Fetching {
         let numbers = 0..u32::try_from(self.0.names.len()).unwrap_or(u32::MAX);
         let ways = numbers.map(|number| {
-            let link = network.link(from, Place::ProviderOf(number));
+            let link = network.link(from, Endpoint::ProviderOf(number));
             Routed::new(Answering, link, Arc::clone(requests))
         });
         Fetching { walk: self.clone(), ways: ways.collect() }
@@ -199,7 +199,7 @@ pub struct Fetching {
 
 impl Fetching {
     async fn reach(&self, name: &str, deadline: Duration) -> Result<(), FetchError> {
-        let Some(Place::ProviderOf(number)) = self.walk.place(name) else { return Ok(()) };
+        let Some(Endpoint::ProviderOf(number)) = self.walk.place(name) else { return Ok(()) };
         let address = format!("provider {name}");
         let request = HttpRequest {
             method: HttpMethod::Get,

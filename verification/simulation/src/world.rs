@@ -32,7 +32,7 @@ use crate::effects::JudgedKubernetes;
 use crate::facts::{AtProviders, Facts, LastAnswers, ToProviders, ToRegistry};
 use crate::history::{History, line};
 use crate::link::Link;
-use crate::network::{Network, Place};
+use crate::network::{Endpoint, Network};
 use crate::placement::PlacementChecker;
 use crate::planted::{Handling, InstanceClock, PLANTED};
 use crate::prometheus::Prometheus;
@@ -369,13 +369,13 @@ impl World {
         &self,
         store: &EtcdStore,
         objects: &Arc<dyn Objects>,
-        (instance, place): (&'static str, Place),
+        (instance, place): (&'static str, Endpoint),
     ) -> PlacementPorts {
         let requests = Arc::clone(&self.requests.providers);
         let providers: Arc<dyn MetricsProviders> = match &self.walk {
             Some(walk) => Arc::new(walk.over(&self.network, place, &requests)),
             None => {
-                let link = self.network.link(place, Place::Provider);
+                let link = self.network.link(place, Endpoint::Provider);
                 let (providers, facts) = (self.prometheus.clone(), self.facts.clone());
                 let inner = AtProviders { inner: providers.clone(), instance, facts: facts.clone() };
                 let inner = Routed::new(inner, link, requests);
@@ -416,7 +416,7 @@ impl World {
             authenticators: vec![Arc::new(StaticUser("system".to_owned()))],
             settings: Settings { authorization: Authorization::AlwaysAllow, ..Settings::new("simulated") },
         });
-        let link = self.network.link(Place::People, Place::Instance(number(name)));
+        let link = self.network.link(Endpoint::People, Endpoint::Instance(number(name)));
         Served { name, router, limits: Limits::PLACEMENT, doors: Arc::clone(&self.doors), link }
     }
 
@@ -449,9 +449,9 @@ impl World {
     pub async fn start(&mut self, name: &'static str) -> Running {
         self.started += 1;
         let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(self.started);
-        let place = Place::Instance(number(name));
+        let place = Endpoint::Instance(number(name));
         let clock = InstanceClock::new(number(name), Arc::clone(&self.clock), self.handling.clone());
-        let link = self.network.link(place, Place::Store);
+        let link = self.network.link(place, Endpoint::Store);
         let sealing = self.working.sealing.clone();
         let config = StoreConfig { prefix: PREFIX.to_owned(), encryption: sealing, ..StoreConfig::default() };
         let store = EtcdStore::over(link.connector(self.store.clone()), &config, seed).unwrap();
@@ -469,7 +469,7 @@ impl World {
             facts: self.facts.clone(),
             answers: answers.clone(),
         };
-        let transport = Routed::new(transport, self.network.link(place, Place::Registry), asked);
+        let transport = Routed::new(transport, self.network.link(place, Endpoint::Registry), asked);
         let bomb = Bomb::default();
         let judge = self.hosts.as_ref().map(|hosts| hosts.judge.clone());
         let store = self.contended(Arc::new(store), PREFIX);
@@ -515,7 +515,7 @@ impl World {
             let metrics = Arc::clone(&self.metrics);
             let settings = HttpSettings { store, timeout: PAGES_TIMEOUT, metrics, version: "simulated" };
             let router = pages(settings, view, None);
-            let link = self.network.link(Place::People, place);
+            let link = self.network.link(Endpoint::People, place);
             let doors = Arc::clone(&self.pages);
             let pages = Served { name, router, limits: Limits::DEFAULT, doors, link };
             let api = objects.map(|objects| self.api(name, objects, &clock, seed));

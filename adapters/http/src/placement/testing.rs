@@ -48,8 +48,8 @@ pub(super) struct MemoryObjects {
 
 impl MemoryObjects {
     pub(super) fn new() -> Arc<Self> {
-        let inside = Mutex::new(Inner { revision: 1, viewed: 1, ..Inner::default() });
-        Arc::new(Self { inner: Arc::new(inside), moved: watch::Sender::new((0, 0)) })
+        let inner = Mutex::new(Inner { revision: 1, viewed: 1, ..Inner::default() });
+        Arc::new(Self { inner: Arc::new(inner), moved: watch::Sender::new((0, 0)) })
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -58,23 +58,23 @@ impl MemoryObjects {
 
     /// Writes a key past the API, as another client would. The view shows it only after a request for freshness.
     pub(super) fn put(&self, key: &str, value: &str) -> i64 {
-        let mut inside = self.inner();
-        inside.revision += 1;
-        let modified = inside.revision;
-        let created = inside.keys.get(key).map_or(modified, |entry| entry.created);
+        let mut inner = self.inner();
+        inner.revision += 1;
+        let modified = inner.revision;
+        let created = inner.keys.get(key).map_or(modified, |entry| entry.created);
         let entry = Entry { created, modified, value: Bytes::copy_from_slice(value.as_bytes()) };
-        inside.keys.insert(key.to_owned(), entry.clone());
-        inside.unseen.push((modified, key.to_owned(), Some(entry)));
+        inner.keys.insert(key.to_owned(), entry.clone());
+        inner.unseen.push((modified, key.to_owned(), Some(entry)));
         modified
     }
 
     /// Deletes a key as another client would.
     pub(super) fn remove(&self, key: &str) {
-        let mut inside = self.inner();
-        inside.revision += 1;
-        let revision = inside.revision;
-        inside.keys.remove(key);
-        inside.unseen.push((revision, key.to_owned(), None));
+        let mut inner = self.inner();
+        inner.revision += 1;
+        let revision = inner.revision;
+        inner.keys.remove(key);
+        inner.unseen.push((revision, key.to_owned(), None));
     }
 
     /// True if the key exists, readable or not.
@@ -83,8 +83,8 @@ impl MemoryObjects {
     }
 
     pub(super) fn value(&self, key: &str) -> Option<serde_json::Value> {
-        let inside = self.inner();
-        inside.keys.get(key).map(|entry| serde_json::from_slice(&entry.value).unwrap())
+        let inner = self.inner();
+        inner.keys.get(key).map(|entry| serde_json::from_slice(&entry.value).unwrap())
     }
 
     /// Runs a concurrent writer between the read and the write of the next transaction; several are queued, one per
@@ -104,20 +104,20 @@ impl MemoryObjects {
 
     /// Breaks off all followers and discards earlier changes.
     pub(super) fn relist(&self) {
-        let mut inside = self.inner();
-        inside.revision += 1;
-        inside.viewed = inside.revision;
-        inside.forgotten = inside.revision;
+        let mut inner = self.inner();
+        inner.revision += 1;
+        inner.viewed = inner.revision;
+        inner.forgotten = inner.revision;
         self.moved.send_modify(|moved| moved.0 += 1);
     }
 
     pub(super) fn catch_up(&self) -> i64 {
-        let mut inside = self.inner();
-        for (revision, path, entry) in std::mem::take(&mut inside.unseen) {
-            inside.viewed = revision;
+        let mut inner = self.inner();
+        for (revision, path, entry) in std::mem::take(&mut inner.unseen) {
+            inner.viewed = revision;
             let Some(key) = ObjectKey::from_etcd_key(&path) else { continue };
-            let before = inside.view.remove(&key);
-            inside.faults.remove(&path);
+            let before = inner.view.remove(&key);
+            inner.faults.remove(&path);
             let after = entry.and_then(|entry| {
                 let text = std::str::from_utf8(&entry.value).unwrap();
                 match Object::from_stored(key.kind, text) {
@@ -135,19 +135,19 @@ impl MemoryObjects {
                     Err(error) => {
                         let why = error.to_string();
                         let unread = Unread { mod_revision: entry.modified, why, encrypted: false };
-                        inside.faults.insert(path.clone(), unread);
+                        inner.faults.insert(path.clone(), unread);
                         None
                     }
                 }
             });
             if let Some(after) = &after {
-                inside.view.insert(key.clone(), Arc::clone(after));
+                inner.view.insert(key.clone(), Arc::clone(after));
             }
-            inside.changes.push(Arc::new(Change { revision, key, before, after }));
+            inner.changes.push(Arc::new(Change { revision, key, before, after }));
         }
-        let count = inside.changes.len();
+        let count = inner.changes.len();
         self.moved.send_modify(|moved| moved.1 = count);
-        inside.viewed
+        inner.viewed
     }
 }
 
@@ -169,8 +169,8 @@ impl Objects for MemoryObjects {
     }
 
     fn list(&self, selection: Selection<'_>) -> (i64, Vec<Arc<Stored>>) {
-        let inside = self.inner();
-        let selected = inside.view.values().filter(|stored| {
+        let inner = self.inner();
+        let selected = inner.view.values().filter(|stored| {
             stored.key.kind == selection.kind
                 && selection
                     .namespace
@@ -178,7 +178,7 @@ impl Objects for MemoryObjects {
         });
         let mut selected: Vec<_> = selected.cloned().collect();
         selected.sort_by_cached_key(|stored| stored.key.etcd_key());
-        (inside.viewed, selected)
+        (inner.viewed, selected)
     }
 
     fn unread(&self, key: &ObjectKey) -> Option<Unread> {
@@ -186,25 +186,25 @@ impl Objects for MemoryObjects {
     }
 
     fn faults(&self) -> Vec<Fault> {
-        let inside = self.inner();
+        let inner = self.inner();
         let fault = |(key, unread): (&String, &Unread)| Fault { key: key.clone(), why: unread.why.clone() };
-        inside.faults.iter().map(fault).collect()
+        inner.faults.iter().map(fault).collect()
     }
 
     fn follow_all(&self) -> (i64, Vec<Arc<Stored>>, Box<dyn Follower>) {
         let (viewed, all) = {
-            let inside = self.inner();
-            (inside.viewed, inside.view.values().cloned().collect())
+            let inner = self.inner();
+            (inner.viewed, inner.view.values().cloned().collect())
         };
         (viewed, all, self.follow(viewed).unwrap())
     }
 
     fn follow(&self, after: i64) -> Result<Box<dyn Follower>, Gap> {
-        let inside = self.inner();
-        if after < inside.forgotten {
+        let inner = self.inner();
+        if after < inner.forgotten {
             return Err(Gap::Relisted { why: "the store was replaced".to_owned() });
         }
-        let next = inside.changes.partition_point(|change| change.revision <= after);
+        let next = inner.changes.partition_point(|change| change.revision <= after);
         let moved = self.moved.subscribe();
         let generation = moved.borrow().0;
         Ok(Box::new(Following { inner: Arc::clone(&self.inner), moved, generation, next }))
@@ -212,26 +212,26 @@ impl Objects for MemoryObjects {
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
         let rival = {
-            let mut inside = self.inner();
-            inside.commits += 1;
-            if let Some(failure) = inside.failure.clone() {
+            let mut inner = self.inner();
+            inner.commits += 1;
+            if let Some(failure) = inner.failure.clone() {
                 return Err(failure);
             }
-            if inside.rivals.is_empty() { None } else { Some(inside.rivals.remove(0)) }
+            if inner.rivals.is_empty() { None } else { Some(inner.rivals.remove(0)) }
         };
         if let Some(rival) = rival {
             rival(self);
         }
-        let mut inside = self.inner();
+        let mut inner = self.inner();
         let holds = |condition: &Condition| match condition {
             Condition::Created { key, revision } => {
-                inside.keys.get(key).is_some_and(|entry| entry.created == *revision)
+                inner.keys.get(key).is_some_and(|entry| entry.created == *revision)
             }
             Condition::Unchanged { key, revision } => {
-                inside.keys.get(key).map_or(0, |entry| entry.modified) == *revision
+                inner.keys.get(key).map_or(0, |entry| entry.modified) == *revision
             }
             Condition::NoneSince { prefix, revision } => {
-                let mut below = inside.keys.iter().filter(|(key, _)| key.starts_with(prefix));
+                let mut below = inner.keys.iter().filter(|(key, _)| key.starts_with(prefix));
                 below.all(|(_, entry)| entry.modified <= *revision)
             }
         };
@@ -240,24 +240,24 @@ impl Objects for MemoryObjects {
         if !failed.is_empty() {
             return Ok(Outcome::Refused { failed });
         }
-        inside.revision += 1;
-        let revision = inside.revision;
+        inner.revision += 1;
+        let revision = inner.revision;
         for write in transaction.writes {
             let (key, entry) = match write {
                 Write::Put { key, value, .. } => {
-                    let created = inside.keys.get(&key).map_or(revision, |entry| entry.created);
+                    let created = inner.keys.get(&key).map_or(revision, |entry| entry.created);
                     let entry = Entry { created, modified: revision, value };
-                    inside.keys.insert(key.clone(), entry.clone());
+                    inner.keys.insert(key.clone(), entry.clone());
                     (key, Some(entry))
                 }
                 Write::Delete { key } => {
-                    inside.keys.remove(&key);
+                    inner.keys.remove(&key);
                     (key, None)
                 }
             };
-            inside.unseen.push((revision, key, entry));
+            inner.unseen.push((revision, key, entry));
         }
-        drop(inside);
+        drop(inner);
         // A watch of the store delivers changes without a request for freshness.
         if self.moved.receiver_count() > 0 {
             self.catch_up();
@@ -283,8 +283,8 @@ impl Follower for Following {
                 return Err(Gap::Relisted { why: "the store was replaced".to_owned() });
             }
             {
-                let inside = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-                let new = inside.changes[self.next..].to_vec();
+                let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+                let new = inner.changes[self.next..].to_vec();
                 if !new.is_empty() {
                     self.next += new.len();
                     return Ok(new);

@@ -74,14 +74,14 @@ pub type Samples = Vec<Option<f64>>;
 /// The gathered series. Clones share their state.
 #[derive(Clone)]
 pub struct Gathered {
-    inside: Arc<Mutex<Inside>>,
+    inner: Arc<Mutex<Inner>>,
     /// The metrics to keep: those that rules or dashboards name.
     wanted: Arc<BTreeSet<String>>,
     /// Labels that Prometheus adds.
     labels: String,
 }
 
-struct Inside {
+struct Inner {
     scrapes: usize,
     series: BTreeMap<String, Samples>,
     /// Every metric on a page, wanted or not, with true if it was ever different from 0.
@@ -91,9 +91,9 @@ struct Inside {
 impl Gathered {
     /// Series of an instance whose first scrape comes `after` scrapes after the start of time.
     pub fn of(instance: &str, wanted: Arc<BTreeSet<String>>, after: usize) -> Self {
-        let inside = Inside { scrapes: after, series: BTreeMap::new(), names: BTreeMap::new() };
+        let inner = Inner { scrapes: after, series: BTreeMap::new(), names: BTreeMap::new() };
         let labels = format!("job=\"madako\",instance=\"{instance}\"");
-        Self { inside: Arc::new(Mutex::new(inside)), wanted, labels }
+        Self { inner: Arc::new(Mutex::new(inner)), wanted, labels }
     }
 
     /// Scrapes the instance `name` until the future is dropped.
@@ -110,15 +110,15 @@ impl Gathered {
     }
 
     fn take(&self, page: Option<&str>) {
-        let inside = &mut *self.inside();
-        inside.scrapes += 1;
-        let scrapes = inside.scrapes;
+        let inner = &mut *self.inner();
+        inner.scrapes += 1;
+        let scrapes = inner.scrapes;
         let kinds = page.unwrap_or_default().lines().filter_map(|line| line.strip_prefix("# TYPE "));
         for (name, _) in kinds.filter_map(|kind| kind.split_once(' ')) {
-            inside.names.entry(name.to_owned()).or_default();
+            inner.names.entry(name.to_owned()).or_default();
         }
         let mut add = |series: String, value: f64| {
-            let samples = inside.series.entry(series).or_default();
+            let samples = inner.series.entry(series).or_default();
             samples.resize(scrapes - 1, None);
             samples.push(Some(value));
         };
@@ -129,9 +129,9 @@ impl Gathered {
             let value: f64 = value.parse().unwrap_or_else(|_| panic!("no number: {series} {value}"));
             let parts = ["", "_bucket", "_sum", "_count"];
             let base = parts.iter().filter_map(|part| name.strip_suffix(part));
-            let base = base.into_iter().find(|base| inside.names.contains_key(*base));
+            let base = base.into_iter().find(|base| inner.names.contains_key(*base));
             let base = base.unwrap_or_else(|| panic!("a series without a kind: {series}"));
-            *inside.names.get_mut(base).unwrap() |= value != 0.0;
+            *inner.names.get_mut(base).unwrap() |= value != 0.0;
             if !self.wanted.contains(name) {
                 continue;
             }
@@ -142,22 +142,22 @@ impl Gathered {
 
     /// Every series, padded to the number of scrapes.
     pub fn series(&self) -> BTreeMap<String, Samples> {
-        let inside = self.inside();
+        let inner = self.inner();
         let whole = |(name, samples): (&String, &Samples)| {
             let mut samples = samples.clone();
-            samples.resize(inside.scrapes, None);
+            samples.resize(inner.scrapes, None);
             (name.clone(), samples)
         };
-        inside.series.iter().map(whole).collect()
+        inner.series.iter().map(whole).collect()
     }
 
     /// All metrics that were on a page, each with true if it was ever different from 0.
     pub fn names(&self) -> BTreeMap<String, bool> {
-        self.inside().names.clone()
+        self.inner().names.clone()
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap()
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap()
     }
 }
 

@@ -23,7 +23,7 @@ use madako_simulation::clock::SimulatedClock;
 use madako_simulation::disk::ForgetfulDisk;
 use madako_simulation::drains::Drains;
 use madako_simulation::history::History;
-use madako_simulation::network::{Condition, Place};
+use madako_simulation::network::{Condition, Endpoint};
 use madako_simulation::operator::Operator;
 use madako_simulation::placement::PlacementChecker;
 use madako_simulation::prometheus::Trouble;
@@ -48,7 +48,7 @@ use super::script::{Scenario, Step, time};
 use super::slow::{Slow, SlowPasses};
 
 pub(super) const NAME: &str = "alpha";
-const PLACE: Place = Place::Instance(1);
+const PLACE: Endpoint = Endpoint::Instance(1);
 const MACHINES: u32 = 20;
 const RACKS: u32 = 5;
 /// Number of applications at the start.
@@ -69,7 +69,7 @@ pub fn play(scenario: &Scenario, gathered: &Gathered, after: Duration) {
     metrics::with_local_recorder(&process.clone(), || {
         runtime.block_on(async {
             let began = Instant::now();
-            let mut stage = Stage::new(process, OffsetDateTime::UNIX_EPOCH + after, slow).await;
+            let mut stage = AlertTest::new(process, OffsetDateTime::UNIX_EPOCH + after, slow).await;
             let doors = Arc::clone(&stage.world.pages);
             let scraping = Task::start(gathered.clone().scrape(doors, NAME, began));
             stage.begin().await;
@@ -83,7 +83,7 @@ pub fn play(scenario: &Scenario, gathered: &Gathered, after: Duration) {
     });
 }
 
-struct Stage {
+struct AlertTest {
     world: World,
     running: Option<Running>,
     process: Process,
@@ -113,7 +113,7 @@ fn datacenter(start: OffsetDateTime) -> Datacenter {
     Datacenter::new(DatacenterConfig { rates, boot: false, ..config }).unwrap()
 }
 
-impl Stage {
+impl AlertTest {
     async fn new(process: Process, start: OffsetDateTime, slow: Slow) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new(start));
         let registry = SimulatedRegistry::new(datacenter(start), Arc::clone(&clock));
@@ -397,9 +397,9 @@ impl Stage {
     fn network(&self, place: &str, how: &str) {
         let place = match place {
             "instance" => PLACE,
-            "store" => Place::Store,
-            "registry" => Place::Registry,
-            "provider" => Place::Provider,
+            "store" => Endpoint::Store,
+            "registry" => Endpoint::Registry,
+            "provider" => Endpoint::Provider,
             _ => panic!("no such place: {place}"),
         };
         self.world.network.change(place, |condition| match how {

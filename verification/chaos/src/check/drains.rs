@@ -27,7 +27,7 @@ use time::OffsetDateTime;
 
 use super::Verdicts;
 use super::effects::{HEARD_LATER, led_within};
-use crate::datacenter::{Asked, Line, What};
+use crate::datacenter::{KubernetesRequest, Line, What};
 use crate::history::{Event, Micros};
 use crate::network::Node;
 use crate::observer::{PREFIX, Revision};
@@ -43,7 +43,7 @@ pub struct Effect {
     /// Time of the change or refusal.
     pub at: Micros,
     pub instance: u32,
-    pub asked: Asked,
+    pub asked: KubernetesRequest,
     /// The node, or the node of the pod.
     pub node: String,
     /// Whether a disruption budget forbade it.
@@ -114,10 +114,10 @@ pub fn counted(effects: &[Effect]) -> Counted {
     for effect in effects {
         let count = match (effect.asked, effect.refused) {
             (_, true) => &mut counted.refused,
-            (Asked::Cordon, _) => &mut counted.cordoned,
-            (Asked::Uncordon, _) => &mut counted.uncordoned,
-            (Asked::Evict, _) => &mut counted.evicted,
-            (Asked::Delete, _) => &mut counted.deleted,
+            (KubernetesRequest::Cordon, _) => &mut counted.cordoned,
+            (KubernetesRequest::Uncordon, _) => &mut counted.uncordoned,
+            (KubernetesRequest::Evict, _) => &mut counted.evicted,
+            (KubernetesRequest::Delete, _) => &mut counted.deleted,
         };
         *count += 1;
     }
@@ -131,8 +131,8 @@ pub fn cordoned(effects: &[Effect]) -> Vec<(&str, Micros, Option<Micros>)> {
     for effect in effects {
         let open = spans.iter_mut().find(|(node, _, until)| *node == effect.node && until.is_none());
         match (effect.asked, open) {
-            (Asked::Cordon, None) => spans.push((&effect.node, effect.at, None)),
-            (Asked::Uncordon, Some((.., until))) => *until = Some(effect.at),
+            (KubernetesRequest::Cordon, None) => spans.push((&effect.node, effect.at, None)),
+            (KubernetesRequest::Uncordon, Some((.., until))) => *until = Some(effect.at),
             _ => {}
         }
     }
@@ -186,7 +186,7 @@ pub fn judge(effects: &[Effect], seen: &Evidence<'_>, verdicts: &mut Verdicts) {
         }
         verdicts.of(DRAINS).judged += 1;
         let meanwhile = [sent.saturating_sub(TOLD_LATER), at + HEARD_LATER];
-        if *asked == Asked::Uncordon {
+        if *asked == KubernetesRequest::Uncordon {
             if told.active.always(node, meanwhile) {
                 verdicts.broken(DRAINS, format!("{what}, and its repair went on all the while"));
             }
@@ -221,12 +221,12 @@ fn drains<'a>(effects: &'a [Effect], seen: &Evidence<'_>) -> Vec<Drain<'a>> {
     let mut open: BTreeMap<&str, usize> = BTreeMap::new();
     for effect in effects {
         match effect.asked {
-            Asked::Cordon => {
+            KubernetesRequest::Cordon => {
                 open.insert(&effect.node, drains.len());
                 drains.push(Drain { node: &effect.node, from: effect.at, until: effect.at });
             }
-            Asked::Uncordon => drop(open.remove(effect.node.as_str())),
-            Asked::Evict | Asked::Delete => {
+            KubernetesRequest::Uncordon => drop(open.remove(effect.node.as_str())),
+            KubernetesRequest::Evict | KubernetesRequest::Delete => {
                 if let Some(drain) = open.get(effect.node.as_str()).and_then(|drain| drains.get_mut(*drain)) {
                     drain.until = drain.until.max(seen.sent(effect).saturating_sub(HEARD_LATER));
                 }

@@ -126,9 +126,9 @@ mod tests {
     use super::*;
 
     /// A line of a journal: milliseconds and content.
-    type Told = (i64, What);
+    type JournalEntry = (i64, What);
 
-    fn acts_at(at: i64, number: u64, instance: u32, address: &str) -> Told {
+    fn acts_at(at: i64, number: u64, instance: u32, address: &str) -> JournalEntry {
         late(at, (number, instance, address), 1, false, &[])
     }
 
@@ -139,23 +139,23 @@ mod tests {
         waited: u64,
         gone: bool,
         beside: &[u64],
-    ) -> Told {
+    ) -> JournalEntry {
         let beside: BTreeSet<u64> = beside.iter().copied().collect();
         let (waited, address) = (waited * 1_000, address.to_owned());
         (at, What::Acts { number, instance, address, waited, gone, beside })
     }
 
-    fn ended_by_itself(at: i64, number: u64) -> Told {
+    fn ended_by_itself(at: i64, number: u64) -> JournalEntry {
         (at, What::Acted { number, whole: true, ran: true })
     }
 
     /// The door finds the connection closed.
-    fn found_killed(at: i64, number: u64) -> Told {
+    fn found_killed(at: i64, number: u64) -> JournalEntry {
         (at, What::Acted { number, whole: false, ran: false })
     }
 
     /// Instance 1 leads from 10 s to 20 s, instance 2 from 25 s on.
-    fn judged(journal: &[Told]) -> Vec<(String, u64)> {
+    fn judged(journal: &[JournalEntry]) -> Vec<(String, u64)> {
         let lines: Vec<Line> =
             journal.iter().map(|(at, what)| Line { at: at * 1_000, what: what.clone() }).collect();
         let acts = acts(&lines, OffsetDateTime::UNIX_EPOCH);

@@ -18,7 +18,7 @@ use time::OffsetDateTime;
 
 use super::Verdicts;
 use super::effects::HEARD_LATER;
-use crate::datacenter::{Asked, Line, PROTECTED, Spoilt, What, metric_of};
+use crate::datacenter::{KubernetesRequest, Line, PROTECTED, Spoilt, What, metric_of};
 use crate::history::{Call, End, Event, Micros, Wrote, micros};
 use crate::network::Node;
 use crate::observer::{PREFIX, Revision};
@@ -241,10 +241,13 @@ fn of_commands(
             ]
         }
         What::Kubernetes {
-            asked: asked @ (Asked::Evict | Asked::Delete), pod: Some(pod), refused, ..
+            asked: asked @ (KubernetesRequest::Evict | KubernetesRequest::Delete),
+            pod: Some(pod),
+            refused,
+            ..
         } => {
             let protected = pod.split_once('/').is_some_and(|(namespace, _)| namespace == PROTECTED);
-            let (deleted, refused) = (*asked == Asked::Delete, *refused);
+            let (deleted, refused) = (*asked == KubernetesRequest::Delete, *refused);
             vec![(at, Fact::PodEnds { protected, deleted, refused, pod: pod.clone() })]
         }
         _ => Vec::new(),

@@ -9,7 +9,7 @@ use crate::datacenter::{Line, What};
 pub const REGISTRY: &str = "registry";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct RegistryRequests {
     /// Answered polls of the service.
     pub answers: u64,
     /// Requests that would change something.
@@ -17,8 +17,8 @@ pub struct Asked {
 }
 
 #[must_use]
-pub fn asked(lines: &[Line]) -> Asked {
-    let mut asked = Asked::default();
+pub fn asked(lines: &[Line]) -> RegistryRequests {
+    let mut asked = RegistryRequests::default();
     for line in lines {
         match &line.what {
             What::Polled { .. } => asked.answers += 1,
@@ -30,7 +30,7 @@ pub fn asked(lines: &[Line]) -> Asked {
 }
 
 /// The service only reads the registry.
-pub fn judge(asked: &Asked, verdicts: &mut Verdicts) {
+pub fn judge(asked: &RegistryRequests, verdicts: &mut Verdicts) {
     verdicts.of(REGISTRY).judged += asked.answers + asked.changes.len() as u64;
     for change in &asked.changes {
         verdicts.broken(REGISTRY, format!("the registry was to be changed: {change}"));

@@ -20,7 +20,7 @@ const MAX_JOURNAL: u64 = 256 << 20;
 /// A request to change Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Asked {
+pub enum KubernetesRequest {
     Cordon,
     Uncordon,
     Evict,
@@ -76,7 +76,7 @@ pub enum What {
     Kubernetes {
         /// The requesting instance, by its own path of the API server.
         instance: u32,
-        asked: Asked,
+        asked: KubernetesRequest,
         /// The node, or the node of the pod.
         node: String,
         /// The pod: `NAMESPACE/NAME`.

@@ -25,7 +25,7 @@ use madako_domain::kubernetes::{Eviction, Pod};
 use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 
-use super::journal::{Asked, JournalError, Line, What};
+use super::journal::{JournalError, KubernetesRequest, Line, What};
 use super::tap::Tap;
 
 /// The namespace whose pods are only evicted, never deleted; also the value of its label `team`.
@@ -48,9 +48,9 @@ pub(crate) fn path_of(instance: impl Display) -> String {
 }
 
 /// Time of the last change, in microseconds as in the journal.
-struct Told(AtomicI64);
+struct LastChangeClock(AtomicI64);
 
-impl Clock for Told {
+impl Clock for LastChangeClock {
     fn now(&self) -> OffsetDateTime {
         Line { at: self.0.load(Ordering::Relaxed), what: What::Started }.time()
     }
@@ -58,7 +58,7 @@ impl Clock for Told {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
-    pub(super) asked: Asked,
+    pub(super) asked: KubernetesRequest,
     pub(super) node: String,
     /// `NAMESPACE/NAME`.
     pub(super) pod: Option<String>,
@@ -78,7 +78,7 @@ pub(super) enum Came {
 #[derive(Clone)]
 pub(super) struct ApiServer {
     cluster: SimulatedKubernetes,
-    time: Arc<Told>,
+    time: Arc<LastChangeClock>,
     registry: SimulatedRegistry,
     tap: Arc<Tap>,
     /// Serializes each change with its line in the journal.
@@ -94,7 +94,7 @@ impl ApiServer {
         start: OffsetDateTime,
         journal: &[Line],
     ) -> Self {
-        let time = Arc::new(Told(AtomicI64::new(micros(start))));
+        let time = Arc::new(LastChangeClock(AtomicI64::new(micros(start))));
         let cluster = SimulatedKubernetes::new(seed, Arc::clone(&time) as Arc<dyn Clock>);
         let machines = registry.machines();
         cluster.with(|cluster| {
@@ -173,15 +173,15 @@ fn carry_out(cluster: &mut Cluster, change: &Change) -> Came {
     let there = |done| if done { Came::Done } else { Came::NotThere };
     let pod = change.pod.as_deref().and_then(|name| find(cluster, name)).map(|(_, pod)| pod.id);
     match (change.asked, pod) {
-        (Asked::Cordon, _) => there(cluster.set_cordon(&change.node, true)),
-        (Asked::Uncordon, _) => there(cluster.set_cordon(&change.node, false)),
+        (KubernetesRequest::Cordon, _) => there(cluster.set_cordon(&change.node, true)),
+        (KubernetesRequest::Uncordon, _) => there(cluster.set_cordon(&change.node, false)),
         (_, None) => Came::NotThere,
-        (Asked::Evict, Some(pod)) => match cluster.evict(&pod, false) {
+        (KubernetesRequest::Evict, Some(pod)) => match cluster.evict(&pod, false) {
             Ok(Eviction::Accepted) => Came::Done,
             Ok(Eviction::Gone) => Came::NotThere,
             Ok(Eviction::Refused { why }) | Err(why) => Came::Refused(why),
         },
-        (Asked::Delete, Some(pod)) => {
+        (KubernetesRequest::Delete, Some(pod)) => {
             cluster.delete(&pod);
             Came::Done
         }

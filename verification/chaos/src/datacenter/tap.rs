@@ -57,11 +57,11 @@ const LISTS: [&str; 2] = ["/data/searchMachines", "/data/result"];
 
 pub(super) struct Tap {
     pub(super) journal: Journal,
-    inside: Mutex<Inside>,
+    state: Mutex<TapState>,
 }
 
 #[derive(Default)]
-struct Inside {
+struct TapState {
     chance: Option<ChaCha8Rng>,
     /// The machines in the last recorded answer, so that an equal answer is not repeated in the journal.
     told: BTreeMap<Question, Vec<MachineSeen>>,
@@ -69,19 +69,19 @@ struct Inside {
 
 impl Tap {
     pub(super) fn new(journal: Journal) -> Self {
-        Self { journal, inside: Mutex::default() }
+        Self { journal, state: Mutex::default() }
     }
 
     /// Corrupts every answer from now on, each in a way drawn by the seed; `None` ends it.
     pub(super) fn corrupt(&self, seed: Option<u64>) -> Result<(), JournalError> {
         self.journal.write(What::Corrupt { on: seed.is_some() })?;
-        self.inside().chance = seed.map(ChaCha8Rng::seed_from_u64);
+        self.state().chance = seed.map(ChaCha8Rng::seed_from_u64);
         Ok(())
     }
 
     fn draw(&self) -> Option<Spoilt> {
-        let mut inside = self.inside();
-        let chance = inside.chance.as_mut()?;
+        let mut state = self.state();
+        let chance = state.chance.as_mut()?;
         Some(ALL[chance.random_range(0..ALL.len())])
     }
 
@@ -92,11 +92,11 @@ impl Tap {
             Some(spoilt) if !spoilt.is_list() => None,
             _ => registry::machines(answer, now),
         };
-        let mut inside = self.inside();
-        if machines.as_ref().zip(inside.told.get(&question)).is_some_and(|(new, told)| are_same(new, told)) {
+        let mut state = self.state();
+        if machines.as_ref().zip(state.told.get(&question)).is_some_and(|(new, told)| are_same(new, told)) {
             machines = None;
         } else if let Some(machines) = &machines {
-            inside.told.insert(question, machines.clone());
+            state.told.insert(question, machines.clone());
         }
         self.journal.write(What::Polled { question, machines, spoilt }).map(drop)
     }
@@ -110,8 +110,8 @@ impl Tap {
     }
 
     // No panic happens under the lock.
-    fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, TapState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -111,7 +111,7 @@ fn seen() -> Seen {
         refused: 0,
         gate: BTreeMap::new(),
         answered: Answered { lists: vec![(0, BTreeSet::from(answered))], oldest: 1_000 },
-        asked: Asked { answers: 1, changes: Vec::new() },
+        asked: RegistryRequests { answers: 1, changes: Vec::new() },
         looked: Looked { times: 5, ended: BTreeSet::new() },
         acts: Vec::new(),
         kubernetes: Vec::new(),

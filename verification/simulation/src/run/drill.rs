@@ -14,7 +14,7 @@ use madako_protocol::feed::Task;
 use super::inject::Injector;
 use super::people::Stopped;
 use crate::drains::Drains;
-use crate::network::Place;
+use crate::network::Endpoint;
 use crate::world::{INTERVAL, PREFIX};
 
 /// The shortest run, and the fewest machines, with a drill: a shorter one is a look at its faults alone.
@@ -207,7 +207,7 @@ impl Drill<'_> {
     /// The template changes while the plan of the change before is on its slow way.
     async fn slow_leader(&mut self) {
         let Some(name) = self.injector.leader() else { return };
-        let place = Place::Instance(crate::world::number(name));
+        let place = Endpoint::Instance(crate::world::number(name));
         self.note("the leader's ways are slow, and the template changes twice");
         self.injector.tell(Act::Delay, place, true);
         self.injector.world.network.change(place, |condition| condition.slow += 1);
@@ -252,16 +252,16 @@ impl Drill<'_> {
     /// The registry does not answer, and the template changes when its last answer is too old.
     async fn silent_registry(&mut self) {
         self.note("the registry is gone");
-        self.injector.tell(Act::Kill, Place::Registry, true);
-        self.injector.world.network.change(Place::Registry, |condition| condition.down += 1);
+        self.injector.tell(Act::Kill, Endpoint::Registry, true);
+        self.injector.world.network.change(Endpoint::Registry, |condition| condition.down += 1);
         self.wait(INTERVAL * 3 + Duration::from_secs(20)).await;
         let _ = self.people.operator.change_template().await;
         self.wait_seconds(15).await;
         self.injector
             .world
             .network
-            .change(Place::Registry, |condition| condition.down = condition.down.saturating_sub(1));
-        self.injector.tell(Act::Kill, Place::Registry, false);
+            .change(Endpoint::Registry, |condition| condition.down = condition.down.saturating_sub(1));
+        self.injector.tell(Act::Kill, Endpoint::Registry, false);
         self.wait(INTERVAL + Duration::from_secs(15)).await;
     }
 

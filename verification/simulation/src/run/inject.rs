@@ -21,7 +21,7 @@ use rand_chacha::ChaCha8Rng;
 use super::machines::Machines;
 use super::report::Skipped;
 use crate::disk::ForgetfulDisk;
-use crate::network::Place;
+use crate::network::Endpoint;
 use crate::serving::Fail;
 use crate::world::{NAMES, Running, World};
 
@@ -31,7 +31,7 @@ const PROVIDER: &str = "prometheus";
 /// Somebody whom a fault can happen to, once it is known who that is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Victim {
-    Place(Place),
+    Place(Endpoint),
     Rack(u32),
     Machine(String),
 }
@@ -45,9 +45,9 @@ pub(super) struct Injector {
     machines: Machines,
     began: BTreeMap<usize, (Act, Victim)>,
     /// How many faults say that a clock is ahead, that a disk is full, that answers are wrong.
-    jumped: BTreeMap<Place, u32>,
+    jumped: BTreeMap<Endpoint, u32>,
     full: u32,
-    corrupt: BTreeMap<Place, u32>,
+    corrupt: BTreeMap<Endpoint, u32>,
     /// Panics that are planted: which injection, where, and in which actor.
     planted: Option<(usize, u32, &'static str)>,
     pub(super) injected: u64,
@@ -56,9 +56,9 @@ pub(super) struct Injector {
     pub(super) store_is_lost: bool,
 }
 
-fn instance(place: Place) -> Option<&'static str> {
+fn instance(place: Endpoint) -> Option<&'static str> {
     match place {
-        Place::Instance(number) => NAMES.get(number as usize - 1).copied(),
+        Endpoint::Instance(number) => NAMES.get(number as usize - 1).copied(),
         _ => None,
     }
 }
@@ -86,7 +86,7 @@ impl Injector {
     /// Starts an instance, with its clock as it is.
     pub(super) async fn start(&mut self, name: &'static str) {
         let running = self.world.start(name).await;
-        let place = Place::Instance(crate::world::number(name));
+        let place = Endpoint::Instance(crate::world::number(name));
         if self.jumped.get(&place).is_some_and(|count| *count > 0) {
             running.clock.jump(ahead());
         }
@@ -168,13 +168,15 @@ impl Injector {
             Target::Address(address) => {
                 return self.machines.at(&address.to_string()).map(Victim::Machine);
             }
-            Target::Instance(InstanceTarget::Number(number)) => Place::Instance(*number),
-            Target::Instance(InstanceTarget::Leader) => Place::Instance(crate::world::number(self.leader()?)),
-            Target::Store(_) => Place::Store,
-            Target::Registry => Place::Registry,
+            Target::Instance(InstanceTarget::Number(number)) => Endpoint::Instance(*number),
+            Target::Instance(InstanceTarget::Leader) => {
+                Endpoint::Instance(crate::world::number(self.leader()?))
+            }
+            Target::Store(_) => Endpoint::Store,
+            Target::Registry => Endpoint::Registry,
             Target::Provider(name) => match &self.world.walk {
                 Some(walk) => walk.place(name)?,
-                None if name == PROVIDER => Place::Provider,
+                None if name == PROVIDER => Endpoint::Provider,
                 None => return None,
             },
             Target::Actor(_) => return None,
@@ -183,13 +185,13 @@ impl Injector {
     }
 
     /// Tells that a fault begins or ends.
-    pub(super) fn tell(&self, act: Act, place: Place, begins: bool) {
+    pub(super) fn tell(&self, act: Act, place: Endpoint, begins: bool) {
         let place = match place {
-            Place::Instance(number) => Part::Instance(NAMES[number as usize - 1].to_owned()),
-            Place::Store => Part::Store,
-            Place::Registry => Part::Registry,
-            Place::Provider | Place::ProviderOf(_) => Part::Providers,
-            Place::People => return,
+            Endpoint::Instance(number) => Part::Instance(NAMES[number as usize - 1].to_owned()),
+            Endpoint::Store => Part::Store,
+            Endpoint::Registry => Part::Registry,
+            Endpoint::Provider | Endpoint::ProviderOf(_) => Part::Providers,
+            Endpoint::People => return,
         };
         match act {
             Act::Reset | Act::Compact => self.world.facts.struck(&place),
@@ -197,7 +199,7 @@ impl Injector {
         }
     }
 
-    async fn strike(&mut self, act: Act, place: Place) {
+    async fn strike(&mut self, act: Act, place: Endpoint) {
         self.tell(act, place, true);
         let network = self.world.network.clone();
         match act {
@@ -210,7 +212,7 @@ impl Injector {
                     network.forget(place);
                     running.instance.kill().await;
                 }
-                if place == Place::Store {
+                if place == Endpoint::Store {
                     let forgotten = self.world.store.kill();
                     self.world.history.note("store", format_args!("is killed: {forgotten:?}"));
                 }
@@ -247,13 +249,13 @@ impl Injector {
         }
     }
 
-    async fn heal(&mut self, act: Act, place: Place) {
+    async fn heal(&mut self, act: Act, place: Endpoint) {
         self.tell(act, place, false);
         let network = self.world.network.clone();
         let less = |count: &mut u32| *count = count.saturating_sub(1);
         match act {
             Act::Kill => {
-                if place == Place::Store && network.condition(place).down == 1 {
+                if place == Endpoint::Store && network.condition(place).down == 1 {
                     self.start_store().await;
                 }
                 network.change(place, |condition| less(&mut condition.down));
@@ -269,7 +271,7 @@ impl Injector {
                 less(&mut self.full);
                 self.disk.set_full(self.full > 0);
                 // A store that could not be opened on a full disk is started again.
-                if network.condition(Place::Store).down == 0 {
+                if network.condition(Endpoint::Store).down == 0 {
                     self.start_store().await;
                 }
             }
@@ -304,10 +306,10 @@ impl Injector {
         }
     }
 
-    fn set_clock(&self, place: Place) {
+    fn set_clock(&self, place: Endpoint) {
         let is_ahead = self.jumped.get(&place).is_some_and(|count| *count > 0);
         match place {
-            Place::Registry => {
+            Endpoint::Registry => {
                 let fault = Fault::ClockSet(i32::try_from(CLOCK_JUMP.as_secs()).expect("an hour fits"));
                 let faults = self.world.registry.faults();
                 if is_ahead { faults.set(fault) } else { faults.clear(&fault) }
@@ -320,11 +322,11 @@ impl Injector {
         }
     }
 
-    fn set_corrupt(&mut self, place: Place) {
+    fn set_corrupt(&mut self, place: Endpoint) {
         let is_corrupt = self.corrupt.get(&place).is_some_and(|count| *count > 0);
         match place {
-            Place::Registry => self.world.corruption.set(is_corrupt),
-            Place::ProviderOf(number) => {
+            Endpoint::Registry => self.world.corruption.set(is_corrupt),
+            Endpoint::ProviderOf(number) => {
                 if let Some(walk) = &self.world.walk {
                     walk.corrupt(number, is_corrupt);
                 }
@@ -398,7 +400,7 @@ impl Injector {
             }
             self.world.store.kill();
         }
-        if self.world.network.condition(Place::Store).down == 0 && self.world.store.etcd().is_none() {
+        if self.world.network.condition(Endpoint::Store).down == 0 && self.world.store.etcd().is_none() {
             self.start_store().await;
         }
         self.world.prometheus.wander_a_little(&mut self.chance);
@@ -407,7 +409,7 @@ impl Injector {
     /// As a service manager does with a process that ended by itself.
     pub(super) async fn restart_those_that_ended(&mut self) {
         let up = |name: &str, injector: &Self| {
-            injector.world.network.condition(Place::Instance(crate::world::number(name))).down == 0
+            injector.world.network.condition(Endpoint::Instance(crate::world::number(name))).down == 0
         };
         let names: Vec<&'static str> = self.running.keys().copied().collect();
         for name in names {
@@ -417,7 +419,7 @@ impl Injector {
                 self.world.history.note(name, &told);
                 self.world.unplanted.lock().unwrap().push(format!("{name} {told}"));
                 self.running.remove(name);
-                self.world.network.forget(Place::Instance(crate::world::number(name)));
+                self.world.network.forget(Endpoint::Instance(crate::world::number(name)));
                 if up(name, self) {
                     self.start(name).await;
                 }

@@ -21,7 +21,7 @@ use super::generator;
 use super::reboots::OfReboots;
 use super::registry_clients::OfRegistry;
 use crate::history::History;
-use crate::network::Place;
+use crate::network::Endpoint;
 use crate::operator::Operator;
 use crate::queue_user::QueueUser;
 use crate::user::{Size, User};
@@ -97,7 +97,7 @@ impl People {
                     .work(rate(ClientKind::Placement), stopped.clone()),
             )
         });
-        let link = world.network.link(Place::People, Place::Store);
+        let link = world.network.link(Endpoint::People, Endpoint::Store);
         let config = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
         let store = EtcdStore::over(link.connector(world.store.clone()), &config, seed);
         let etcd = OfEtcd {

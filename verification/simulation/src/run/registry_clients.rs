@@ -21,7 +21,7 @@ use super::people::{Calls, next, often};
 use crate::checker::Checker;
 use crate::corruption::Spoiling;
 use crate::history::History;
-use crate::network::Place;
+use crate::network::Endpoint;
 use crate::routed::Routed;
 use crate::world::{INTERVAL, World};
 
@@ -69,7 +69,7 @@ pub(super) struct OfRegistry {
 
 impl OfRegistry {
     pub(super) fn new(world: &World, seed: u64) -> Self {
-        let link = world.network.link(Place::People, Place::Registry);
+        let link = world.network.link(Endpoint::People, Endpoint::Registry);
         let inner = world.corruption.spoiling(Arc::new(world.registry.in_memory()));
         let transport = Arc::new(Routed::new(inner, link, Arc::clone(&world.requests.registry)));
         Self {

@@ -192,13 +192,13 @@ pub fn rehearse(
     let handling = Handling::paced(&pace);
     metrics::with_local_recorder(&handling, || {
         let handling = handling.clone();
-        let stage = Stage { service, assumed, scenario, seed, length, handling, pace };
+        let stage = RehearsalParameters { service, assumed, scenario, seed, length, handling, pace };
         runtime.block_on(stage.play(copied, schedule, options))
     })
 }
 
 /// All parameters of a rehearsal except the copy.
-struct Stage<'a> {
+struct RehearsalParameters<'a> {
     service: Service,
     assumed: Assumed,
     scenario: &'a Scenario,
@@ -208,7 +208,7 @@ struct Stage<'a> {
     pace: Pace,
 }
 
-impl Stage<'_> {
+impl RehearsalParameters<'_> {
     async fn play(
         self,
         copied: Copied,

@@ -13,7 +13,7 @@ use super::people::Done;
 use super::report::{Calm, Report, verdicts};
 use crate::drains::Drains;
 use crate::facts::Facts;
-use crate::network::Place;
+use crate::network::Endpoint;
 use crate::operator::Wanted;
 use crate::pace::Pace;
 use crate::repair::RepairJudge;
@@ -300,12 +300,13 @@ fn traffic(injector: &Injector) -> BTreeMap<String, u64> {
         .into_iter()
         .map(|(actor, count)| (format!("messages of {actor}"), count))
         .collect();
-    let to_store = world.network.used(|_, to| to == Place::Store);
+    let to_store = world.network.used(|_, to| to == Endpoint::Store);
     traffic.insert("connections to the store".to_owned(), to_store.connections);
     traffic.insert("bytes to the store".to_owned(), to_store.sent);
     traffic.insert("bytes from the store".to_owned(), to_store.received);
     traffic.insert("disk syncs".to_owned(), injector.syncs());
-    let to_api = world.network.used(|from, to| from == Place::People && matches!(to, Place::Instance(_)));
+    let to_api =
+        world.network.used(|from, to| from == Endpoint::People && matches!(to, Endpoint::Instance(_)));
     traffic.insert("connections to instances".to_owned(), to_api.connections);
     let count = |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
     traffic.insert("requests to the registry".to_owned(), count(&world.requests.registry));

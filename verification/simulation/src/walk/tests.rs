@@ -35,7 +35,7 @@ struct Site {
 
 fn site(seed: u64, percent: f64) -> Site {
     let (walk, network) = (walk(seed, percent), Network::new(1));
-    let fetching = walk.over(&network, Place::Instance(1), &Arc::default());
+    let fetching = walk.over(&network, Endpoint::Instance(1), &Arc::default());
     Site { walk, network, fetching }
 }
 
@@ -91,7 +91,7 @@ async fn what_is_fixed_stays_and_what_is_not_known_is_assumed() {
 #[tokio::test(start_paused = true)]
 async fn each_provider_fails_by_itself() {
     let site = site(1, 0.0);
-    let Some(place @ Place::ProviderOf(number)) = site.walk.place("one") else { panic!() };
+    let Some(place @ Endpoint::ProviderOf(number)) = site.walk.place("one") else { panic!() };
     assert_eq!(site.walk.place("three"), None);
     site.network.change(place, |condition| condition.down += 1);
     assert!(matches!(site.asked("one", "walks").await, Err(FetchError::Unreachable { .. })));

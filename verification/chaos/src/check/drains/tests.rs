@@ -62,8 +62,9 @@ impl Story {
     }
 
     /// Adds a request to Kubernetes; `at` is in seconds.
-    fn asked(&mut self, at: f64, instance: u32, asked: Asked, node: &str) {
-        let pod = matches!(asked, Asked::Evict | Asked::Delete).then(|| "web/front-1".to_owned());
+    fn asked(&mut self, at: f64, instance: u32, asked: KubernetesRequest, node: &str) {
+        let pod = matches!(asked, KubernetesRequest::Evict | KubernetesRequest::Delete)
+            .then(|| "web/front-1".to_owned());
         let what = What::Kubernetes { instance, asked, node: node.to_owned(), pod, refused: false };
         #[expect(clippy::cast_possible_truncation, reason = "times of a test")]
         self.journal.push(Line { at: (at * 1e6) as i64, what });
@@ -71,9 +72,9 @@ impl Story {
 
     /// Adds a valid drain of a node, which takes six seconds.
     fn drain(&mut self, at: f64, instance: u32, node: &str) {
-        self.asked(at, instance, Asked::Cordon, node);
-        self.asked(at + 0.1, instance, Asked::Evict, node);
-        self.asked(at + 6.0, instance, Asked::Delete, node);
+        self.asked(at, instance, KubernetesRequest::Cordon, node);
+        self.asked(at + 0.1, instance, KubernetesRequest::Evict, node);
+        self.asked(at + 6.0, instance, KubernetesRequest::Delete, node);
     }
 
     /// Violations by name, with their numbers.
@@ -105,14 +106,14 @@ fn good() -> Story {
     }
     story.drain(11.0, 1, "n11");
     story.drain(11.5, 1, "n1");
-    story.asked(18.5, 1, Asked::Uncordon, "n11");
-    story.asked(17.5, 1, Asked::Cordon, "n12");
-    story.asked(19.0, 1, Asked::Evict, "n12");
-    story.asked(27.0, 2, Asked::Uncordon, "n1");
+    story.asked(18.5, 1, KubernetesRequest::Uncordon, "n11");
+    story.asked(17.5, 1, KubernetesRequest::Cordon, "n12");
+    story.asked(19.0, 1, KubernetesRequest::Evict, "n12");
+    story.asked(27.0, 2, KubernetesRequest::Uncordon, "n1");
     story.drain(27.5, 2, "n2");
     story.drain(30.0, 2, "n12");
     for node in ["n2", "n12"] {
-        story.asked(41.0, 2, Asked::Uncordon, node);
+        story.asked(41.0, 2, KubernetesRequest::Uncordon, node);
     }
     story
 }
@@ -128,7 +129,7 @@ fn drains_that_the_store_announces_are_right() {
 fn who_asks_without_leading_is_found() {
     for (at, instance) in [(22.0, 1), (28.0, 1), (12.0, 2)] {
         let mut story = good();
-        story.asked(at, instance, Asked::Uncordon, "n13");
+        story.asked(at, instance, KubernetesRequest::Uncordon, "n13");
         assert_eq!(story.judged(), one("I1"), "instance {instance} at {at} s");
     }
 }
@@ -136,7 +137,7 @@ fn who_asks_without_leading_is_found() {
 #[test]
 fn what_a_fault_held_back_is_judged_by_when_it_may_have_been_sent() {
     let mut story = good();
-    story.asked(28.0, 1, Asked::Evict, "n1");
+    story.asked(28.0, 1, KubernetesRequest::Evict, "n1");
     assert_eq!(story.judged(), [("I1".to_owned(), 1), (DRAINS.to_owned(), 1)]);
     // A server was stopped during the cut of an instance.
     let held = |instance, from, until| Held { instance, from: from * SECOND, until: until * SECOND };
@@ -148,14 +149,14 @@ fn what_a_fault_held_back_is_judged_by_when_it_may_have_been_sent() {
 
 #[test]
 fn what_no_drain_announced_is_found() {
-    for asked in [Asked::Cordon, Asked::Evict, Asked::Delete] {
+    for asked in [KubernetesRequest::Cordon, KubernetesRequest::Evict, KubernetesRequest::Delete] {
         // A node without a repair, one whose repair is over, and one whose repair is being watched.
         for (at, node) in [(12.0, "n13"), (33.0, "n11"), (37.0, "n13")] {
             let mut story = good();
             story.repair(36, "n13", RepairStepStatus::Watching);
             story.put(45, &format!("{}n13", keys::REPAIRS), None::<&()>);
             story.asked(at, if at < 20.0 { 1 } else { 2 }, asked, node);
-            story.asked(50.0, 2, Asked::Uncordon, node);
+            story.asked(50.0, 2, KubernetesRequest::Uncordon, node);
             assert_eq!(story.judged(), one(DRAINS), "{asked:?} of {node} at {at} s");
         }
     }
@@ -169,7 +170,7 @@ fn a_node_that_is_uncordoned_while_its_repair_goes_on_is_found() {
         story.repair(60, "n13", RepairStepStatus::Watching);
         story.put(70, &format!("{}n13", keys::REPAIRS), None::<&()>);
         story.drain(51.0, 2, "n13");
-        story.asked(at, 2, Asked::Uncordon, "n13");
+        story.asked(at, 2, KubernetesRequest::Uncordon, "n13");
         story.judged()
     };
     for at in [58.0, 61.0, 68.0] {
@@ -183,7 +184,7 @@ fn more_drains_at_once_than_may_be_are_found() {
     let mut story = good();
     story.draining([10, 19], "n13");
     story.drain(12.0, 1, "n13");
-    story.asked(19.0, 1, Asked::Uncordon, "n13");
+    story.asked(19.0, 1, KubernetesRequest::Uncordon, "n13");
     assert_eq!(story.judged(), one(DRAINS));
 }
 
@@ -193,7 +194,7 @@ fn two_control_plane_nodes_that_are_drained_at_once_are_found() {
     for (at, node) in [(11.0, "n1"), (12.0, "n2")] {
         story.draining([10, 19], node);
         story.drain(at, 1, node);
-        story.asked(19.5, 1, Asked::Uncordon, node);
+        story.asked(19.5, 1, KubernetesRequest::Uncordon, node);
     }
     assert_eq!(story.judged(), one("I8"));
 }

@@ -175,7 +175,7 @@ fn a_promise_that_is_broken_is_told() {
             100 + second,
             What::Kubernetes {
                 instance: 2,
-                asked: Asked::Delete,
+                asked: KubernetesRequest::Delete,
                 node: "10.0.0.4".to_owned(),
                 pod: Some(format!("{PROTECTED}/a")),
                 refused: false,

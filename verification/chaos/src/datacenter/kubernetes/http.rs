@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::objects::{self, Failure};
 use super::{ApiServer, Came, Change, find, path_of};
-use crate::datacenter::journal::{Asked, JournalError};
+use crate::datacenter::journal::{JournalError, KubernetesRequest};
 
 impl From<JournalError> for Failure {
     fn from(error: JournalError) -> Self {
@@ -58,8 +58,8 @@ async fn patch_node(
 ) -> Answer {
     let annotation = &change["metadata"]["annotations"][ANNOTATION_REBOOT];
     let asked = match (&change["spec"]["unschedulable"], annotation.as_str()) {
-        (Value::Bool(true), Some("true")) => Asked::Cordon,
-        (Value::Null, None) => Asked::Uncordon,
+        (Value::Bool(true), Some("true")) => KubernetesRequest::Cordon,
+        (Value::Null, None) => KubernetesRequest::Uncordon,
         _ => return Err(Failure::bad_request(format!("neither a cordon nor its end: {change}"))),
     };
     let missing = Failure::not_found(&format!("nodes {node:?}"));
@@ -109,7 +109,8 @@ async fn evict(
     let options = &body["deleteOptions"];
     let (node, pod) = server.wanted(&namespace, &name, options)?;
     let came = if options["dryRun"].is_null() {
-        server.change(instance, &Change { asked: Asked::Evict, node, pod: Some(pod.to_string()) })?
+        server
+            .change(instance, &Change { asked: KubernetesRequest::Evict, node, pod: Some(pod.to_string()) })?
     } else {
         match server.look(|cluster| cluster.evict(&pod, true)) {
             Ok(Eviction::Accepted) => Came::Done,
@@ -130,7 +131,9 @@ async fn delete(
     Json(options): Json<Value>,
 ) -> Answer {
     let (node, pod) = server.wanted(&namespace, &name, &options)?;
-    match server.change(instance, &Change { asked: Asked::Delete, node, pod: Some(pod.to_string()) })? {
+    match server
+        .change(instance, &Change { asked: KubernetesRequest::Delete, node, pod: Some(pod.to_string()) })?
+    {
         Came::Done => Ok(objects::done(StatusCode::OK)),
         Came::Refused(why) => Err(Failure::internal(why)),
         Came::NotThere => Err(Failure::not_found(&format!("pods {pod}"))),

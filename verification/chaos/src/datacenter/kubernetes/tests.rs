@@ -16,22 +16,22 @@ use crate::datacenter::journal::{Journal, read};
 
 /// A clock that the test sets.
 #[derive(Clone)]
-struct Hand(Arc<AtomicI64>);
+struct ManualClock(Arc<AtomicI64>);
 
-impl Hand {
+impl ManualClock {
     fn turn(&self, seconds: i64) {
         self.0.fetch_add(seconds, Ordering::Relaxed);
     }
 }
 
-impl Clock for Hand {
+impl Clock for ManualClock {
     fn now(&self) -> OffsetDateTime {
         OffsetDateTime::UNIX_EPOCH + Duration::from_secs(self.0.load(Ordering::Relaxed).unsigned_abs())
     }
 }
 
 /// The API server of six machines, restored from a journal.
-fn server(journal: &Path, hand: &Hand) -> ApiServer {
+fn server(journal: &Path, hand: &ManualClock) -> ApiServer {
     let clock: Arc<dyn Clock> = Arc::new(hand.clone());
     let start = OffsetDateTime::UNIX_EPOCH;
     let config = DatacenterConfig { boot: false, ..DatacenterConfig::new(1, start, 2, &[("compute", 6)]) };
@@ -71,7 +71,7 @@ fn journal_in(files: &Path) -> PathBuf {
 #[tokio::test]
 async fn a_node_is_drained_by_the_services_own_client_and_a_restart_forgets_nothing() {
     let files = tempfile::tempdir().unwrap();
-    let (journal, hand) = (journal_in(files.path()), Hand(Arc::default()));
+    let (journal, hand) = (journal_in(files.path()), ManualClock(Arc::default()));
     let server = server(&journal, &hand);
     let api = client(&server, files.path()).await;
     let permit = Permit::give(1, Instant::now() + Duration::from_secs(3600));
@@ -127,16 +127,16 @@ async fn a_node_is_drained_by_the_services_own_client_and_a_restart_forgets_noth
         What::Kubernetes { instance: 3, asked, node: of, refused, .. } if *of == node => (*asked, *refused),
         what => panic!("{what:?}"),
     });
-    let evict = |refused| (Asked::Evict, refused);
+    let evict = |refused| (KubernetesRequest::Evict, refused);
     let expected = [
-        (Asked::Cordon, false),
+        (KubernetesRequest::Cordon, false),
         evict(false),
         evict(false),
         evict(true),
         evict(true),
-        (Asked::Delete, false),
+        (KubernetesRequest::Delete, false),
         evict(false),
-        (Asked::Uncordon, false),
+        (KubernetesRequest::Uncordon, false),
     ];
     assert_eq!(Vec::from_iter(told), expected);
     let again = self::server(&journal, &hand);

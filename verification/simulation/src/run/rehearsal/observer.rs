@@ -27,7 +27,7 @@ use time::OffsetDateTime;
 
 use super::reasons::{self, Row};
 use super::seen::{Held, PlacementSeen, PlanSeen, RepairSeen, WaitSeen};
-use super::told::Told;
+use super::told::LastReports;
 use crate::drains::Drains;
 use crate::history::History;
 use crate::repair::entry_of;
@@ -56,7 +56,7 @@ struct LastReason {
 
 /// What was seen so far.
 #[derive(Default, Clone)]
-pub(super) struct Seen {
+pub(super) struct RehearsalObservations {
     pub(super) plans: Vec<PlanSeen>,
     pub(super) repairs: BTreeMap<(i64, i64), RepairSeen>,
     pub(super) placements: Vec<PlacementSeen>,
@@ -67,9 +67,9 @@ pub(super) struct Seen {
 }
 
 #[derive(Default)]
-struct Inside {
-    seen: Seen,
-    told: Told,
+struct Inner {
+    seen: RehearsalObservations,
+    told: LastReports,
     entries: BTreeMap<String, Entry>,
     queue: RepairQueue,
     cluster: Option<Cluster>,
@@ -84,7 +84,7 @@ struct Inside {
 /// Clones are the same observer.
 #[derive(Clone)]
 pub(super) struct Observer {
-    inside: Arc<Mutex<Inside>>,
+    inner: Arc<Mutex<Inner>>,
     history: History,
     /// The time of the world then.
     began: OffsetDateTime,
@@ -112,18 +112,18 @@ impl Observer {
         revision: i64,
         drains: Option<Drains>,
     ) -> Self {
-        let mut inside = Inside {
+        let mut inner = Inner {
             entries: own.clone(),
             queue: RepairQueue::decode(own, None, &mut Vec::new()),
             cluster: own.get(keys::CLUSTER).and_then(read),
-            ..Inside::default()
+            ..Inner::default()
         };
-        for item in inside.queue.entries.values().filter(|item| !item.value.is_finished()) {
+        for item in inner.queue.entries.values().filter(|item| !item.value.is_finished()) {
             let seen = repair_seen(&item.value, None);
-            inside.seen.repairs.insert((item.value.index, item.created), seen);
+            inner.seen.repairs.insert((item.value.index, item.created), seen);
         }
         history.note("copy", format_args!("begins at revision {revision}"));
-        Self { inside: Arc::new(Mutex::new(inside)), history, began, drains }
+        Self { inner: Arc::new(Mutex::new(inner)), history, began, drains }
     }
 
     /// Watches the store over a client of its own.
@@ -139,14 +139,14 @@ impl Observer {
 
     fn see(&self, revision: i64, changes: Vec<(String, Option<Entry>)>) {
         let now = self.history.now();
-        let mut inside = self.inside.lock().unwrap();
-        let inside = &mut *inside;
+        let mut inner = self.inner.lock().unwrap();
+        let inner = &mut *inner;
         let mut own = Vec::new();
         let wall = self.began + now;
         let applications =
             changes.iter().filter_map(|(key, entry)| Some((application(key)?, entry.as_ref())));
         let retried: BTreeSet<String> = applications
-            .filter(|(key, entry)| inside.retried(key, *entry, wall))
+            .filter(|(key, entry)| inner.retried(key, *entry, wall))
             .flat_map(|(key, _)| keys_of(&key))
             .collect();
         for (key, entry) in changes {
@@ -158,48 +158,48 @@ impl Observer {
                 own.push((relative.to_owned(), entry));
             }
             let is_retry = retried.contains(&key);
-            inside.writes.push((now, key, is_retry));
+            inner.writes.push((now, key, is_retry));
         }
         for (key, entry) in &own {
             match (key.strip_prefix(keys::PLACEMENT_DECISIONS), entry) {
-                (Some(application), Some(entry)) => inside.decided(application, entry, now),
-                _ if key == keys::LAST_PLAN => inside.planned(entry.as_ref(), now),
+                (Some(application), Some(entry)) => inner.decided(application, entry, now),
+                _ if key == keys::LAST_PLAN => inner.planned(entry.as_ref(), now),
                 _ => {}
             }
         }
         let clustered = own.iter().any(|(key, _)| key == keys::CLUSTER);
-        self.repairs(inside, own, now);
+        self.repairs(inner, own, now);
         if clustered {
-            inside.cluster = inside.entries.get(keys::CLUSTER).and_then(read);
-            if let (Some(drains), Some(cluster)) = (&self.drains, &inside.cluster) {
+            inner.cluster = inner.entries.get(keys::CLUSTER).and_then(read);
+            if let (Some(drains), Some(cluster)) = (&self.drains, &inner.cluster) {
                 drains.follow(cluster);
             }
         }
     }
 
     /// Takes a revision into the queue, and judges what it brought.
-    fn repairs(&self, inside: &mut Inside, own: Vec<(String, Option<Entry>)>, now: Duration) {
+    fn repairs(&self, inner: &mut Inner, own: Vec<(String, Option<Entry>)>, now: Duration) {
         const OF_QUEUE: [&str; 4] = [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REBOOTS];
         let touches = |prefix: &str| own.iter().any(|(key, _)| key.starts_with(prefix));
         let (queue, recorded) = (touches(keys::REPAIRS), touches(keys::RECORDS));
         let touched = OF_QUEUE.into_iter().any(touches) || own.iter().any(|(key, _)| key == keys::CLUSTER);
         for (key, entry) in own {
             match entry {
-                Some(entry) => inside.entries.insert(key, entry),
-                None => inside.entries.remove(&key),
+                Some(entry) => inner.entries.insert(key, entry),
+                None => inner.entries.remove(&key),
             };
         }
         if !touched {
             return;
         }
-        let after = RepairQueue::decode(&inside.entries, Some(&inside.queue), &mut Vec::new());
-        let cluster: Option<Cluster> = inside.entries.get(keys::CLUSTER).and_then(read);
+        let after = RepairQueue::decode(&inner.entries, Some(&inner.queue), &mut Vec::new());
+        let cluster: Option<Cluster> = inner.entries.get(keys::CLUSTER).and_then(read);
         let before: BTreeSet<String> =
-            states(&inside.queue, inside.cluster.as_ref()).into_iter().map(|found| found.what).collect();
+            states(&inner.queue, inner.cluster.as_ref()).into_iter().map(|found| found.what).collect();
         for violation in states(&after, cluster.as_ref()) {
             if !before.contains(&violation.what) {
                 self.history.note("observer", &violation);
-                inside.violations.push(violation);
+                inner.violations.push(violation);
             }
         }
         if queue {
@@ -211,55 +211,55 @@ impl Observer {
         }
         for item in after.entries.values() {
             let former =
-                inside.queue.entries.get(&item.value.index).filter(|former| former.created == item.created);
+                inner.queue.entries.get(&item.value.index).filter(|former| former.created == item.created);
             if former.is_none_or(|former| former.revision != item.revision) {
-                inside.seen.repair(&item.value, item.created, former.map(|former| &former.value), now);
+                inner.seen.repair(&item.value, item.created, former.map(|former| &former.value), now);
             }
         }
-        inside.queue = after;
+        inner.queue = after;
     }
 
     /// What was violated.
     pub(super) fn violations(&self) -> Vec<Violation> {
-        self.inside.lock().unwrap().violations.clone()
+        self.inner.lock().unwrap().violations.clone()
     }
 
     /// When something was written last since a time that was not merely tried again: applications that fit nowhere are.
     pub(super) fn last_write(&self, since: Duration) -> Option<Duration> {
-        let inside = self.inside.lock().unwrap();
-        inside.last_write(since)
+        let inner = self.inner.lock().unwrap();
+        inner.last_write(since)
     }
 
     /// Keys that were written since a time, but for such.
     pub(super) fn written_since(&self, since: Duration) -> BTreeSet<String> {
-        let inside = self.inside.lock().unwrap();
-        let first = inside.writes.partition_point(|(at, ..)| *at < since);
-        inside.writes[first..].iter().filter(|(.., retry)| !retry).map(|(_, key, _)| key.clone()).collect()
+        let inner = self.inner.lock().unwrap();
+        let first = inner.writes.partition_point(|(at, ..)| *at < since);
+        inner.writes[first..].iter().filter(|(.., retry)| !retry).map(|(_, key, _)| key.clone()).collect()
     }
 
     /// Repairs that are not finished.
     pub(super) fn unfinished(&self) -> usize {
-        let inside = self.inside.lock().unwrap();
-        inside.queue.entries.values().filter(|item| !item.value.is_finished()).count()
+        let inner = self.inner.lock().unwrap();
+        inner.queue.entries.values().filter(|item| !item.value.is_finished()).count()
     }
 
     /// Everything that was seen.
-    pub(super) fn seen(&self) -> Seen {
-        let inside = self.inside.lock().unwrap();
-        let last_change = inside.last_write(Duration::ZERO).map(span);
-        Seen { last_change, ..inside.seen.clone() }
+    pub(super) fn seen(&self) -> RehearsalObservations {
+        let inner = self.inner.lock().unwrap();
+        let last_change = inner.last_write(Duration::ZERO).map(span);
+        RehearsalObservations { last_change, ..inner.seen.clone() }
     }
 
     /// What stands in the way of something now.
     pub(super) fn held(&self, leader: Option<&str>) -> Vec<Held> {
-        let inside = self.inside.lock().unwrap();
+        let inner = self.inner.lock().unwrap();
         let mut held = Vec::new();
         if leader.is_none() {
             held.push(Held { what: "everything".to_owned(), why: "nobody leads".to_owned() });
         }
-        held.extend(inside.told.held(&inside.queue));
+        held.extend(inner.told.held(&inner.queue));
         let mut add = |what: String, why: String| held.push(Held { what, why });
-        for (application, decision) in &inside.decisions {
+        for (application, decision) in &inner.decisions {
             match &decision.outcome {
                 Outcome::Degraded { .. } | Outcome::Failed => {
                     add(format!("placement of {application}"), reasons::unfit(&decision.clusters));
@@ -275,7 +275,7 @@ impl Observer {
     }
 }
 
-impl Inside {
+impl Inner {
     /// An application is another one, or gone. Whether it was merely tried again.
     fn retried(&mut self, key: &ObjectKey, entry: Option<&Entry>, wall: OffsetDateTime) -> bool {
         let text = entry.and_then(|entry| std::str::from_utf8(&entry.value).ok());
@@ -335,7 +335,7 @@ fn repair_seen(entry: &RepairQueueEntry, requested: Option<Span>) -> RepairSeen 
     }
 }
 
-impl Seen {
+impl RehearsalObservations {
     fn repair(
         &mut self,
         entry: &RepairQueueEntry,
@@ -375,8 +375,8 @@ impl EventSink for Observer {
         {
             self.history.judged(Id::I11);
         }
-        let mut inside = self.inside.lock().unwrap();
-        let Inside { told, seen, .. } = &mut *inside;
+        let mut inner = self.inner.lock().unwrap();
+        let Inner { told, seen, .. } = &mut *inner;
         told.hear(event, now, seen);
     }
 }

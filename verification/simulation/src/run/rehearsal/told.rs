@@ -7,7 +7,7 @@ use madako_domain::repair::refusal::{Reason, Refusal};
 use madako_faults::Span;
 use madako_protocol::event::{BlockedBy, Event};
 
-use super::observer::Seen;
+use super::observer::RehearsalObservations;
 use super::seen::{Held, StepSeen, WaitSeen};
 
 /// Waits that are kept: what a person reads of them, a hundred times.
@@ -15,7 +15,7 @@ const MOST_WAITS: usize = 10_000;
 
 /// What instances said last of what stands in the way.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct LastReports {
     /// Its short name, and in full: an age that grows is no news.
     blocked: Option<(&'static str, String)>,
     no_plan: Option<String>,
@@ -25,9 +25,9 @@ pub(super) struct Told {
     placement: Option<String>,
 }
 
-impl Told {
+impl LastReports {
     /// Takes in what an instance told.
-    pub(super) fn hear(&mut self, event: Event, now: Span, seen: &mut Seen) {
+    pub(super) fn hear(&mut self, event: Event, now: Span, seen: &mut RehearsalObservations) {
         match event {
             // Who begins to lead tells everything anew.
             Event::Elected { .. } => *self = Self::default(),
@@ -123,7 +123,7 @@ impl Told {
     }
 }
 
-impl Seen {
+impl RehearsalObservations {
     fn wait(&mut self, at: Span, what: impl Into<String>, why: impl Into<String>) {
         if self.waits.len() < MOST_WAITS {
             self.waits.push(WaitSeen { at, what: what.into(), why: why.into() });
