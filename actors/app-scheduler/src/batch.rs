@@ -38,7 +38,7 @@ pub(crate) struct Batch {
     /// Data of clusters that this transaction keeps.
     pub(crate) clusters: Vec<memory::MemoryChange>,
     /// Number of units by purpose.
-    pub(crate) what: BTreeMap<WriteKind, u64>,
+    pub(crate) kinds: BTreeMap<WriteKind, u64>,
     /// Number of bindings that are moves.
     pub(crate) moved: u64,
     bytes: usize,
@@ -148,7 +148,7 @@ fn add(all: &mut Vec<Batch>, unit: &Unit) -> Result<(), serde_json::Error> {
     batch.deletions.extend(unit.deletion.clone());
     batch.moves += u64::from(unit.moves);
     batch.moved += u64::from(unit.moves && unit.binding.is_some());
-    *batch.what.entry(unit.what).or_default() += 1;
+    *batch.kinds.entry(unit.kind).or_default() += 1;
     Ok(())
 }
 

@@ -25,7 +25,7 @@ pub struct ObjectWrite {
 /// Writes of one transaction: all or none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unit {
-    pub what: WriteKind,
+    pub kind: WriteKind,
     pub writes: Vec<ObjectWrite>,
     /// Revisions of other resources that the decision depends on.
     pub basis: Vec<(ObjectKey, i64)>,
@@ -88,7 +88,7 @@ impl WriteKind {
 }
 
 struct Entry {
-    what: WriteKind,
+    kind: WriteKind,
     revision: i64,
     object: Option<Object>,
     extra: Vec<ObjectWrite>,
@@ -104,9 +104,9 @@ struct Entry {
 pub(crate) struct Draft(BTreeMap<ObjectKey, Entry>);
 
 impl Draft {
-    fn entry(&mut self, stored: &Stored, what: WriteKind) -> &mut Entry {
+    fn entry(&mut self, stored: &Stored, kind: WriteKind) -> &mut Entry {
         self.0.entry(stored.key.clone()).or_insert_with(|| Entry {
-            what,
+            kind,
             revision: stored.mod_revision,
             object: Some(stored.object.clone()),
             extra: Vec::new(),
@@ -120,21 +120,21 @@ impl Draft {
     }
 
     /// A resource to change; `None` if this pass deletes it.
-    pub(crate) fn object(&mut self, stored: &Stored, what: WriteKind) -> Option<&mut Object> {
-        self.entry(stored, what).object.as_mut()
+    pub(crate) fn object(&mut self, stored: &Stored, kind: WriteKind) -> Option<&mut Object> {
+        self.entry(stored, kind).object.as_mut()
     }
 
     /// The same for a known type.
     pub(crate) fn edit<T: Resource>(
         &mut self,
         resource: TypedResource<'_, T>,
-        what: WriteKind,
+        kind: WriteKind,
     ) -> Option<&mut T> {
-        self.object(resource.stored, what).and_then(T::of_mut)
+        self.object(resource.stored, kind).and_then(T::of_mut)
     }
 
-    pub(crate) fn delete(&mut self, stored: &Stored, what: WriteKind) {
-        self.entry(stored, what).object = None;
+    pub(crate) fn delete(&mut self, stored: &Stored, kind: WriteKind) {
+        self.entry(stored, kind).object = None;
     }
 
     /// Writes another resource in the unit of a changed one.
@@ -199,7 +199,7 @@ impl Draft {
             let mut writes = vec![write];
             writes.extend(entry.extra);
             Some(Unit {
-                what: entry.what,
+                kind: entry.kind,
                 writes,
                 basis: entry.basis.into_iter().collect(),
                 applications: entry.stands_on_all.then_some(newest),

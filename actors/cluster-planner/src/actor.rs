@@ -289,7 +289,7 @@ impl PlannerState {
     fn take_taints(&mut self, polled: &TaintsPoll) -> bool {
         #[allow(clippy::cast_precision_loss, reason = "seconds are far below 2^52")]
         let unix = self.given.clock.now().unix_timestamp() as f64;
-        let (changed, event) = self.taints.take(polled, self.given.interval * STALE_AFTER_POLLS, unix);
+        let (changed, event) = self.taints.update(polled, self.given.interval * STALE_AFTER_POLLS, unix);
         if let Some(event) = event {
             self.given.events.emit(event);
         }

@@ -52,7 +52,7 @@ pub use self::telemetry::describe_metrics;
 use self::traces::Traces;
 use self::work::Draining;
 use crate::future_transitions::FutureTransitions;
-use crate::limits::{FIRST_LOOK, FIRST_REPORTS_POLLS, JUST_AFTER};
+use crate::limits::{FIRST_DRAIN_CHECK, FIRST_REPORTS_POLLS, JUST_AFTER};
 use crate::next_action::{Action, BlockedBy, NextAction};
 use crate::pass::{Live, View, config, next_actions, nodes_of_queue};
 use crate::racks::HeldBack;
@@ -106,7 +106,7 @@ pub struct RepairState {
     cordons: Cordons,
     traces: Traces,
     ahead: FutureTransitions,
-    told: BTreeMap<i64, BlockedBy>,
+    reported: BTreeMap<i64, BlockedBy>,
     shown: ShownValues,
     chance: ChaCha8Rng,
     /// Counter that identifies checks and drains.
@@ -151,7 +151,7 @@ impl Actor for Repair {
             cordons: Cordons::default(),
             traces: Traces::default(),
             ahead: FutureTransitions::default(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             shown: ShownValues::default(),
             next: 0,
             timer: None,
@@ -307,7 +307,7 @@ impl RepairState {
                     let subject = Subject::Entry(index);
                     self.write(
                         state,
-                        DecidedChange { change, subject, told: end.text, then: AfterCommit::Record },
+                        DecidedChange { change, subject, event_text: end.text, then: AfterCommit::Record },
                     );
                     return true;
                 }
@@ -373,16 +373,16 @@ impl RepairState {
                 (change, AfterCommit::Run(command))
             }
         };
-        self.write(state, DecidedChange { change, subject, told: action.to_string(), then });
+        self.write(state, DecidedChange { change, subject, event_text: action.to_string(), then });
         true
     }
 
     /// Emits an event for each obstacle that appeared or disappeared.
     fn tell(&mut self, state: &ClusterState, next_actions: &[NextAction]) {
-        let mut told = BTreeMap::new();
+        let mut reported = BTreeMap::new();
         for next in next_actions {
             let (index, address) = (next.index, next.address.clone());
-            let before = self.told.get(&index);
+            let before = self.reported.get(&index);
             match next.blocked_by.as_ref().filter(|blocked_by| !blocked_by.is_ordinary()) {
                 Some(blocked_by) => {
                     if before != Some(blocked_by) {
@@ -390,7 +390,7 @@ impl RepairState {
                         let reason = blocked_by.name();
                         self.given.events.emit(Event::RepairWaits { index, address, reason, why });
                     }
-                    told.insert(index, blocked_by.clone());
+                    reported.insert(index, blocked_by.clone());
                 }
                 None if before.is_some() => {
                     let why = format!("next, {}", next.action);
@@ -399,7 +399,7 @@ impl RepairState {
                 None => {}
             }
         }
-        self.told = told;
+        self.reported = reported;
         self.shown.show(state, next_actions, self.given.clock.now());
     }
 }

@@ -41,7 +41,7 @@ pub(crate) const HEARD_WITHIN: Duration = Duration::from_secs(300);
 pub(crate) const JUST_AFTER: Duration = Duration::from_millis(1);
 /// A drain of an earlier leader does not time out for this long while Kubernetes has not answered: two reads with the
 /// port's 30 s each.
-pub(crate) const FIRST_LOOK: Duration = Duration::from_secs(60);
+pub(crate) const FIRST_DRAIN_CHECK: Duration = Duration::from_secs(60);
 /// Polls to wait for the registry's first reports: reports become too old to act on after as many.
 pub(crate) const FIRST_REPORTS_POLLS: u32 = 3;
 

@@ -34,12 +34,12 @@ impl ReportedState {
         let refused = || decision.refused.iter().map(|refused| (refused.report, refused.reason.name()));
         // Usually nothing changed, which needs no search; for the same answer, not even a scan of its machines.
         if !Arc::ptr_eq(&self.reports, reports) || !self.refused.iter().copied().eq(refused()) {
-            let told: Vec<Line<'_>> =
+            let reported: Vec<Line<'_>> =
                 self.refused.iter().map(|(report, name)| line(&self.reports, *report, name)).collect();
             let now: Vec<Line<'_>> = refused().map(|(report, name)| line(reports, report, name)).collect();
-            if told != now {
+            if reported != now {
                 let known: BTreeMap<(&str, &str), &str> =
-                    told.iter().map(|(serial, address, name)| ((*serial, *address), *name)).collect();
+                    reported.iter().map(|(serial, address, name)| ((*serial, *address), *name)).collect();
                 let now: BTreeSet<(&str, &str)> =
                     now.iter().map(|(serial, address, _)| (*serial, *address)).collect();
                 let is_new = |refused: &&RefusedReport| {
@@ -91,8 +91,8 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_once_and_again_when_its_reason_is_another() {
-        let mut told = ReportedState::default();
+    fn a_refusal_is_reported_once_and_again_when_its_reason_changes() {
+        let mut reported = ReportedState::default();
         let reports = Arc::new(vec![machine(1, 1, 0.0), machine(2, 2, 0.0)]);
         let mut decision = Decision {
             refused: vec![refused(0, too_many(2)), refused(1, too_many(2))],
@@ -100,12 +100,12 @@ mod tests {
         };
         let all = [0, 1].map(|at| decision.refused[at].refusal(&reports));
         assert_eq!((all[1].serial.as_str(), all[1].address.as_str()), ("s2", "10.0.0.2"));
-        assert_eq!(told.news(&decision, &reports).refused, all);
-        assert!(told.news(&decision, &reports).is_empty());
+        assert_eq!(reported.news(&decision, &reports).refused, all);
+        assert!(reported.news(&decision, &reports).is_empty());
         decision.refused[0].reason = too_many(3);
-        assert!(told.news(&decision, &reports).is_empty(), "other numbers are no news");
+        assert!(reported.news(&decision, &reports).is_empty(), "other numbers are no news");
         decision.refused[0].reason = Reason::JustRemoved;
-        assert_eq!(told.news(&decision, &reports).refused, [decision.refused[0].refusal(&reports)]);
+        assert_eq!(reported.news(&decision, &reports).refused, [decision.refused[0].refusal(&reports)]);
         assert_eq!(
             counts(&decision).into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>(),
             [("just-removed", 1), ("too-many", 1)]
@@ -113,11 +113,11 @@ mod tests {
         // The same reports in another order.
         let turned = Arc::new(vec![reports[1].clone(), reports[0].clone()]);
         decision.refused = vec![refused(0, too_many(2)), refused(1, Reason::JustRemoved)];
-        assert!(told.news(&decision, &turned).is_empty());
+        assert!(reported.news(&decision, &turned).is_empty());
         decision.refused.remove(1);
-        let news = told.news(&decision, &turned);
+        let news = reported.news(&decision, &turned);
         assert_eq!((news.refused.len(), news.cleared), (0, vec!["s1".to_owned()]));
-        assert!(told.news(&decision, &turned).is_empty());
+        assert!(reported.news(&decision, &turned).is_empty());
         assert_eq!(
             ReportedState::default().news(&decision, &turned).refused.len(),
             1,
@@ -126,16 +126,16 @@ mod tests {
     }
 
     #[test]
-    fn a_rack_is_told_when_it_is_held_and_when_it_is_released() {
+    fn a_rack_is_reported_when_it_is_held_and_when_it_is_released() {
         let reports: Arc<Vec<_>> = Arc::new((1..=3).map(|id| machine(id, 3, 0.0)).collect());
         let settings = HoldSettings::default();
         let holds = holds_at(&reports, Some(&settings), &Default::default(), now());
         let mut decision = Decision { holds, ..Decision::default() };
-        let mut told = ReportedState::default();
-        assert_eq!(told.news(&decision, &reports).held["3"], ["s1", "s2", "s3"]);
-        assert!(told.news(&decision, &reports).is_empty());
+        let mut reported = ReportedState::default();
+        assert_eq!(reported.news(&decision, &reports).held["3"], ["s1", "s2", "s3"]);
+        assert!(reported.news(&decision, &reports).is_empty());
         Arc::make_mut(decision.holds.get_mut("3").unwrap()).release();
-        assert_eq!(told.news(&decision, &reports).released, ["3"]);
-        assert!(told.news(&decision, &reports).is_empty());
+        assert_eq!(reported.news(&decision, &reports).released, ["3"]);
+        assert!(reported.news(&decision, &reports).is_empty());
     }
 }

@@ -35,7 +35,7 @@ pub struct DatacenterEvent {
     pub rack: u32,
     /// Serial of the machine; `None` for an event of the whole rack.
     pub serial: Option<String>,
-    pub what: DatacenterEventKind,
+    pub kind: DatacenterEventKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -247,11 +247,11 @@ impl Datacenter {
         self.queue.push(Reverse(Entry { at, line, generation, step }));
     }
 
-    pub(crate) fn note(&mut self, rack: u32, serial: Option<String>, what: DatacenterEventKind) {
+    pub(crate) fn note(&mut self, rack: u32, serial: Option<String>, kind: DatacenterEventKind) {
         if self.journal.len() == MAX_JOURNAL {
             self.journal.pop_front();
         }
-        self.journal.push_back(DatacenterEvent { at: self.now, rack, serial, what });
+        self.journal.push_back(DatacenterEvent { at: self.now, rack, serial, kind });
     }
 
     /// Adds a place with a machine that has been there for some time. The place stays empty if the rack is full.

@@ -253,7 +253,7 @@ impl Encryption {
     /// A transaction with the secrets of resources encrypted. `absolute` converts its keys to absolute keys in etcd.
     ///
     /// # Errors
-    /// See [`Encryption::seal`].
+    /// See [`Encryption::encrypt`].
     pub(crate) fn transaction(
         &self,
         mut transaction: Transaction,

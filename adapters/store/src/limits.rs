@@ -75,7 +75,7 @@ pub(crate) const MOST_LOGGED: usize = 20;
 pub(crate) const MOST_READS_WAITING: usize = 4096;
 /// Revisions reported to readers that are remembered. At one per millisecond they cover a quarter of a second, a
 /// hundred times as long as a reader needs to start following.
-pub(crate) const MOST_TOLD: usize = 256;
+pub(crate) const MOST_REPORTED: usize = 256;
 
 /// Upper bound of kept changes: 3,500 creations a second for 18 seconds. A slower watcher gets a gap.
 pub(crate) const MOST_CHANGES: usize = 65_536;

@@ -23,7 +23,7 @@ pub(crate) async fn list(
     connections: &Connections,
     namespace: &Namespace,
     prefix: &str,
-    what: ReadExtent,
+    extent: ReadExtent,
     revision: i64,
 ) -> Result<Snapshot, Failed> {
     let Range { mut from, end } = namespace.range(prefix);
@@ -35,7 +35,7 @@ pub(crate) async fn list(
         if snapshot.revision > 0 {
             options = options.with_revision(snapshot.revision);
         }
-        if what == ReadExtent::Keys {
+        if extent == ReadExtent::Keys {
             options = options.with_keys_only();
         }
         let asked = connections

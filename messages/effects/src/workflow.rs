@@ -90,7 +90,7 @@ impl<A, E: Effect> Workflow<A, E> {
         self.job.as_ref().map(|job| &job.effect)
     }
 
-    /// The effect whose announcement may be durable: report with [`Self::seen`] what a newer state shows of it.
+    /// The effect whose announcement may be durable: report with [`Self::observe`] what a newer state shows of it.
     #[must_use]
     pub fn unsure(&self) -> Option<&E> {
         self.unsure.as_ref()

@@ -49,7 +49,7 @@ pub(super) struct Children {
 pub(super) struct ChildReport {
     pub(super) order: u64,
     pub(super) generation: u64,
-    pub(super) what: ChildReportKind,
+    pub(super) kind: ChildReportKind,
 }
 
 pub(super) enum ChildReportKind {

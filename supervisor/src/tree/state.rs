@@ -175,7 +175,7 @@ impl State {
     }
 
     pub(super) fn note(&mut self, note: ChildReport) {
-        let ChildReport { order, generation, what } = note;
+        let ChildReport { order, generation, kind: what } = note;
         let Some(slot) = self.slots.get_mut(&order).filter(|s| s.generation == generation) else { return };
         match what {
             ChildReportKind::Started(result) => {
@@ -362,5 +362,5 @@ async fn gone(live: Option<Live>) {
 
 /// An ended supervisor needs no reports.
 fn tell(supervisor: &ActorRef<Message>, order: u64, generation: u64, what: ChildReportKind) {
-    let _ = supervisor.send_message(Message::from(ChildReport { order, generation, what }));
+    let _ = supervisor.send_message(Message::from(ChildReport { order, generation, kind: what }));
 }

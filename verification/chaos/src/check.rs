@@ -20,7 +20,7 @@ use madako_domain::invariants::{Id, Violation};
 use serde::Serialize;
 
 /// Reported violations of one invariant: the first of a series suffice.
-const MOST_TOLD: usize = 20;
+const MOST_REPORTED: usize = 20;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
@@ -28,7 +28,7 @@ pub struct Verdict {
     pub judged: u64,
     /// Number of violations.
     pub broken: u64,
-    /// Descriptions of the first violations, at most `MOST_TOLD`.
+    /// Descriptions of the first violations, at most `MOST_REPORTED`.
     pub violations: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ impl Verdicts {
     pub fn broken(&mut self, name: &str, what: String) {
         let verdict = self.of(name);
         verdict.broken += 1;
-        if verdict.violations.len() < MOST_TOLD {
+        if verdict.violations.len() < MOST_REPORTED {
             verdict.violations.push(what);
         }
     }

@@ -56,8 +56,8 @@ pub(crate) fn written(batch: &Batch, error: Option<&CommitError>) {
         Some(CommitError::Conflict { .. }) => "conflict",
         Some(_) => "failed",
     };
-    for (what, count) in &batch.what {
-        counter!("madako_placement_writes_total", "what" => what.name(), "outcome" => outcome)
+    for (kind, count) in &batch.kinds {
+        counter!("madako_placement_writes_total", "what" => kind.name(), "outcome" => outcome)
             .increment(*count);
     }
     if error.is_none() {

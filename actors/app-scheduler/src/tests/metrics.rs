@@ -90,7 +90,7 @@ fn a_monitoring_outage_moves_nothing_and_brings_nothing_new() {
     world.cluster("none", |_| {});
     world.lose("m");
     let pass = world.run();
-    assert_eq!(pass.units.iter().map(|unit| unit.what).collect::<Vec<_>>(), [WriteKind::Metrics]);
+    assert_eq!(pass.units.iter().map(|unit| unit.kind).collect::<Vec<_>>(), [WriteKind::Metrics]);
     let measured = world.get::<Cluster>("measured");
     assert_eq!(measured.status.state, ClusterState::FailingMetrics);
     let reason = measured.status.metrics_reasons.get("m").unwrap();

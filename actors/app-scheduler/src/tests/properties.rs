@@ -226,7 +226,7 @@ proptest! {
             // The next pass may choose a cluster with recovered metrics; after it nothing is left to do.
             let recovered = world.run();
             let later = world.run();
-            let left: Vec<_> = later.units.iter().filter(|unit| unit.what == crate::WriteKind::Application).collect();
+            let left: Vec<_> = later.units.iter().filter(|unit| unit.kind == crate::WriteKind::Application).collect();
             prop_assert!(left.is_empty(), "{left:#?} after {recovered:#?}");
         }
     }

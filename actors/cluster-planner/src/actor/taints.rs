@@ -70,7 +70,7 @@ impl NodeTaints {
     }
 
     /// Accepts the result of a read at `unix` (wall clock). Returns whether plans may change, and the event to emit.
-    pub(crate) fn take(&mut self, polled: &TaintsPoll, most: Duration, unix: f64) -> (bool, Option<Event>) {
+    pub(crate) fn update(&mut self, polled: &TaintsPoll, most: Duration, unix: f64) -> (bool, Option<Event>) {
         let first = !std::mem::replace(&mut self.polled, true);
         let before = std::mem::take(&mut self.known);
         let (known, event) = match &polled.result {

@@ -37,10 +37,10 @@ const INTERVAL: Duration = Duration::from_secs(15);
 /// Far longer than any wait on paused time.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-type Told = Result<Vec<Arc<Change>>, Gap>;
+type FollowResult = Result<Vec<Arc<Change>>, Gap>;
 
 #[derive(Default)]
-struct FakeObjects(Mutex<(Store, Vec<mpsc::UnboundedSender<Told>>)>);
+struct FakeObjects(Mutex<(Store, Vec<mpsc::UnboundedSender<FollowResult>>)>);
 
 impl FakeObjects {
     fn put(&self, object: Object) {
@@ -65,7 +65,7 @@ impl FakeObjects {
     }
 }
 
-struct FakeFollower(mpsc::UnboundedReceiver<Told>);
+struct FakeFollower(mpsc::UnboundedReceiver<FollowResult>);
 
 #[async_trait]
 impl Follower for FakeFollower {

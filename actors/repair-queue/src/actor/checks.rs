@@ -36,14 +36,14 @@ use crate::pass::Health;
 
 #[derive(Default)]
 pub(super) struct Checks {
-    known: BTreeMap<i64, Known>,
+    known: BTreeMap<i64, KnownHealth>,
     running: BTreeMap<i64, Check>,
     last: BTreeMap<i64, LastCheck>,
     /// Sequence number: two checks may begin at the same instant.
     count: u64,
 }
 
-struct Known {
+struct KnownHealth {
     address: String,
     revision: i64,
     since: Instant,
@@ -154,7 +154,7 @@ impl Checks {
         if health == Health::Healthy {
             self.known.retain(|_, known| known.address != address);
         }
-        self.known.insert(index, Known { address, revision, since: Instant::now(), health });
+        self.known.insert(index, KnownHealth { address, revision, since: Instant::now(), health });
     }
 }
 

@@ -28,14 +28,14 @@ pub(super) struct DecidedChange {
     pub(super) change: RepairChange,
     pub(super) subject: Subject,
     /// Text of the event after the commit; used for entries only.
-    pub(super) told: String,
+    pub(super) event_text: String,
     pub(super) then: AfterCommit,
 }
 
 impl DecidedChange {
     /// A change without an event.
     pub(super) fn upkeep(change: RepairChange) -> Self {
-        Self { change, subject: Subject::Upkeep, told: String::new(), then: AfterCommit::Nothing }
+        Self { change, subject: Subject::Upkeep, event_text: String::new(), then: AfterCommit::Nothing }
     }
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Writing {
     subject: Subject,
     /// Address of the entry's machine, if the entry exists.
     address: Option<String>,
-    told: String,
+    event_text: String,
     /// The change fails a step or the whole repair.
     failed: bool,
     is_drain: bool,
@@ -66,7 +66,7 @@ pub(super) struct Writing {
 
 impl RepairState {
     pub(super) fn write(&mut self, state: &ClusterState, decided: DecidedChange) {
-        let DecidedChange { change, subject, told, then } = decided;
+        let DecidedChange { change, subject, event_text, then } = decided;
         let address = match subject {
             Subject::Entry(index) => state.repair.entries.get(&index).map(|item| item.value.address.clone()),
             Subject::Reports | Subject::Upkeep => None,
@@ -95,7 +95,7 @@ impl RepairState {
             what,
             subject,
             address,
-            told,
+            event_text,
             failed,
             is_drain,
             suspends_subject: is_shunned,
@@ -156,12 +156,12 @@ impl RepairState {
     }
 
     fn committed_as(&mut self, writing: Writing) {
-        let Writing { what, subject, address, told, failed, is_drain, added, span, .. } = writing;
+        let Writing { what, subject, address, event_text, failed, is_drain, added, span, .. } = writing;
         telemetry::done(what);
         let Subject::Entry(index) = subject else { return self.traces.committed(added, &span) };
         self.traces.committed(added.into_iter().chain([index]), &span);
         if let Some(address) = address {
-            let repaired = Event::Repaired { index, address, operation: what, what: told, failed };
+            let repaired = Event::Repaired { index, address, operation: what, what: event_text, failed };
             self.given.events.emit(repaired);
         }
         if is_drain {

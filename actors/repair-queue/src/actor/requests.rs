@@ -161,10 +161,10 @@ impl RepairState {
             return false;
         }
         let Some((_, _, Some(change))) = &self.requests.decided else { return false };
-        let (change, told) = (change.clone(), String::new());
+        let (change, event_text) = (change.clone(), String::new());
         self.write(
             state,
-            DecidedChange { change, subject: Subject::Reports, told, then: AfterCommit::Nothing },
+            DecidedChange { change, subject: Subject::Reports, event_text, then: AfterCommit::Nothing },
         );
         true
     }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tracing::{Instrument as _, Span, info_span};
 
 use super::command::{self, Announced, Command, Kind};
-use super::{FIRST_LOOK, RepairState, drain};
+use super::{FIRST_DRAIN_CHECK, RepairState, drain};
 use crate::pass::{Drain, Health, later, nodes_of_queue};
 
 pub(super) struct Draining {
@@ -199,7 +199,7 @@ impl RepairState {
 
     /// Progress of a drain that an earlier leader began.
     fn unseen(&self) -> Drain {
-        Drain::Unseen { until: self.ends_after(FIRST_LOOK, self.began.1) }
+        Drain::Unseen { until: self.ends_after(FIRST_DRAIN_CHECK, self.began.1) }
     }
 
     /// End of a pause that began at `since` on the monotonic clock, in present wall-clock time.

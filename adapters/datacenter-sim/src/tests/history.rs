@@ -75,7 +75,7 @@ fn assert_lawful(first: &[Machine], journal: &[DatacenterEvent], last: &[Machine
         assert!(happening.at >= at, "time runs forward");
         at = happening.at;
         let Some(serial) = happening.serial.clone() else { continue };
-        match &happening.what {
+        match &happening.kind {
             DatacenterEventKind::Registered => {
                 let before = states.insert(serial.clone(), MachineState::Uninitialized);
                 assert_eq!(before, None, "a serial is registered once: {serial}");
@@ -199,13 +199,13 @@ fn in_the_demo_everything_happens_within_ten_minutes() {
     let journal = datacenter.take_journal();
     for state in MachineState::ALL {
         let entered = |what: &DatacenterEventKind| matches!(what, DatacenterEventKind::State { to, .. } if *to == state);
-        let count = journal.iter().filter(|happening| entered(&happening.what)).count();
+        let count = journal.iter().filter(|happening| entered(&happening.kind)).count();
         assert!(count > 0, "no machine became {state:?}");
     }
     let is_registered = |what: &DatacenterEventKind| matches!(what, DatacenterEventKind::Registered);
-    assert!(journal.iter().any(|happening| is_registered(&happening.what)), "no machine was replaced");
+    assert!(journal.iter().any(|happening| is_registered(&happening.kind)), "no machine was replaced");
     assert!(
-        journal.iter().any(|happening| matches!(happening.what, DatacenterEventKind::RetireDate(_))),
+        journal.iter().any(|happening| matches!(happening.kind, DatacenterEventKind::RetireDate(_))),
         "none aged"
     );
     let healthy = datacenter.machines().iter().filter(|m| m.status.state == MachineState::Healthy).count();

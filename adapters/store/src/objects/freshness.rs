@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::source::Source;
 use super::{Position, Shared, telemetry};
-use crate::limits::{MOST_READS_WAITING, MOST_TOLD};
+use crate::limits::{MOST_READS_WAITING, MOST_REPORTED};
 
 #[derive(Debug, Clone, Copy)]
 struct RevisionAnswer {
@@ -27,7 +27,7 @@ type Answer = Result<RevisionAnswer, StoreError>;
 
 pub(super) struct RevisionReader {
     readers: mpsc::Sender<oneshot::Sender<Answer>>,
-    told: Mutex<VecDeque<ReportedRevision>>,
+    reported: Mutex<VecDeque<ReportedRevision>>,
     deadline: Duration,
 }
 
@@ -41,14 +41,14 @@ struct ReportedRevision {
 
 impl RevisionReader {
     fn remember(&self, new: ReportedRevision) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        match told.back_mut() {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        match reported.back_mut() {
             Some(last) if (last.generation, last.revision) == (new.generation, new.revision) => *last = new,
             _ => {
-                if told.len() == MOST_TOLD {
-                    told.pop_front();
+                if reported.len() == MOST_REPORTED {
+                    reported.pop_front();
                 }
-                told.push_back(new);
+                reported.push_back(new);
             }
         }
     }
@@ -60,9 +60,11 @@ impl RevisionReader {
         generation: u64,
         now: Instant,
     ) -> bool {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.iter().any(|told| {
-            told.revision == revision && told.generation != generation && now < told.at + self.deadline
+        let reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        reported.iter().any(|reported| {
+            reported.revision == revision
+                && reported.generation != generation
+                && now < reported.at + self.deadline
         })
     }
 }
@@ -73,7 +75,7 @@ pub(super) fn asker(
     shared: Arc<Shared>,
 ) -> (RevisionReader, impl Future<Output = ()> + Send + 'static) {
     let (sender, mut readers) = mpsc::channel(MOST_READS_WAITING);
-    let asker = RevisionReader { readers: sender, told: Mutex::default(), deadline: source.deadline() };
+    let asker = RevisionReader { readers: sender, reported: Mutex::default(), deadline: source.deadline() };
     let asking = async move {
         let mut waiting = Vec::new();
         while readers.recv_many(&mut waiting, MOST_READS_WAITING).await > 0 {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use madako_effects::{Action, AttemptEnd, EffectEvent, RETRY_FIRST, Evidence, Workflow};
+use madako_effects::{Action, AttemptEnd, EffectEvent, Evidence, RETRY_FIRST, Workflow};
 use madako_protocol::actors::{CommitError, Committed};
 use madako_protocol::permit::{Moment, Permit};
 

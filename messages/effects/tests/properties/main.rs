@@ -6,7 +6,7 @@ mod cases;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_effects::{Action, AttemptEnd, Conclusion, Effect, EffectEvent, Left, Evidence, Workflow};
+use madako_effects::{Action, AttemptEnd, Conclusion, Effect, EffectEvent, Evidence, Left, Workflow};
 use madako_protocol::actors::{CommitError, Committed};
 use madako_protocol::permit::{Moment, Permit};
 use proptest::collection::vec;

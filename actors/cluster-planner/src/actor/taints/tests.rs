@@ -134,27 +134,27 @@ async fn the_last_good_answer_counts_until_it_is_too_old() {
     let mut known = unlooked();
     assert!(known.awaited());
     let start = Instant::now();
-    let (changed, event) = known.take(&answer(start, &[("10.0.0.1", "broken")]), MOST, 0.0);
+    let (changed, event) = known.update(&answer(start, &[("10.0.0.1", "broken")]), MOST, 0.0);
     assert!(changed && !known.awaited());
     assert!(matches!(event, Some(Event::TaintsKnown { nodes: 1 })), "{event:?}");
 
     // An equal answer is no news, and changes no plan.
-    let (changed, event) = known.take(&answer(start + INTERVAL, &[("10.0.0.1", "broken")]), MOST, 60.0);
+    let (changed, event) = known.update(&answer(start + INTERVAL, &[("10.0.0.1", "broken")]), MOST, 60.0);
     assert!(!changed && event.is_none(), "{event:?}");
 
     for minutes in 2..=4 {
-        let (changed, event) = known.take(&failure(start + INTERVAL * minutes), MOST, 0.0);
+        let (changed, event) = known.update(&failure(start + INTERVAL * minutes), MOST, 0.0);
         assert!(!changed && event.is_none(), "{minutes}: {event:?}");
         assert_eq!(known.known()["10.0.0.1"], taints("broken"));
     }
     let late = start + INTERVAL + MOST + Duration::from_secs(1);
-    let (changed, event) = known.take(&failure(late), MOST, 0.0);
+    let (changed, event) = known.update(&failure(late), MOST, 0.0);
     assert!(changed && known.known().is_empty());
     assert!(matches!(event, Some(Event::TaintsUnknown { age: Some(age), .. }) if age > MOST), "{event:?}");
-    let (changed, event) = known.take(&failure(late + INTERVAL), MOST, 0.0);
+    let (changed, event) = known.update(&failure(late + INTERVAL), MOST, 0.0);
     assert!(!changed && event.is_none(), "it is told once: {event:?}");
 
-    let (changed, event) = known.take(&answer(late + 2 * INTERVAL, &[("10.0.0.2", "broken")]), MOST, 0.0);
+    let (changed, event) = known.update(&answer(late + 2 * INTERVAL, &[("10.0.0.2", "broken")]), MOST, 0.0);
     assert!(changed && matches!(event, Some(Event::TaintsKnown { nodes: 1 })), "{event:?}");
     assert_eq!(known.known().keys().collect::<Vec<_>>(), ["10.0.0.2"]);
 }
@@ -162,7 +162,7 @@ async fn the_last_good_answer_counts_until_it_is_too_old() {
 #[tokio::test(start_paused = true)]
 async fn a_first_failure_lets_plans_be_made_without_taints() {
     let mut known = unlooked();
-    let (changed, event) = known.take(&failure(Instant::now()), MOST, 0.0);
+    let (changed, event) = known.update(&failure(Instant::now()), MOST, 0.0);
     assert!(changed && !known.awaited() && known.known().is_empty());
     assert!(matches!(event, Some(Event::TaintsUnknown { age: None, .. })), "{event:?}");
     // Without an API server no answer is awaited.

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout};
 
 use super::*;
 
-struct Lines {
+struct LineStream {
     status: StatusCode,
     headers: HeaderMap,
     body: BodyDataStream,
@@ -15,19 +15,19 @@ struct Lines {
 }
 
 impl World {
-    async fn watch(&self, path: &str) -> Lines {
+    async fn watch(&self, path: &str) -> LineStream {
         self.watch_with(request("GET", path, Body::empty())).await
     }
 
-    async fn watch_with(&self, request: Request<Body>) -> Lines {
+    async fn watch_with(&self, request: Request<Body>) -> LineStream {
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let body = body.into_data_stream();
-        Lines { status: parts.status, headers: parts.headers, body, rest: String::new() }
+        LineStream { status: parts.status, headers: parts.headers, body, rest: String::new() }
     }
 }
 
-impl Lines {
+impl LineStream {
     /// The next line; `None` at the proper end, an error if the stream was cut off.
     async fn next(&mut self) -> Option<Result<String, axum::Error>> {
         loop {

@@ -18,23 +18,23 @@ use madako_domain::store::{Outcome, StoreError, Transaction};
 /// Far longer than any step on paused time.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-type Told = Result<Vec<Arc<Change>>, Gap>;
+type FollowResult = Result<Vec<Arc<Change>>, Gap>;
 
 /// A source whose followers get the messages of the test. Each list has its own revision.
 #[derive(Default)]
-struct FakeObjects(Mutex<(i64, Option<mpsc::UnboundedSender<Told>>)>);
+struct FakeObjects(Mutex<(i64, Option<mpsc::UnboundedSender<FollowResult>>)>);
 
 impl FakeObjects {
-    fn tell(&self, told: Told) {
+    fn tell(&self, told: FollowResult) {
         self.0.lock().unwrap().1.as_ref().unwrap().send(told).unwrap();
     }
 }
 
-struct FakeFollower(mpsc::UnboundedReceiver<Told>);
+struct FakeFollower(mpsc::UnboundedReceiver<FollowResult>);
 
 #[async_trait]
 impl Follower for FakeFollower {
-    async fn next(&mut self) -> Told {
+    async fn next(&mut self) -> FollowResult {
         self.0.recv().await.unwrap()
     }
 }
