@@ -13,6 +13,7 @@
 //! middle of a repair, and its node stays cordoned. None of this is written, as it follows from the entry.
 
 mod nodes;
+mod occupied;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,6 +27,7 @@ use madako_domain::state::ClusterState;
 use time::OffsetDateTime;
 
 pub use self::nodes::{NodeRole, NodesByAddress, nodes_by_address, nodes_of_queue};
+use self::occupied::Occupied;
 use crate::future_transitions::FutureTransitions;
 use crate::next_action::{Abandoned, Action, BlockedBy, Failure, NextAction};
 use crate::racks::HeldBack;
@@ -133,19 +135,6 @@ impl Candidate<'_> {
     }
 }
 
-/// Resources that entries occupy.
-struct Taken<'a> {
-    slots: u32,
-    /// The entry that occupies each machine.
-    machines: BTreeMap<&'a str, i64>,
-    /// The entry of each machine whose repair began and has not ended, even if it waits.
-    processed: BTreeMap<&'a str, i64>,
-    api_server: Option<&'a str>,
-    /// Record of a command whose entry does not show it: the entry is deleted, unreadable, or overwritten with an
-    /// older state. Nothing begins until that command ends, as the entry does not tell which machine it runs on.
-    stray: Option<i64>,
-}
-
 /// Next action of every entry, in the order of service; entries that need no slot come first.
 #[must_use]
 pub fn next_actions(view: &View<'_>) -> Vec<NextAction> {
@@ -181,9 +170,9 @@ pub fn next_actions(view: &View<'_>) -> Vec<NextAction> {
         let record = view.queue.command_of(*index)?;
         candidates.iter().all(|candidate| candidate.command != Some(record)).then_some(record)
     });
-    let mut taken = Taken { slots: 0, machines: BTreeMap::new(), processed, api_server: None, stray };
+    let mut occupied = Occupied { slots: 0, machines: BTreeMap::new(), processed, api_server: None, stray };
     for candidate in &candidates {
-        let (action, blocked_by) = view.turn(candidate, &mut taken, &rebooting);
+        let (action, blocked_by) = view.turn(candidate, &mut occupied, &rebooting);
         let blocked_by =
             if view.queue.records.next.is_none() { Some(BlockedBy::NoRecords) } else { blocked_by };
         actions.push(NextAction {
@@ -256,13 +245,13 @@ impl<'a> View<'a> {
     fn turn(
         &self,
         candidate: &Candidate<'a>,
-        taken: &mut Taken<'a>,
+        occupied: &mut Occupied<'a>,
         rebooting: &BTreeSet<&str>,
     ) -> (Action, Option<BlockedBy>) {
-        let rival = taken.rival(candidate, rebooting);
+        let rival = occupied.rival(candidate, rebooting);
         match candidate.priority {
-            Priority::UnderWay => taken.take(candidate),
-            Priority::Continues => taken.occupy(candidate),
+            Priority::UnderWay => occupied.take(candidate),
+            Priority::Continues => occupied.occupy(candidate),
             Priority::Waits | Priority::Queued => {}
         }
         if let Some(runs) = self.command_runs(candidate.index) {
@@ -289,9 +278,9 @@ impl<'a> View<'a> {
                 self.draining(candidate, operation, rival)
             }
             (RepairStatus::Processing, RepairStepStatus::Watching) => {
-                self.watching(candidate, operation, rival, taken)
+                self.watching(candidate, operation, rival, occupied)
             }
-            _ => self.waiting(candidate, operation, rival, taken),
+            _ => self.waiting(candidate, operation, rival, occupied),
         }
     }
 
@@ -389,7 +378,7 @@ impl<'a> View<'a> {
         candidate: &Candidate<'a>,
         operation: &RepairOperation,
         rival: Option<BlockedBy>,
-        taken: &mut Taken<'a>,
+        occupied: &mut Occupied<'a>,
     ) -> (Action, Option<BlockedBy>) {
         let (action, blocked_by) = self.begin(candidate, operation, candidate.entry.step + 1);
         if let Some(until) = self.watched(candidate.entry, operation) {
@@ -400,11 +389,11 @@ impl<'a> View<'a> {
             let blocked_by = blocked_by.or(awaited);
             // Until the failure is written, the entry keeps its slot, unless waiting cannot clear the obstacle.
             if !blocked_by.as_ref().is_some_and(frees_slot) {
-                taken.take(candidate);
+                occupied.take(candidate);
             }
             return (action, blocked_by);
         }
-        self.take_slot(candidate, (action, blocked_by), awaited.or(rival), taken)
+        self.take_slot(candidate, (action, blocked_by), awaited.or(rival), occupied)
     }
 
     fn waiting(
@@ -412,7 +401,7 @@ impl<'a> View<'a> {
         candidate: &Candidate<'a>,
         operation: &RepairOperation,
         rival: Option<BlockedBy>,
-        taken: &mut Taken<'a>,
+        occupied: &mut Occupied<'a>,
     ) -> (Action, Option<BlockedBy>) {
         let (action, blocked_by) = self.begin(candidate, operation, candidate.entry.step);
         let awaited = self.reports_awaited();
@@ -432,7 +421,7 @@ impl<'a> View<'a> {
                 Some(BlockedBy::BackOff { until, count: candidate.entry.drain_backoff_count, why }),
             );
         }
-        self.take_slot(candidate, (action, blocked_by), awaited.or(rival), taken)
+        self.take_slot(candidate, (action, blocked_by), awaited.or(rival), occupied)
     }
 
     /// Takes a slot for the next step of an entry that holds none.
@@ -441,7 +430,7 @@ impl<'a> View<'a> {
         candidate: &Candidate<'a>,
         (action, blocked_by): (Action, Option<BlockedBy>),
         rival: Option<BlockedBy>,
-        taken: &mut Taken<'a>,
+        occupied: &mut Occupied<'a>,
     ) -> (Action, Option<BlockedBy>) {
         if blocked_by.as_ref().is_some_and(frees_slot) {
             return (action, blocked_by);
@@ -450,10 +439,10 @@ impl<'a> View<'a> {
             return (action, Some(rival));
         }
         let maximum = self.config.map_or(0, |config| config.max_concurrent);
-        if taken.slots >= maximum + u32::from(is_planted(Canary::OneRepairMore)) {
+        if occupied.slots >= maximum + u32::from(is_planted(Canary::OneRepairMore)) {
             return (action, Some(BlockedBy::Slots { maximum }));
         }
-        taken.take(candidate);
+        occupied.take(candidate);
         (action, blocked_by)
     }
 
@@ -536,46 +525,6 @@ impl<'a> View<'a> {
     fn health_unknown(&self, candidate: &Candidate<'_>, operation: &RepairOperation) -> Option<BlockedBy> {
         let unknown = self.health(candidate, operation).is_none();
         unknown.then_some(if self.live.host { BlockedBy::HealthUnknown } else { BlockedBy::NoHost })
-    }
-}
-
-impl<'a> Taken<'a> {
-    /// Occupies a slot, at most once an entry.
-    fn take(&mut self, candidate: &Candidate<'a>) {
-        self.slots = self.slots.saturating_add(1);
-        self.occupy(candidate);
-    }
-
-    /// Occupies the machine, and the place of the one control plane node.
-    fn occupy(&mut self, candidate: &Candidate<'a>) {
-        self.machines.entry(&candidate.entry.address).or_insert(candidate.index);
-        if candidate.node.is_some_and(|node| node.control_plane) && self.api_server.is_none() {
-            self.api_server = Some(&candidate.entry.address);
-        }
-    }
-
-    /// Conflict with another entry of this machine or another API server.
-    fn rival(&self, candidate: &Candidate<'_>, rebooting: &BTreeSet<&str>) -> Option<BlockedBy> {
-        if let Some(record) = self.stray {
-            return Some(BlockedBy::CommandRuns { record });
-        }
-        let address = candidate.entry.address.as_str();
-        let begun =
-            self.processed.get(address).filter(|_| candidate.entry.status != RepairStatus::Processing);
-        if let Some(index) = self.machines.get(address).or(begun) {
-            return Some(BlockedBy::SameMachine { index: *index });
-        }
-        if !candidate.node.is_some_and(|node| node.control_plane) || is_planted(Canary::ApiServersTogether) {
-            return None;
-        }
-        if let Some(other) = self.api_server.filter(|other| *other != address) {
-            return Some(BlockedBy::ApiServerRepaired { address: other.to_owned() });
-        }
-        let other = rebooting
-            .iter()
-            .filter(|_| !is_planted(Canary::RebootIgnored))
-            .find(|other| **other != address)?;
-        Some(BlockedBy::ApiServerRebooted { address: (*other).to_owned() })
     }
 }
 

@@ -125,18 +125,15 @@ impl AlertTest {
         let placement = PlacementChecker::new(history.clone(), start);
         let drains = Drains::new(1, Arc::clone(&clock));
         let repairs = RepairJudge::new(history.clone(), drains.clone());
-        // This judge keeps the simulated nodes equal to the cluster's. No other judge watches, because scripts write
-        // past the API.
+        // This judge keeps the simulated nodes equal to the cluster's. No other judge watches: scripts bypass the API.
         let nodes = Task::start(repairs.clone().watch(store.clone()));
         let mut operator = Operator::new(store.clone(), chance(1));
         operator.repairs(repairs.clone());
         operator.install_for(MACHINES).await.unwrap();
         let kubernetes = drains.kubernetes.faults().clone();
+        let behaviour = CommandBehaviour { heals_percent: 0, ..CommandBehaviour::demo() };
         let hosts = Hosts {
-            host: SimulatedHost::new(
-                registry.clone(),
-                CommandBehaviour { heals_percent: 0, ..CommandBehaviour::demo() },
-            ),
+            host: SimulatedHost::new(registry.clone(), behaviour),
             kubernetes: drains.kubernetes.clone(),
             judge: repairs,
         };
