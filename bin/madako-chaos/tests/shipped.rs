@@ -19,7 +19,7 @@ use serde_json::Value;
 use started::{Ended, program, start};
 
 /// Simulated scenarios with their minutes: until the last fault has happened, and the expected counts are reached.
-const SIMULATED: [(&str, u64); 20] = [
+const SIMULATED: [(&str, u64); 21] = [
     ("calm-day", 30),
     ("compaction-under-watchers", 30),
     ("contention", 60),
@@ -38,6 +38,7 @@ const SIMULATED: [(&str, u64); 20] = [
     ("reboots", 60),
     ("registry-clock-an-hour-off", 100),
     ("registry-out-for-an-hour", 80),
+    ("sabotage", 120),
     ("short-storm", 5),
     ("whole-service-down", 30),
 ];

@@ -76,6 +76,12 @@ fn a_storm_passes_and_everything_goes_the_way_that_it_goes_in_a_real_service() {
 }
 
 #[test]
+fn accidents_and_leaders_that_end_in_each_state_of_a_repair_break_nothing() {
+    let report = run(&scenario("sabotage"), 2, Span::seconds(2 * 60 * 60));
+    assert_eq!(report.outcome(), Outcome::Passed, "{report:#?}");
+}
+
+#[test]
 fn what_instances_count_is_what_came_in_at_the_other_end() {
     let calm = |kinds: &[ClientKind]| {
         let mut calm = scenario("short-storm");

@@ -262,7 +262,7 @@ impl Course<'_> {
                     working.spawn(registrar::work(ways, rate, self.history.clone(), chance, stopped.clone()));
                 }
                 // The command refuses these kinds.
-                ClientKind::Rivals | ClientKind::Reboots => {}
+                ClientKind::Rivals | ClientKind::Reboots | ClientKind::Saboteurs => {}
             }
         }
         working

@@ -56,7 +56,7 @@ static WORLD: Schema = Schema {
 
 static CLIENT: Schema = Schema {
     fields: &[
-        ("kind", Kind::Word("placement, etcd-watch, registry, rivals or reboots")),
+        ("kind", Kind::Word("placement, etcd-watch, registry, rivals, reboots or saboteurs")),
         ("rate", Kind::Number),
     ],
 };

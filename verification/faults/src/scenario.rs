@@ -84,16 +84,18 @@ pub enum ClientKind {
     Rivals,
     /// Requests reboots as operators do, and carries them out as CKE does, beside the records that CKE has left.
     Reboots,
+    /// Accidents that no fault of a schedule makes: of Kubernetes, of single machines, of what the registry says, of operators.
+    Saboteurs,
 }
 
 named!(ClientKind: Placement = "placement", EtcdWatch = "etcd-watch", Registry = "registry", Rivals = "rivals",
-    Reboots = "reboots");
+    Reboots = "reboots", Saboteurs = "saboteurs");
 
 impl ClientKind {
     /// Whether only a simulation has such clients.
     #[must_use]
     pub fn is_simulated_only(self) -> bool {
-        matches!(self, Self::Rivals | Self::Reboots)
+        matches!(self, Self::Rivals | Self::Reboots | Self::Saboteurs)
     }
 }
 

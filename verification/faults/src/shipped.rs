@@ -18,7 +18,7 @@ macro_rules! files {
 }
 
 /// From calm to storm.
-pub const SHIPPED: [Shipped; 26] = files![
+pub const SHIPPED: [Shipped; 27] = files![
     "calm-day",
     "short-storm",
     "two-minutes",
@@ -43,6 +43,7 @@ pub const SHIPPED: [Shipped; 26] = files![
     "default",
     "contention",
     "reboots",
+    "sabotage",
     "long-day",
     "processes-fail-at-times",
 ];

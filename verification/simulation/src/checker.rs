@@ -76,7 +76,6 @@ struct Judged {
     operations: BTreeMap<i64, BTreeSet<String>>,
     violations: Vec<Violation>,
     exemptions: Exemptions,
-    commits: u64,
 }
 
 /// Clones are the same checker.
@@ -248,27 +247,6 @@ impl Checker {
         self.judged.lock().unwrap().exemptions.clone()
     }
 
-    /// How many clusters were committed.
-    pub fn commits(&self) -> u64 {
-        self.judged.lock().unwrap().commits
-    }
-
-    /// How many leaders there were.
-    pub fn terms(&self) -> u64 {
-        self.judged.lock().unwrap().terms.len() as u64
-    }
-
-    /// The last revision that was seen.
-    pub fn revision(&self) -> i64 {
-        self.judged.lock().unwrap().history.keys().next_back().copied().unwrap_or(0)
-    }
-
-    /// What was written after a revision.
-    pub fn written_after(&self, revision: i64) -> Vec<String> {
-        let judged = self.judged.lock().unwrap();
-        judged.history.range(revision + 1..).flat_map(|(_, keys)| keys.iter().cloned()).collect()
-    }
-
     /// Whether the newest cluster was made from the template that is stored, by what was committed when.
     #[must_use]
     pub fn is_template_applied(&self) -> bool {
@@ -317,7 +295,6 @@ impl Judged {
         before: &BTreeMap<String, (Vec<u8>, i64)>,
         (now, planned_on): (Duration, Duration),
     ) -> bool {
-        self.commits += 1;
         let json = |key: &str| self.values.get(key).map(|(value, _)| value.as_slice());
         let after: Cluster = serde_json::from_slice(json(keys::CLUSTER).unwrap()).unwrap();
         let old: Option<Cluster> =

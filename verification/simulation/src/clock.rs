@@ -1,7 +1,4 @@
-//! Simulated wall clocks that follow tokio's paused time and can be stopped.
-
-use std::sync::Mutex;
-use std::time::Duration;
+//! Simulated wall clocks that follow tokio's paused time.
 
 use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
@@ -11,23 +8,17 @@ use tokio::time::Instant;
 pub struct SimulatedClock {
     began: OffsetDateTime,
     since: Instant,
-    stopped: Mutex<Option<Duration>>,
 }
 
 impl SimulatedClock {
     /// Starts now at the time `began`.
     pub fn new(began: OffsetDateTime) -> Self {
-        Self { began, since: Instant::now(), stopped: Mutex::new(None) }
-    }
-
-    /// Stops the clock at the present time.
-    pub fn stop(&self) {
-        *self.stopped.lock().unwrap() = Some(self.since.elapsed());
+        Self { began, since: Instant::now() }
     }
 }
 
 impl Clock for SimulatedClock {
     fn now(&self) -> OffsetDateTime {
-        self.began + self.stopped.lock().unwrap().unwrap_or_else(|| self.since.elapsed())
+        self.began + self.since.elapsed()
     }
 }

@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_datacenter_sim::Fault;
 use madako_datacenter_sim::kubernetes::{Budget, Owner, SimulatedKubernetes, Workload};
 use madako_domain::cluster::Cluster;
 use madako_domain::invariants::{Id, Violation};
@@ -19,8 +18,6 @@ use madako_domain::kubernetes::{KubeNode, Pod};
 use madako_domain::repair::config::RepairConfig;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_protocol::ports::Clock;
-use rand::RngExt as _;
-use rand_chacha::ChaCha8Rng;
 
 /// The namespace whose pods may be deleted, and the one whose pods are only ever evicted.
 const OPEN: &str = "web";
@@ -67,11 +64,6 @@ fn budget((workload, min_available): (&str, u32)) -> Budget {
     }
 }
 
-/// Name of a node in Kubernetes.
-fn name_of(node: &madako_domain::cluster::Node) -> &str {
-    if node.hostname.is_empty() { &node.address } else { &node.hostname }
-}
-
 impl Drains {
     /// With pods of every kind and no nodes.
     pub fn new(seed: u64, clock: Arc<dyn Clock>) -> Self {
@@ -96,7 +88,7 @@ impl Drains {
 
     /// The nodes become those of the cluster.
     pub fn follow(&self, cluster: &Cluster) {
-        let wanted: BTreeSet<&str> = cluster.nodes.iter().map(name_of).collect();
+        let wanted: BTreeSet<&str> = cluster.nodes.iter().map(madako_domain::cluster::Node::name).collect();
         self.kubernetes.with(|kubernetes| {
             let there: Vec<String> = kubernetes.nodes().into_iter().map(|node| node.name).collect();
             for gone in there.iter().filter(|name| !wanted.contains(name.as_str())) {
@@ -118,7 +110,7 @@ impl Drains {
         let node = cluster.nodes.iter().find(|node| node.address == entry.address)?;
         let config = RepairConfig::read(&cluster.repair).unwrap();
         let drains = config.of(entry).ok()?.step(step)?.need_drain;
-        let left = unfinished(&self.pods_on(name_of(node))).filter(|_| drains)?;
+        let left = unfinished(&self.pods_on(node.name())).filter(|_| drains)?;
         Some(format!("step {step} of entry {} drains, and {left}", entry.index))
     }
 
@@ -127,73 +119,6 @@ impl Drains {
         let nodes = self.kubernetes.with(|kubernetes| kubernetes.nodes());
         let cordoned = nodes.into_iter().filter(KubeNode::is_cordoned_by_us);
         cordoned.map(|node| broken(format!("peace ends with the node {} cordoned", node.name))).collect()
-    }
-
-    /// Something goes wrong with Kubernetes, or with what runs there, for a while. Says what.
-    pub fn trouble(&self, chance: &mut ChaCha8Rng) -> Option<String> {
-        let hour = chance.random_range(0..10_u32) == 0;
-        let seconds = if hour { 3600.0 } else { chance.random_range(30.0..600.0) };
-        let length = Duration::from_secs_f64(seconds);
-        let drains = self.clone();
-        match chance.random_range(0..30_u32) {
-            0 | 1 => {
-                let faults = [
-                    Fault::RefuseConnections,
-                    Fault::Hang,
-                    Fault::Slow(Duration::from_secs(7)),
-                    Fault::Status(403),
-                    Fault::TruncateBody,
-                ];
-                let fault = faults[chance.random_range(0..faults.len())].clone();
-                let told = format!("Kubernetes: {fault:?} for {length:?}");
-                self.kubernetes.faults().set(fault.clone());
-                after(length, move || drains.kubernetes.faults().clear(&fault));
-                Some(told)
-            }
-            2 => {
-                let (ledger, _) = LEDGER;
-                self.kubernetes.with(|kubernetes| kubernetes.add_budget(budget(LEDGER)));
-                after(length, move || {
-                    drains.kubernetes.with(|kubernetes| kubernetes.remove_budget(PROTECTED, ledger));
-                });
-                Some(format!("Kubernetes: a budget never allows an eviction for {length:?}"))
-            }
-            3 | 4 => {
-                let pods = self.kubernetes.with(|kubernetes| kubernetes.pods());
-                let goes =
-                    |(_, pod): &&(Option<String>, Pod)| unfinished(std::slice::from_ref(pod)).is_some();
-                let pods: Vec<_> = pods.iter().filter(goes).map(|(_, pod)| pod.id.clone()).collect();
-                if pods.is_empty() {
-                    return None;
-                }
-                let stuck: Vec<_> =
-                    (0..6).map(|_| pods[chance.random_range(0..pods.len())].clone()).collect();
-                let told = format!("Kubernetes: {} pods never end for {length:?}", stuck.len());
-                self.kubernetes.with(|kubernetes| {
-                    stuck.iter().for_each(|pod| kubernetes.set_stuck(pod, true));
-                });
-                after(length, move || {
-                    drains.kubernetes.with(|kubernetes| {
-                        stuck.iter().for_each(|pod| kubernetes.set_stuck(pod, false));
-                    });
-                });
-                Some(told)
-            }
-            5 | 6 => {
-                let nodes = self.kubernetes.with(|kubernetes| kubernetes.nodes());
-                if nodes.is_empty() {
-                    return None;
-                }
-                let node = nodes[chance.random_range(0..nodes.len())].name.clone();
-                let told = format!("Kubernetes: the kubelet of {node} hangs for {length:?}");
-                self.kubernetes.with(|kubernetes| kubernetes.set_ready(&node, false));
-                after(length, move || {
-                    drains.kubernetes.with(|kubernetes| kubernetes.set_ready(&node, true));
-                });
-                Some(told)
-            }
-            _ => None,
-        }
     }
 
     /// Whether a pod that [`Self::forbid`] is about runs on a node.
@@ -227,13 +152,6 @@ impl Drains {
             }
         });
     }
-}
-
-fn after(length: Duration, then: impl FnOnce() + Send + 'static) {
-    tokio::spawn(async move {
-        tokio::time::sleep(length).await;
-        then();
-    });
 }
 
 fn broken(what: String) -> Violation {
@@ -300,9 +218,19 @@ pub fn changed(
 
 #[cfg(test)]
 mod tests {
+    use madako_datacenter_sim::host::RESET;
+    use madako_domain::cluster::Node;
+    use madako_domain::kubernetes::PodId;
+    use madako_json::go::RawJson;
+    use madako_protocol::kubernetes::Kubernetes as _;
+    use madako_protocol::permit::Permit;
+    use serde_json::json;
     use time::OffsetDateTime;
 
     use super::*;
+    use crate::clock::SimulatedClock;
+
+    const NODE: &str = "10.0.0.1";
 
     /// An entry whose leader's clock says `ahead` more than another's.
     fn entry(step_status: RepairStepStatus, ahead: Duration) -> RepairQueueEntry {
@@ -310,19 +238,118 @@ mod tests {
             status: RepairStatus::Processing,
             step_status,
             last_transition_time: Some(OffsetDateTime::UNIX_EPOCH + ahead),
-            ..RepairQueueEntry::new("remote", "worker", "10.0.0.1")
+            ..RepairQueueEntry::new("unreachable", "iDRAC-9", NODE)
         }
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
     }
 
     #[test]
     fn how_long_a_drain_lasted_is_told_by_the_clock_of_the_world() {
-        let hour = Duration::from_secs(3600);
         let drained = |ahead, lasted| {
             let [before, after] =
                 [entry(RepairStepStatus::Draining, Duration::ZERO), entry(RepairStepStatus::Watching, ahead)];
-            changed(&before, &after, lasted, &mut DrainsSeen::default())
+            changed(&before, &after, lasted, &mut DrainsSeen::default()).len()
         };
-        assert_eq!(drained(hour, Duration::from_secs(60)), [""; 0], "clocks of leaders differ");
-        assert_eq!(drained(Duration::from_secs(60), hour).len(), 1, "it lasted for an hour");
+        assert_eq!(drained(seconds(3600), seconds(60)), 0, "clocks of leaders differ");
+        assert_eq!(drained(seconds(60), seconds(3600)), 1, "it lasted for an hour");
+    }
+
+    /// An entry whose drain is given up, for so long.
+    fn given_up(at: u64, count: u32, pause: i64) -> RepairQueueEntry {
+        let waiting = entry(RepairStepStatus::Waiting, seconds(at));
+        let expire = waiting.last_transition_time.map(|now| now + time::Duration::seconds(pause));
+        RepairQueueEntry { drain_backoff_count: count, drain_backoff_expire: expire, ..waiting }
+    }
+
+    #[test]
+    fn a_drain_that_is_given_up_late_or_without_its_back_off_is_found() {
+        for (at, count, pause, expected) in [
+            (130, 1, 300, 0),
+            (130, 1, 600, 0),
+            (130, 1, 299, 1),
+            (130, 1, 601, 1),
+            (130, 0, 300, 1),
+            (7200, 1, 300, 1),
+        ] {
+            let (before, mut seen) =
+                (entry(RepairStepStatus::Draining, Duration::ZERO), DrainsSeen::default());
+            let found = changed(&before, &given_up(at, count, pause), seconds(at), &mut seen);
+            assert_eq!((found.len(), seen.given_up), (expected, 1), "after {at} s, for {pause} s, {count}");
+        }
+    }
+
+    #[test]
+    fn a_step_that_begins_before_its_back_off_is_over_is_found() {
+        for (at, expected) in [(430, 0), (429, 1)] {
+            let again = entry(RepairStepStatus::Draining, seconds(at));
+            let found = changed(&given_up(130, 1, 300), &again, Duration::ZERO, &mut DrainsSeen::default());
+            assert_eq!(found.len(), expected, "after {at} s");
+        }
+    }
+
+    /// A Kubernetes whose only node runs pods, and a cluster whose procedure drains it in its first step.
+    async fn drained_first() -> (Drains, Cluster) {
+        let drains = Drains::new(1, Arc::new(SimulatedClock::new(OffsetDateTime::UNIX_EPOCH)));
+        let steps = json!([{"repair_command": [RESET], "need_drain": true}, {"repair_command": [RESET]}]);
+        let repair = json!({"repair_procedures": [{
+            "machine_types": ["iDRAC-9"],
+            "repair_operations": [{"operation": "unreachable", "repair_steps": steps}],
+        }]});
+        let nodes = vec![Node { address: NODE.to_owned(), ..Node::default() }];
+        let repair = RawJson::from_text(repair.to_string()).unwrap();
+        let cluster = Cluster { nodes, repair, ..Cluster::default() };
+        drains.follow(&cluster);
+        tokio::time::sleep(seconds(60)).await;
+        (drains, cluster)
+    }
+
+    fn permit() -> Permit {
+        Permit::give(1, tokio::time::Instant::now() + seconds(600))
+    }
+
+    /// Ends the pods that must go, except one.
+    async fn evict(drains: &Drains, but: Option<&PodId>) {
+        drains.kubernetes.cordon(&permit(), NODE).await.unwrap();
+        for pod in drains.kubernetes.pods_on(NODE).await.unwrap() {
+            let stays = pod.mirror || pod.controller.as_deref() == Some("DaemonSet");
+            if !stays && but != Some(&pod.id) {
+                drains.kubernetes.delete(&permit(), &pod.id).await.unwrap();
+            }
+        }
+        tokio::time::sleep(seconds(60)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_beside_a_pod_that_should_have_gone_is_found() {
+        let begun = entry(RepairStepStatus::Watching, Duration::ZERO);
+        let (drains, cluster) = drained_first().await;
+        assert!(drains.undrained(&cluster, &begun, 0).is_some(), "nothing was evicted");
+        assert_eq!(drains.undrained(&cluster, &begun, 1), None, "the step does not drain");
+        let outside = RepairQueueEntry { address: "10.0.0.99".to_owned(), ..begun.clone() };
+        assert_eq!(drains.undrained(&cluster, &outside, 0), None, "no node of the cluster");
+        evict(&drains, None).await;
+        assert_eq!(drains.undrained(&cluster, &begun, 0), None);
+
+        for (owner, is_stuck) in [("ReplicaSet", false), ("Job", false), ("ReplicaSet", true)] {
+            let (drains, cluster) = drained_first().await;
+            let pods = drains.kubernetes.pods_on(NODE).await.unwrap();
+            let kept = pods.iter().find(|pod| pod.controller.as_deref() == Some(owner)).unwrap();
+            drains.kubernetes.with(|kubernetes| kubernetes.set_stuck(&kept.id, is_stuck));
+            evict(&drains, Some(&kept.id).filter(|_| !is_stuck)).await;
+            assert!(drains.undrained(&cluster, &begun, 0).is_some(), "a pod of a {owner} is left");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_stays_cordoned_is_found() {
+        let (drains, _) = drained_first().await;
+        assert_eq!(drains.left_cordoned(), []);
+        drains.kubernetes.cordon(&permit(), NODE).await.unwrap();
+        assert_eq!(drains.left_cordoned().len(), 1);
+        drains.kubernetes.uncordon(&permit(), NODE).await.unwrap();
+        assert_eq!(drains.left_cordoned(), []);
     }
 }

@@ -1,8 +1,7 @@
 //! The whole service in one process, on one thread and on paused time: several instances, the embedded store, the simulated
 //! data center with its hosts and its Kubernetes, placement with its providers, and everybody who uses all this.
 //!
-//! For: `madako-chaos simulate`, and the simulation among the tests. Both build their worlds from these parts and are judged
-//! by these judges.
+//! For: `madako-chaos simulate`, `madako rehearse`, and the alerts among the tests.
 //!
 //! Guarantees: one seed decides everything; the same seed gives the same history in every process. Judges stand outside: they
 //! read the store's own history, what instances were told, and what reached the registry and the hosts.

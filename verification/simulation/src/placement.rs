@@ -228,28 +228,12 @@ impl PlacementChecker {
         self.judged.lock().unwrap().history.keys().next_back().copied().unwrap_or(0)
     }
 
-    /// What was written after a revision.
-    pub fn written_after(&self, revision: i64) -> Vec<String> {
-        let judged = self.judged.lock().unwrap();
-        judged.history.range(revision + 1..).flat_map(|(_, keys)| keys.iter().cloned()).collect()
-    }
-
-    /// Keys that were written since a time, lease keep-alives aside, which write nothing.
-    #[must_use]
-    pub fn writes_since(&self, since: Duration) -> Vec<(Duration, String)> {
-        self.since(since, |_| true)
-    }
-
-    /// The same, but for retries of applications that fit nowhere, as far as their back-off allows them.
+    /// Keys that were written since a time, but for retries of applications that fit nowhere, as far as their back-off allows them.
     #[must_use]
     pub fn changes_since(&self, since: Duration) -> Vec<(Duration, String)> {
-        self.since(since, |written| !written.is_retry)
-    }
-
-    fn since(&self, since: Duration, counts: impl Fn(&Written) -> bool) -> Vec<(Duration, String)> {
         let judged = self.judged.lock().unwrap();
         let first = judged.writes.partition_point(|written| written.at < since);
-        let counted = judged.writes[first..].iter().filter(|written| counts(written));
+        let counted = judged.writes[first..].iter().filter(|written| !written.is_retry);
         counted.map(|written| (written.at, written.key.clone())).collect()
     }
 
@@ -303,14 +287,6 @@ impl PlacementChecker {
             what: format!("{} was deleted, and is there at the end", stored.key),
         })
         .collect()
-    }
-
-    /// How many applications there are, and how many are bound.
-    pub fn bound(&self) -> (usize, usize) {
-        let judged = self.judged.lock().unwrap();
-        let all = judged.objects.values().filter_map(|stored| Application::of(&stored.object));
-        let bound = all.clone().filter(|application| application.status.scheduled_to.is_some());
-        (all.clone().count(), bound.count())
     }
 
     /// Whether something was violated so far.
@@ -565,3 +541,6 @@ fn state(raw: f64) -> MetricState {
         trust: Trust { since: at, range: None, turns: 0 },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -56,7 +56,6 @@ struct Inside {
     refused: u64,
     /// Actors that are to panic, by the instance.
     planted: BTreeMap<u32, Arc<str>>,
-    panicked: u64,
 }
 
 /// Who handles messages. Clones are the same.
@@ -109,18 +108,11 @@ impl Handling {
         self.inside.lock().unwrap().refused
     }
 
-    /// How many panics happened.
-    #[must_use]
-    pub fn panicked(&self) -> u64 {
-        self.inside.lock().unwrap().panicked
-    }
-
     fn asked(&self, instance: u32) {
         let mut inside = self.inside.lock().unwrap();
         let Some(began) = inside.began.take() else { return };
         if inside.planted.get(&instance) == Some(&began) {
             inside.planted.remove(&instance);
-            inside.panicked += 1;
             drop(inside);
             panic!("{PLANTED}");
         }

@@ -73,8 +73,6 @@ struct Inside {
     values: BTreeMap<&'static str, f64>,
     lies: BTreeMap<&'static str, Lie>,
     troubles: BTreeMap<&'static str, Trouble>,
-    asked: u64,
-    failed: u64,
     /// True if the last answer had a usable value for the series.
     given: BTreeMap<&'static str, bool>,
     /// Chooses the fault of each answer; `None` if answers are correct.
@@ -166,20 +164,12 @@ impl Prometheus {
         inside.troubles.clear();
     }
 
-    /// Number of requests, and number of requests without a correct answer.
-    pub fn asked(&self) -> (u64, u64) {
-        let inside = self.inside.lock().unwrap();
-        (inside.asked, inside.failed)
-    }
-
     /// The fault of the server that `url` names, and the server's body without a fault. Updates `given`.
     fn answer(&self, url: &str) -> (Option<Trouble>, String) {
         let mut inside = self.inside.lock().unwrap();
-        inside.asked += 1;
         let drawn = inside.corrupt.as_mut().map(|chance| WRONG[chance.random_range(0..WRONG.len())]);
         let trouble = inside.troubles.iter().find(|(server, _)| url.contains(**server)).map(|(_, it)| *it);
         let trouble = drawn.or(trouble);
-        inside.failed += u64::from(trouble.is_some_and(|trouble| trouble != Trouble::Slow));
         let mut all = String::new();
         for (server, name) in SERIES {
             if url.contains(server) && url.contains(name) {

@@ -27,8 +27,6 @@ pub struct QueueUser {
     chance: ChaCha8Rng,
     /// Values of entries that were read some time ago.
     read: Vec<(String, Vec<u8>)>,
-    /// How often it did something.
-    pub acts: u64,
 }
 
 impl QueueUser {
@@ -40,7 +38,7 @@ impl QueueUser {
         judge: RepairJudge,
         chance: ChaCha8Rng,
     ) -> Self {
-        Self { store, registry, judge, chance, read: Vec::new(), acts: 0 }
+        Self { store, registry, judge, chance, read: Vec::new() }
     }
 
     /// Does something that a user does. Says what.
@@ -48,7 +46,6 @@ impl QueueUser {
     /// # Errors
     /// The store does not answer; what became of it is not known.
     pub async fn act(&mut self) -> Result<String, Error> {
-        self.acts += 1;
         let entries = self.entries().await?;
         if entries.len() > FULL {
             return self.delete(&entries).await;
@@ -189,7 +186,11 @@ impl QueueUser {
         self.add(&address, &machine_type, "unreachable").await
     }
 
-    async fn add_broken(&mut self) -> Result<String, Error> {
+    /// Asks for the repair of some broken machine.
+    ///
+    /// # Errors
+    /// The store does not take it.
+    pub async fn add_broken(&mut self) -> Result<String, Error> {
         let broken: Vec<_> = self
             .registry
             .machines()

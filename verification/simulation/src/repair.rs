@@ -445,3 +445,6 @@ impl Host for JudgedHost {
         result
     }
 }
+
+#[cfg(test)]
+mod tests;

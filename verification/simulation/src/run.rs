@@ -4,6 +4,7 @@
 //!
 //! Does not: break time within one handler, nor anything on nodes, which nobody works on yet.
 
+mod ambush;
 mod contenders;
 mod drill;
 mod inject;
@@ -13,6 +14,7 @@ mod reboots;
 mod registry_clients;
 pub mod rehearsal;
 mod report;
+mod saboteurs;
 mod settle;
 mod shrink;
 
@@ -264,6 +266,7 @@ async fn run(
     let to_the_end = play(&schedule, length, options.only.as_ref(), &mut idle, &mut injector).await;
     injector.finish().await;
     history.note("driver", "the faults are over");
+    let mut missed = Vec::new();
     let (done, rested) = if idle.is_hopeless(&injector) {
         injector.stop_all().await;
         (Done::default(), true)
@@ -272,13 +275,16 @@ async fn run(
         if to_the_end && drill::is_held(scenario, length) {
             drill::drill(&mut injector, &mut people, &drains).await;
         }
+        if to_the_end && has(scenario, ClientKind::Saboteurs) {
+            missed = ambush::ambush(&mut injector, &mut people, (&drains, &repairs)).await;
+        }
         // Who is not done in time has not left things in order either.
         tokio::time::timeout(LONGEST_REST, people.rest()).await.unwrap_or_default()
     };
     let settling =
         Settling { facts: &facts, drains: &drains, repairs: &repairs, pace: &pace, to_the_end, rested };
     let mut report = settle::settle(scenario, (seed, length), injector, done, settling).await;
-    report.calm.found.extend(blind(&judges));
+    report.calm.found.extend(blind(&judges).into_iter().chain(missed));
     drop(judges);
     history.finish().map_err(SimulateError::Trace)?;
     Ok(Report { schedule, simulated: began.elapsed(), ..report })

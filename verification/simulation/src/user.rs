@@ -24,9 +24,6 @@ use crate::store_process::StoreProcess;
 
 use self::acts::metric_of;
 
-/// Mean time between two acts.
-const BETWEEN_ACTS: Duration = Duration::from_secs(25);
-
 /// Longer than faults keep a store away, several at once included.
 const STORE_IS_AWAY: Duration = Duration::from_secs(20 * 60);
 
@@ -152,44 +149,6 @@ impl User {
         tokio::time::sleep(Duration::from_secs(120)).await;
     }
 
-    /// Fills the store, and acts until it is told to stop.
-    pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Self {
-        self.fill().await;
-        while !*stop.borrow() {
-            let pause = BETWEEN_ACTS.mul_f64(self.chance.random_range(0.1..2.0));
-            // Woken by the end, or not: in both cases it looks.
-            let _ = tokio::time::timeout(pause, stop.changed()).await;
-            if !*stop.borrow() {
-                let what = self.act().await;
-                self.history.note("user", &what);
-            }
-        }
-        self
-    }
-
-    /// Everything is well, and stays so.
-    pub async fn settle(&mut self) {
-        self.prometheus.heal();
-        self.define().await;
-        for _ in 0..3 {
-            self.make_cluster().await;
-        }
-        for _ in 0..4 {
-            self.make_application().await;
-        }
-        self.history.note("user", "rests");
-    }
-
-    async fn fill(&mut self) {
-        self.define().await;
-        for _ in 0..self.size.clusters.0 {
-            self.make_cluster().await;
-        }
-        for _ in 0..self.size.applications.0 {
-            self.make_application().await;
-        }
-    }
-
     /// The same user of a place of another size.
     #[must_use]
     pub fn sized(self, size: Size) -> Self {
@@ -221,7 +180,12 @@ impl User {
     pub async fn work(mut self, rate: Option<f64>, mut stop: watch::Receiver<bool>) -> Self {
         self.move_in(&stop).await;
         let Some(rate) = rate else { return self };
+        let mut wipes = 0;
         while !*stop.borrow() {
+            let wiped = self.checker.seen().wipes;
+            if std::mem::replace(&mut wipes, wiped) != wiped {
+                self.move_in(&stop).await;
+            }
             let before = self.done.requests;
             let what = self.act_through_the_api().await;
             self.history.note("user", what);
@@ -265,24 +229,6 @@ impl User {
             .await;
         }
         self.history.note("user", "rests");
-    }
-
-    async fn act(&mut self) -> String {
-        self.prometheus.wander(&mut self.chance);
-        match self.chance.random_range(0..60_u32) {
-            0..14 => self.make_application().await,
-            14..20 => self.change_application().await,
-            20..26 => self.delete(Kind::Application).await,
-            26..30 => self.make_cluster().await,
-            30..38 => self.set_state().await,
-            38..44 => self.change_cluster().await,
-            44..46 => self.delete(Kind::Cluster).await,
-            46..54 => self.prometheus.disturb(&mut self.chance),
-            54..56 => self.table().await,
-            56..58 => self.define_anew().await,
-            58 => self.look_at(Kind::Application).await,
-            _ => self.wipe().await,
-        }
     }
 
     /// Asks an instance; `None`: nobody runs, or nobody knows what became of the request.

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use madako_app_scheduler::{MaxMoves, SchedulerConfig};
+use madako_datacenter_sim::SimulatedRegistry;
 use madako_datacenter_sim::host::SimulatedHost;
 use madako_datacenter_sim::kubernetes::SimulatedKubernetes;
-use madako_datacenter_sim::{InMemoryHttp, SimulatedRegistry};
 use madako_domain::repair::hold::HoldSettings;
 use madako_http::Limits;
 use madako_http::placement::{Authorization, PlacementApi, Settings, StaticUser, Uids, router};
@@ -182,78 +182,17 @@ pub struct Requests {
 /// Numbers of events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    pub actor_failures: u64,
-    /// Failed polls whose error differs from the one before.
-    pub failed_polls: u64,
-    /// Reigns that failed too often, so that the instance paused its candidacy.
-    pub meltdowns: u64,
-    /// Failed commits, including those with an unknown result.
-    pub failed_commits: u64,
-    /// Observations that the removal guard held.
-    pub held: u64,
     /// Elections of an instance other than the last leader.
     pub leader_changes: u64,
     /// Acknowledged writes of leaders.
     pub commits: u64,
-    /// Commits that the leader refused because they break an invariant.
-    pub violations: u64,
 }
 
 pub struct Running {
     pub instance: Instance,
     /// Link to the store.
     pub link: Link,
-    /// Transport to the registry.
-    pub http: Arc<InMemoryHttp>,
-    pub bomb: Bomb,
     pub clock: InstanceClock,
-}
-
-/// Makes the actor that emits a certain event panic once.
-#[derive(Clone, Default)]
-pub struct Bomb(Arc<Mutex<Option<Trigger>>>);
-
-/// The actor that panics, by the event that it emits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trigger {
-    /// The leader, after an election or a commit.
-    Leader,
-    /// The poller, after an observation, a failed poll or a held observation.
-    Poller,
-    /// The planner, after a plan, a failed plan, or a pass without changes.
-    Planner,
-    /// The scheduler, after a refused commit.
-    Scheduler,
-    /// The repair queue, after an action or a wait.
-    Repair,
-}
-
-impl Bomb {
-    /// Makes the actor panic at the next such event.
-    pub fn arm(&self, trigger: Trigger) {
-        *self.0.lock().unwrap() = Some(trigger);
-    }
-
-    pub fn disarm(&self) {
-        *self.0.lock().unwrap() = None;
-    }
-
-    fn goes_off(&self, event: &Event) -> bool {
-        let emitter = match event {
-            Event::Repaired { .. } | Event::RepairWaits { .. } => Trigger::Repair,
-            Event::CommitFailed { what: "placement", .. } => Trigger::Scheduler,
-            Event::Committed { .. } | Event::Elected { .. } => Trigger::Leader,
-            Event::Observed { .. } | Event::PollFailed { .. } | Event::Held(_) => Trigger::Poller,
-            Event::Planned { .. } | Event::PlanFailed(_) | Event::Calm { .. } => Trigger::Planner,
-            _ => return false,
-        };
-        let mut armed = self.0.lock().unwrap();
-        let now = *armed == Some(emitter);
-        if now {
-            *armed = None;
-        }
-        now
-    }
 }
 
 struct Sink {
@@ -264,7 +203,6 @@ struct Sink {
     repairs: Option<RepairJudge>,
     counts: Arc<Mutex<Counts>>,
     last_leader: Arc<Mutex<Option<String>>>,
-    bomb: Bomb,
     listener: Option<Arc<dyn EventSink>>,
     facts: Facts,
     unplanted: Arc<Mutex<Vec<String>>>,
@@ -288,13 +226,7 @@ impl EventSink for Sink {
         {
             let mut counts = self.counts.lock().unwrap();
             match &event {
-                Event::ActorFailed { .. } => counts.actor_failures += 1,
-                Event::PollFailed { .. } => counts.failed_polls += 1,
-                Event::Meltdown { .. } => counts.meltdowns += 1,
-                Event::CommitFailed { .. } => counts.failed_commits += 1,
-                Event::Held(_) => counts.held += 1,
                 Event::Committed { .. } => counts.commits += 1,
-                Event::Violated(_) => counts.violations += 1,
                 Event::Elected { .. } => {
                     let mut last = self.last_leader.lock().unwrap();
                     if last.as_ref() != Some(&self.name) {
@@ -314,7 +246,6 @@ impl EventSink for Sink {
                 self.placement.committed(*revision);
             }
         }
-        assert!(!self.bomb.goes_off(&event), "{PLANTED}");
         if let Some(listener) = &self.listener {
             listener.emit(event);
         }
@@ -459,9 +390,8 @@ impl World {
         let objects = self.places.then(|| Arc::new(CachedObjects::start(&store)) as Arc<dyn Objects>);
         let placement = objects.as_ref().map(|objects| self.placement(&store, objects, (name, place)));
         let kubernetes = self.kubernetes(name);
-        let http = Arc::new(self.registry.in_memory());
         let asked = Arc::clone(&self.requests.registry);
-        let transport = self.corruption.spoiling(Arc::clone(&http));
+        let transport = self.corruption.spoiling(Arc::new(self.registry.in_memory()));
         let answers = LastAnswers::default();
         let transport = ToRegistry {
             inner: transport,
@@ -470,7 +400,6 @@ impl World {
             answers: answers.clone(),
         };
         let transport = Routed::new(transport, self.network.link(place, Endpoint::Registry), asked);
-        let bomb = Bomb::default();
         let judge = self.hosts.as_ref().map(|hosts| hosts.judge.clone());
         let store = self.contended(Arc::new(store), PREFIX);
         let ports = Ports {
@@ -490,7 +419,6 @@ impl World {
                 repairs: judge,
                 counts: Arc::clone(&self.counts),
                 last_leader: Arc::clone(&self.last_leader),
-                bomb: bomb.clone(),
                 listener: self.listener.clone(),
                 facts: self.facts.clone(),
                 unplanted: Arc::clone(&self.unplanted),
@@ -523,7 +451,7 @@ impl World {
             std::iter::once(child(&id, HTTP, pages)).chain(api).collect()
         };
         let instance = Instance::start(options, ports, served).await.unwrap();
-        Running { instance, link, http, bomb, clock }
+        Running { instance, link, clock }
     }
 }
 

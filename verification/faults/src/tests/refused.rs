@@ -48,7 +48,7 @@ expect:
             "line 7: clients[0].rate: got the number 0, expected requests a second, from 0.001 to 10000 in steps of 0.001",
             "line 8: clients[1].rate: got \"fast\", expected a number",
             "line 8: clients[1].kind: got \"placment\", expected one of placement, etcd-watch, registry, rivals, \
-             reboots; \
+             reboots, saboteurs; \
              \"placement\", perhaps",
             "line 10: faults[0].do: got \"kil\", expected one of kill, pause, panic, cut, delay, loss, reset, disk-full, \
              clock-jump, corrupt, compact; \"kill\", perhaps",

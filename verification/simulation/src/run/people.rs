@@ -20,6 +20,7 @@ use super::contenders::Contenders;
 use super::generator;
 use super::reboots::OfReboots;
 use super::registry_clients::OfRegistry;
+use super::saboteurs::Saboteurs;
 use crate::history::History;
 use crate::network::Endpoint;
 use crate::operator::Operator;
@@ -50,6 +51,7 @@ pub(super) struct People {
     registry: Option<JoinHandle<OfRegistry>>,
     contenders: Option<JoinHandle<Contenders>>,
     reboots: Option<JoinHandle<OfReboots>>,
+    saboteurs: Option<JoinHandle<Saboteurs>>,
 }
 
 /// What is left of them when they rest.
@@ -116,41 +118,30 @@ impl People {
             Some(tokio::spawn(contenders.work(rate, stopped.clone())))
         });
         let reboots = rate(ClientKind::Reboots)
-            .and_then(|rate| Some(tokio::spawn(OfReboots::new(seed, world)?.work(rate, stopped))));
-        Self { stop, placement, etcd, registry, contenders, reboots }
+            .and_then(|rate| Some(tokio::spawn(OfReboots::new(seed, world)?.work(rate, stopped.clone()))));
+        let saboteurs = rate(ClientKind::Saboteurs)
+            .and_then(|rate| Some(tokio::spawn(Saboteurs::new(seed, world, stopped)?.work(rate))));
+        Self { stop, placement, etcd, registry, contenders, reboots, saboteurs }
     }
 
     /// Everybody stops where they are.
     pub(super) async fn stop(self) -> Stopped {
         self.stop.send_replace(true);
-        let registry = match self.registry {
-            Some(registry) => Some(registry.await.expect("a client of the registry does not panic")),
-            None => None,
-        };
-        let contenders = match self.contenders {
-            Some(contenders) => Some(contenders.await.expect("a rival does not panic")),
-            None => None,
-        };
-        let reboots = match self.reboots {
-            Some(reboots) => Some(reboots.await.expect("a client of the reboot queue does not panic")),
-            None => None,
-        };
-        let etcd = self.etcd.await.expect("a client of etcd does not panic");
-        let placement = match self.placement {
-            Some(user) => Some(user.await.expect("a client of placement does not panic")),
-            None => None,
-        };
-        let mut calls = BTreeMap::new();
-        if let Some(registry) = &registry {
-            calls.insert("registry", registry.calls);
-        }
-        if let Some(contenders) = &contenders {
-            calls.insert("rivals", contenders.calls);
-        }
-        if let Some(reboots) = &reboots {
-            calls.insert("reboots", reboots.calls);
-        }
-        calls.insert("etcd-watch", etcd.calls);
+        let registry = done(self.registry).await;
+        let contenders = done(self.contenders).await;
+        let reboots = done(self.reboots).await;
+        let saboteurs = done(self.saboteurs).await;
+        let etcd = self.etcd.await.expect(NO_PANIC);
+        let placement = done(self.placement).await;
+        let made = [
+            ("registry", registry.as_ref().map(|clients| clients.calls)),
+            ("rivals", contenders.map(|clients| clients.calls)),
+            ("reboots", reboots.map(|clients| clients.calls)),
+            ("saboteurs", saboteurs.map(|clients| clients.calls)),
+            ("etcd-watch", Some(etcd.calls)),
+        ];
+        let mut calls: BTreeMap<_, _> =
+            made.into_iter().filter_map(|(kind, calls)| Some((kind, calls?))).collect();
         if let Some(user) = &placement {
             calls.insert("placement", Calls { made: user.done.requests, failed: user.done.failed });
         }
@@ -202,6 +193,16 @@ impl Stopped {
         }
         self.history.note("etcd", "could not leave things in order");
         false
+    }
+}
+
+const NO_PANIC: &str = "a client does not panic";
+
+/// What is left of clients that stop.
+async fn done<T>(clients: Option<JoinHandle<T>>) -> Option<T> {
+    match clients {
+        Some(clients) => Some(clients.await.expect(NO_PANIC)),
+        None => None,
     }
 }
 

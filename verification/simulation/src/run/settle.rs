@@ -16,7 +16,8 @@ use crate::facts::Facts;
 use crate::network::Endpoint;
 use crate::operator::Wanted;
 use crate::pace::Pace;
-use crate::repair::RepairJudge;
+use crate::placement;
+use crate::repair::{self, RepairJudge};
 use crate::rivals::{REQUIRED, Rivals};
 use crate::world::{INTERVAL, RESCHEDULE_AFTER, SESSION_TTL};
 
@@ -139,15 +140,8 @@ pub(super) async fn settle(
     found.extend(exemptions.beyond(history.now()));
     let refused = injector.world.rivals.as_ref().map(Rivals::refused);
     found.extend(refused.iter().filter(|_| to_the_end).flat_map(|refused| too_few(refused, length)));
-    if to_the_end && super::has(scenario, ClientKind::Reboots) {
-        let seen = repairs.seen();
-        let counts = [
-            ("old records deleted", seen.collected),
-            ("repairs waited beside a reboot", seen.beside_reboots),
-        ];
-        found.extend(
-            counts.into_iter().filter(|(_, count)| *count == 0).map(|(what, _)| format!("never: {what}")),
-        );
+    if to_the_end {
+        found.extend(never(scenario, &repairs.seen(), placement.seen()));
     }
     let drilled = to_the_end && super::drill::is_held(scenario, length);
     let untested = promises.iter().filter(|(_, verdict)| drilled && verdict.judged == 0);
@@ -191,6 +185,33 @@ pub(super) async fn settle(
 pub(super) fn cut_short(to_the_end: bool, nothing_found: bool) -> Option<String> {
     (!to_the_end && nothing_found)
         .then(|| "it ended before its time, and what it ended for was nothing".to_owned())
+}
+
+/// What a run with certain clients is for, and did not have.
+fn never(scenario: &Scenario, repairs: &repair::Seen, placement: placement::Seen) -> Vec<String> {
+    let of_reboots = [
+        ("old records deleted", repairs.collected),
+        ("repairs waited beside a reboot", repairs.beside_reboots),
+    ];
+    let of_saboteurs = [
+        ("racks held", repairs.held),
+        ("answers with false reports", repairs.false_answers),
+        ("answers by a clock that was set", repairs.shifted_answers),
+        ("repair commands cut off", repairs.cut_off),
+        ("commands of unknown outcome", repairs.unknown),
+        ("repairs failed", repairs.failed),
+        ("entries that reports asked for", repairs.requested),
+        ("nodes drained", repairs.drains.done),
+        ("drains given up", repairs.drains.given_up),
+        ("deletions of everything", placement.wipes),
+        ("resources collected", placement.collected),
+        ("clusters failing metrics", placement.failing),
+        ("applications fitting nowhere", placement.degraded),
+        ("applications moved", placement.moves),
+    ];
+    let kinds = [(ClientKind::Reboots, &of_reboots[..]), (ClientKind::Saboteurs, &of_saboteurs[..])];
+    let wanted = kinds.iter().filter(|(kind, _)| super::has(scenario, *kind)).flat_map(|(_, counts)| *counts);
+    wanted.filter(|(_, count)| *count == 0).map(|(what, _)| format!("never: {what}")).collect()
 }
 
 /// Families of keys of which too few transactions were refused for a run of that length: it shows nothing about them.

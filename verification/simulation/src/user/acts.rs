@@ -1,14 +1,11 @@
 //! Each thing that a user does: it makes, changes and deletes resources and what defines metrics.
 
-use etcd_client::{DeleteOptions, Txn, TxnOp};
 use madako_domain::placement::kind::{Kind, ObjectKey};
-use madako_domain::placement::ownership;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 use super::{NAMESPACE, TABLED, User, collection, of};
-use crate::placement::WIPED;
 use crate::prometheus::{RANGE, SERIES};
 
 impl User {
@@ -201,25 +198,6 @@ impl User {
         self.checker.deletes(key);
         let answer = self.write("DELETE", key, &of(key), None, None).await;
         format!("deletes {key}: {:?}", answer.map(|answer| answer.status))
-    }
-
-    /// Deletes everything at once, past the API, and begins anew.
-    pub(super) async fn wipe(&mut self) -> String {
-        let prefix = || Some(DeleteOptions::new().with_prefix());
-        let mut writes: Vec<TxnOp> = ["/core/", "/infrastructure/", "/kubernetes/", "/openstack/"]
-            .into_iter()
-            .map(|below| TxnOp::delete(below, prefix()))
-            .collect();
-        if self.chance.random_range(0..3_u32) == 0 {
-            writes.push(TxnOp::delete(ownership::KEY, None));
-        }
-        writes.push(TxnOp::put(WIPED, "", None));
-        let wiped = self.store.next_client().await.txn(Txn::new().and_then(writes)).await.unwrap();
-        self.told.clear();
-        self.history
-            .note("user", format_args!("deletes everything at {}", wiped.header().unwrap().revision()));
-        self.fill().await;
-        "has filled the store again".to_owned()
     }
 }
 

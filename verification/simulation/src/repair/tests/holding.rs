@@ -1,4 +1,4 @@
-//! Spoiled histories of racks: an entry that begins though its rack should be held is found, and what may begin is let through.
+//! Spoiled histories of racks: an entry begins though its rack should be held, or may begin.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use madako_protocol::ports::RegistryMachines;
 use serde_json::{Value, json};
 use time::macros::datetime;
 
-use crate::repair_canary::{MACHINE, World, entry};
+use super::{MACHINE, World, entry};
 
 /// The leader's name.
 const ALPHA: &str = "alpha";
@@ -101,7 +101,7 @@ async fn an_entry_that_begins_in_a_rack_that_should_be_held_is_found() {
     case.answer(failed(), &[]).await;
     tokio::time::advance(Duration::from_secs(130)).await;
     case.begin().await;
-    assert_eq!(case.found(), 1, "whatever was under way then has ended");
+    assert_eq!(case.found(), 1, "writes that were under way have ended");
 
     // Held once, and then forgotten while the same machines are reported.
     let mut case = HoldingTest::new().await;
@@ -135,7 +135,7 @@ fn failed_later(seconds: f64) -> Vec<Machine> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_begin_is_let_through() {
+async fn an_entry_without_a_reason_to_be_held_passes() {
     let machines = [
         ("only two", vec![machine(1, 3, 200.0), machine(2, 3, 140.0)]),
         ("of two racks", vec![machine(1, 3, 200.0), machine(2, 3, 140.0), machine(3, 4, 80.0)]),
@@ -161,7 +161,7 @@ async fn what_may_begin_is_let_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_leader_may_not_have_known_is_let_through() {
+async fn an_entry_passes_while_the_leader_may_not_know_the_reason() {
     let mut case = HoldingTest::new().await;
     case.answer(failed(), &[]).await;
     case.begin().await;
@@ -173,16 +173,16 @@ async fn what_the_leader_may_not_have_known_is_let_through() {
     let begun = case.begin().await;
     assert_eq!(case.found(), 1);
     case.0.judge.user_wrote(between, None);
-    assert_eq!(case.found(), 0, "what was written between them is a user's");
+    assert_eq!(case.found(), 0, "a user wrote the revision between them");
     case.0.judge.user_wrote(begun, None);
-    assert_eq!(case.found(), 0, "and so is the entry");
+    assert_eq!(case.found(), 0, "a user wrote the entry");
 
     let mut case = HoldingTest::new().await;
     case.answer(failed(), &[]).await;
     case.0.judge.heard(ALPHA, &Event::Elected { epoch: case.0.epoch + 1000 });
     case.write().await;
     case.begin().await;
-    assert_eq!(case.found(), 0, "the answer was another leader's");
+    assert_eq!(case.found(), 0, "another leader got the answer");
 
     let mut case = HoldingTest::new().await;
     case.answer(failed(), &[]).await;

@@ -1,0 +1,215 @@
+//! Accidents beside the faults of a schedule: Kubernetes fails while nodes are drained, the registry reports false states, providers of
+//! metrics lie, machines flap, and an operator deletes every resource of placement past the API.
+//!
+//! Guarantees: each accident ends after its time, and at the latest when the faults of the run stop.
+
+use std::time::Duration;
+
+use etcd_client::{DeleteOptions, Error, Txn, TxnOp};
+use madako_datacenter_sim::{Fault, SimulatedRegistry};
+use madako_domain::kubernetes::PodId;
+use madako_domain::kubernetes::drain::unfinished;
+use madako_domain::machine::MachineState;
+use madako_domain::placement::ownership;
+use madako_judges::{Fact, Place};
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::generator;
+use super::people::{Calls, next};
+use crate::drains::Drains;
+use crate::facts::Facts;
+use crate::history::History;
+use crate::placement::WIPED;
+use crate::prometheus::Prometheus;
+use crate::store_process::StoreProcess;
+use crate::world::World;
+
+/// Range of the length of an accident in seconds: below a drain's time-out up to several polls.
+const LASTS: std::ops::Range<f64> = 30.0..600.0;
+
+/// Machines that flap together, and the time between two changes of their states: shorter than a poll.
+const FLAPPING: usize = 3;
+const FLAP: Duration = Duration::from_secs(20);
+
+/// Pods that do not end in one accident.
+const STUCK: usize = 6;
+
+/// Failures of the API server of Kubernetes.
+const OF_API_SERVER: [Fault; 5] = [
+    Fault::RefuseConnections,
+    Fault::Hang,
+    Fault::Slow(Duration::from_secs(7)),
+    Fault::Status(403),
+    Fault::TruncateBody,
+];
+
+/// Answers of the registry that are whole and wrong, beside those of a `corrupt` fault.
+const OF_REGISTRY: [Fault; 4] = [
+    Fault::FalseReports(30),
+    Fault::ClockSet(-3600),
+    Fault::DuplicateAddresses(5),
+    Fault::Slow(Duration::from_secs(7)),
+];
+
+pub(super) struct Saboteurs {
+    store: StoreProcess,
+    registry: SimulatedRegistry,
+    drains: Drains,
+    prometheus: Prometheus,
+    facts: Facts,
+    history: History,
+    chance: ChaCha8Rng,
+    stop: watch::Receiver<bool>,
+    pub(super) calls: Calls,
+}
+
+impl Saboteurs {
+    /// `None`: nothing is repaired in this world.
+    pub(super) fn new(seed: u64, world: &World, stop: watch::Receiver<bool>) -> Option<Self> {
+        Some(Self {
+            store: world.store.clone(),
+            registry: world.registry.clone(),
+            drains: Drains { kubernetes: world.hosts.as_ref()?.kubernetes.clone() },
+            prometheus: world.prometheus.clone(),
+            facts: world.facts.clone(),
+            history: world.history.clone(),
+            chance: generator(seed, 17),
+            stop,
+            calls: Calls::default(),
+        })
+    }
+
+    pub(super) async fn work(mut self, rate: f64) -> Self {
+        let mut stop = self.stop.clone();
+        while next(rate, &mut self.chance, &mut stop).await {
+            self.calls.made += 1;
+            let done = self.act().await.map_err(|error| error.to_string());
+            self.calls.failed += u64::from(done.is_err());
+            self.history.note("saboteur", done.unwrap_or_else(|error| format!("in vain: {error}")));
+        }
+        self.prometheus.heal();
+        self
+    }
+
+    async fn act(&mut self) -> Result<String, Error> {
+        let length = Duration::from_secs_f64(self.chance.random_range(LASTS));
+        Ok(match self.chance.random_range(0..12_u32) {
+            0 | 1 => self.spoil_api_server(length),
+            2 => self.forbid_evictions(length),
+            3 | 4 => self.stick_pods(length),
+            5 => self.hang_kubelet(length),
+            6..=8 => self.spoil_registry(length),
+            9 => self.flap(length),
+            10 => self.prometheus.disturb(&mut self.chance),
+            _ => self.wipe().await?,
+        })
+    }
+
+    fn one_of<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
+        (!all.is_empty()).then(|| &all[self.chance.random_range(0..all.len())])
+    }
+
+    /// Undoes an accident after its time, or when the faults of the run stop.
+    fn undo_after(&self, length: Duration, undo: impl FnOnce() + Send + 'static) {
+        let mut stop = self.stop.clone();
+        tokio::spawn(async move {
+            let _ = timeout(length, stop.wait_for(|stop| *stop)).await;
+            undo();
+        });
+    }
+
+    fn spoil_api_server(&mut self, length: Duration) -> String {
+        let fault = OF_API_SERVER[self.chance.random_range(0..OF_API_SERVER.len())].clone();
+        let switch = self.drains.kubernetes.faults().clone();
+        switch.set(fault.clone());
+        let told = format!("Kubernetes: {fault:?} for {length:?}");
+        self.undo_after(length, move || switch.clear(&fault));
+        told
+    }
+
+    fn forbid_evictions(&mut self, length: Duration) -> String {
+        let drains = self.drains.clone();
+        drains.forbid(true);
+        self.undo_after(length, move || drains.forbid(false));
+        format!("a disruption budget allows no eviction for {length:?}")
+    }
+
+    fn stick_pods(&mut self, length: Duration) -> String {
+        let pods = self.drains.kubernetes.with(|kubernetes| kubernetes.pods());
+        let ends = pods.iter().filter(|(_, pod)| unfinished(std::slice::from_ref(pod)).is_some());
+        let pods: Vec<PodId> = ends.map(|(_, pod)| pod.id.clone()).collect();
+        let stuck: Vec<PodId> = (0..STUCK).filter_map(|_| self.one_of(&pods).cloned()).collect();
+        let kubernetes = self.drains.kubernetes.clone();
+        let set = move |is_stuck: bool| {
+            kubernetes.with(|kubernetes| stuck.iter().for_each(|pod| kubernetes.set_stuck(pod, is_stuck)));
+        };
+        set(true);
+        self.undo_after(length, move || set(false));
+        format!("{STUCK} pods do not end for {length:?}")
+    }
+
+    fn hang_kubelet(&mut self, length: Duration) -> String {
+        let nodes = self.drains.kubernetes.with(|kubernetes| kubernetes.nodes());
+        let Some(node) = self.one_of(&nodes).map(|node| node.name.clone()) else {
+            return "finds no node".to_owned();
+        };
+        let told = format!("the kubelet of {node} hangs for {length:?}");
+        let kubernetes = self.drains.kubernetes.clone();
+        kubernetes.with(|kubernetes| kubernetes.set_ready(&node, false));
+        self.undo_after(length, move || kubernetes.with(|kubernetes| kubernetes.set_ready(&node, true)));
+        told
+    }
+
+    fn spoil_registry(&mut self, length: Duration) -> String {
+        let fault = OF_REGISTRY[self.chance.random_range(0..OF_REGISTRY.len())].clone();
+        let clock = matches!(fault, Fault::ClockSet(_));
+        let (switch, facts) = (self.registry.faults().clone(), self.facts.clone());
+        let told = format!("the registry: {fault:?} for {length:?}");
+        facts.tell(&Fact::Troubled { place: Place::Registry, clock, begins: true });
+        switch.set(fault.clone());
+        self.undo_after(length, move || {
+            switch.clear(&fault);
+            facts.tell(&Fact::Troubled { place: Place::Registry, clock, begins: false });
+        });
+        told
+    }
+
+    fn flap(&mut self, length: Duration) -> String {
+        let machines = self.registry.machines();
+        let serials: Vec<String> = (0..FLAPPING)
+            .filter_map(|_| self.one_of(&machines))
+            .map(|machine| machine.spec.serial.clone())
+            .collect();
+        let told = format!("{serials:?} flap for {length:?}");
+        let (registry, mut stop, until) = (self.registry.clone(), self.stop.clone(), Instant::now() + length);
+        tokio::spawn(async move {
+            let set = |state| {
+                // The registry refuses the change of a machine that is being set up or taken out of service.
+                serials.iter().for_each(|serial| drop(registry.set_state(serial, state)));
+            };
+            while Instant::now() < until && !*stop.borrow() {
+                for state in [MachineState::Unreachable, MachineState::Healthy] {
+                    set(state);
+                    let _ = timeout(FLAP, stop.wait_for(|stop| *stop)).await;
+                }
+            }
+        });
+        told
+    }
+
+    /// Deletes all resources of placement, and sometimes its owner, past the API.
+    async fn wipe(&mut self) -> Result<String, Error> {
+        let below = ["/core/", "/infrastructure/", "/kubernetes/", "/openstack/"];
+        let mut writes: Vec<TxnOp> =
+            below.map(|below| TxnOp::delete(below, Some(DeleteOptions::new().with_prefix()))).to_vec();
+        if self.chance.random_range(0..3_u32) == 0 {
+            writes.push(TxnOp::delete(ownership::KEY, None));
+        }
+        writes.push(TxnOp::put(WIPED, "", None));
+        let wiped = self.store.people().await?.txn(Txn::new().and_then(writes)).await?;
+        Ok(format!("deletes everything at {}", wiped.header().map_or(0, |header| header.revision())))
+    }
+}
