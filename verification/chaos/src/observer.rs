@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, EventType, WatchOptions};
 use madako_domain::keys;
+use madako_domain::store::Entry;
 use tokio::time::{sleep, timeout};
 
 use crate::history::{Event, History, Micros};
@@ -38,6 +39,19 @@ pub struct Change {
     pub modified: i64,
     /// 0: none.
     pub lease: i64,
+}
+
+impl Change {
+    /// The key's entry after the change.
+    #[must_use]
+    pub fn entry(&self) -> Option<Entry> {
+        self.value.as_ref().map(|value| Entry {
+            value: value.clone().into(),
+            create_revision: self.created,
+            mod_revision: self.modified,
+            lease: self.lease,
+        })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

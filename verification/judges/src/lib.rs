@@ -15,6 +15,7 @@
 
 mod exemptions;
 mod fact;
+pub mod history;
 mod keeping;
 mod leading;
 mod liveness;

@@ -6,25 +6,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use etcd_client::{Event, EventType};
 use madako_datacenter_sim::FaultSwitch;
 use madako_domain::cluster::Cluster;
-use madako_domain::constraints::Constraints;
-use madako_domain::invariants::{
-    ClusterChange, EpochLifetime, Id, Violation, Written, check_cluster_change, nothing_lost, one_writer,
-};
+use madako_domain::invariants::{Id, Violation, Written, nothing_lost, one_writer};
 use madako_domain::keys;
 use madako_domain::machine::QueryVariables;
 use madako_domain::record::Record;
-use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::report::default_variables;
-use madako_domain::store::Entry;
+use madako_judges::history::{ByObservation, Change, Clusters, Stored};
 use madako_judges::{Exemption, Exemptions, Fact, Question};
 use madako_protocol::ports::{Registry, RegistryError, RegistryMachines};
 
 use crate::facts::{Facts, LastAnswers};
 use crate::history::History;
-use crate::repair::RepairJudge;
+use crate::repair::{RepairJudge, change_of};
 use crate::revisions::{every_revision, every_revision_from};
 use crate::store_process::StoreProcess;
 use crate::world::{INTERVAL, PREFIX};
@@ -48,28 +43,14 @@ const ON_ITS_WAY: Duration = Duration::from_secs(5);
 /// How long a commit may be on its way while its leader or the store is cut off: [`Exemption::LateCommit`].
 const REMEMBERED: Duration = Exemption::LateCommit.longest();
 
-/// Keys that a revision wrote, with their values; `None` for a deleted one.
-type Changes = Vec<(String, Option<Vec<u8>>)>;
-
-fn read(event: &Event) -> (String, Option<Vec<u8>>) {
-    let kv = event.kv().unwrap();
-    let key = kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned();
-    (key, (event.event_type() == EventType::Put).then(|| kv.value().to_vec()))
-}
-
 #[derive(Default)]
 struct Judged {
-    values: BTreeMap<String, (Vec<u8>, i64)>,
+    clusters: Clusters,
     history: BTreeMap<i64, BTreeSet<String>>,
     acknowledged: BTreeMap<i64, BTreeSet<String>>,
     acknowledged_writes: Vec<Written>,
-    terms: Vec<EpochLifetime>,
-    /// Instances that candidates' keys name, by their epochs.
-    writers: BTreeMap<i64, String>,
     /// When which instance observed which addresses.
-    observed: VecDeque<(Duration, &'static str, BTreeSet<String>)>,
-    /// Revision of the template that the newest cluster was made from: a commit compares it.
-    made_from: i64,
+    observed: VecDeque<Observed>,
     /// Changes of the repair queue that an instance was told of, by revision.
     acknowledged_repairs: BTreeMap<i64, String>,
     /// Operations of the records that each revision wrote.
@@ -101,86 +82,39 @@ impl Checker {
 
     /// Watches the store over a client of its own.
     pub async fn watch(self, store: StoreProcess) {
-        every_revision(store, PREFIX, read, |revision, changes| self.judge(revision, changes)).await;
+        every_revision(store, PREFIX, change_of, |revision, changes| self.judge(revision, changes)).await;
     }
 
     /// The same, from a copied store on that held this when nobody of this run had written yet.
-    pub async fn watch_from(self, revision: i64, entries: BTreeMap<String, Entry>, store: StoreProcess) {
-        {
-            let mut judged = self.judged.lock().unwrap();
-            judged.values = entries
-                .iter()
-                .map(|(key, entry)| {
-                    let of_template = key == keys::SABAKAN_TEMPLATE;
-                    let at = if of_template { entry.mod_revision } else { entry.create_revision };
-                    (key.clone(), (entry.value.to_vec(), at))
-                })
-                .collect();
-        }
-        every_revision_from(revision + 1, store, PREFIX, read, |revision, changes| {
+    pub async fn watch_from(self, revision: i64, entries: Stored, store: StoreProcess) {
+        self.judged.lock().unwrap().clusters = Clusters::of(entries);
+        every_revision_from(revision + 1, store, PREFIX, change_of, |revision, changes| {
             self.judge(revision, changes);
         })
         .await;
     }
 
-    fn judge(&self, revision: i64, changes: Changes) {
+    fn judge(&self, revision: i64, changes: Vec<Change>) {
         let mut judged = self.judged.lock().unwrap();
-        let judged = &mut *judged;
-        let known = judged.violations.len();
-        let clustered = changes.iter().any(|(key, _)| key == keys::CLUSTER);
-        // What a cluster is judged by; a revision writes a key once, so that nothing else needs what was before all of it.
-        let before = if clustered { judged.values.clone() } else { BTreeMap::new() };
-        for (key, value) in &changes {
-            self.history.note(
-                "store",
-                format_args!("{revision} {} {key}", if value.is_some() { "put" } else { "delete" }),
-            );
-            judged.history.entry(revision).or_default().insert(key.clone());
-            let record = value.as_deref().filter(|_| key.starts_with(keys::RECORDS));
-            if let Some(Ok(record)) = record.map(serde_json::from_slice::<Record>) {
-                judged.operations.entry(revision).or_default().insert(record.operation);
-            }
-            if key.starts_with(keys::LEADER) {
-                let created = judged.values.get(key).map(|(_, created)| *created);
-                judged.leader(revision, value.is_some(), created);
-                if let (Some(host), None) = (value, created) {
-                    judged.writers.insert(revision, String::from_utf8_lossy(host).into_owned());
-                }
-            }
-            if keys::NOTED.contains(&key.as_str())
-                && judged.values.get(key).map(|(value, _)| value) == value.as_ref()
-            {
-                judged.violations.push(Violation {
-                    invariant: Id::I12,
-                    what: format!("revision {revision} writes {key} as it is there already"),
-                });
-            }
-            match value {
-                Some(value) => {
-                    let created = judged.values.get(key).map_or(revision, |(_, created)| *created);
-                    let at = if key == keys::SABAKAN_TEMPLATE { revision } else { created };
-                    judged.values.insert(key.clone(), (value.clone(), at));
-                }
-                None => {
-                    judged.values.remove(key);
-                }
+        let Judged { clusters, history, observed, operations, violations, exemptions, .. } = &mut *judged;
+        for (key, entry) in &changes {
+            let what = if entry.is_some() { "put" } else { "delete" };
+            self.history.note("store", format_args!("{revision} {what} {key}"));
+            history.entry(revision).or_default().insert(key.clone());
+            let record = entry.as_ref().filter(|_| key.starts_with(keys::RECORDS));
+            if let Some(Ok(record)) = record.map(|entry| serde_json::from_slice::<Record>(&entry.value)) {
+                operations.entry(revision).or_default().insert(record.operation);
             }
         }
-        if clustered {
-            let observed = judged.cluster(revision, &before, (self.history.now(), self.planned_on));
-            for invariant in [Id::I1, Id::I3, Id::I4, Id::I12] {
-                self.history.judged(invariant);
-            }
-            if observed {
-                self.history.judged(Id::I6);
-            }
-            if before.contains_key(keys::CLUSTER) {
-                self.history.judged(Id::I5);
-            }
-        }
-        for violation in &judged.violations[known..] {
+        let now = self.history.now();
+        let ruled = clusters.see(revision, &changes, |writer, judged_by| {
+            best(observed, writer, judged_by, (now, self.planned_on), exemptions)
+        });
+        for violation in &ruled.violations {
             self.history.note("checker", violation);
         }
+        violations.extend(ruled.violations);
+        ruled.judged.into_iter().for_each(|invariant| self.history.judged(invariant));
     }
 
     /// An instance was told that its commit is durable.
@@ -227,7 +161,8 @@ impl Checker {
     #[must_use]
     pub fn found_something(&self) -> bool {
         let judged = self.judged.lock().unwrap();
-        !judged.violations.is_empty() || !one_writer(&judged.acknowledged_writes, &judged.terms).is_empty()
+        !judged.violations.is_empty()
+            || !one_writer(&judged.acknowledged_writes, judged.clusters.terms()).is_empty()
     }
 
     /// Every violation, when the run is over.
@@ -235,7 +170,7 @@ impl Checker {
         let mut judged = self.judged.lock().unwrap();
         let judged = &mut *judged;
         let mut violations = std::mem::take(&mut judged.violations);
-        violations.extend(one_writer(&judged.acknowledged_writes, &judged.terms));
+        violations.extend(one_writer(&judged.acknowledged_writes, judged.clusters.terms()));
         violations.extend(nothing_lost(&judged.acknowledged, &judged.history));
         violations.extend(judged.unshown_repairs());
         violations
@@ -250,15 +185,12 @@ impl Checker {
     /// Whether the newest cluster was made from the template that is stored, by what was committed when.
     #[must_use]
     pub fn is_template_applied(&self) -> bool {
-        let judged = self.judged.lock().unwrap();
-        let template = judged.values.get(keys::SABAKAN_TEMPLATE).map_or(0, |(_, revision)| *revision);
-        judged.made_from == template
+        self.judged.lock().unwrap().clusters.is_template_applied()
     }
 
     /// The newest cluster.
     pub fn cluster(&self) -> Option<Cluster> {
-        let judged = self.judged.lock().unwrap();
-        judged.values.get(keys::CLUSTER).map(|(value, _)| serde_json::from_slice(value).unwrap())
+        self.judged.lock().unwrap().clusters.cluster()
     }
 }
 
@@ -278,87 +210,36 @@ impl Judged {
             (!shown).then_some(Violation { invariant: Id::I9, what })
         })
     }
-
-    fn leader(&mut self, revision: i64, put: bool, created: Option<i64>) {
-        if !put {
-            let term = self.terms.iter_mut().find(|term| Some(term.epoch) == created && term.ended.is_none());
-            term.expect("a leader key that is deleted was there").ended = Some(revision);
-        } else if created.is_none() {
-            self.terms.push(EpochLifetime { epoch: revision, ended: None });
-        }
-    }
-
-    /// Judges a cluster; whether there was an observation that it may come from.
-    fn cluster(
-        &mut self,
-        revision: i64,
-        before: &BTreeMap<String, (Vec<u8>, i64)>,
-        (now, planned_on): (Duration, Duration),
-    ) -> bool {
-        let json = |key: &str| self.values.get(key).map(|(value, _)| value.as_slice());
-        let after: Cluster = serde_json::from_slice(json(keys::CLUSTER).unwrap()).unwrap();
-        let old: Option<Cluster> =
-            before.get(keys::CLUSTER).map(|(value, _)| serde_json::from_slice(value).unwrap());
-        let constraints: Constraints = before
-            .get(keys::CONSTRAINTS)
-            .map_or_else(Constraints::default, |(value, _)| serde_json::from_slice(value).unwrap());
-        let template = before.get(keys::SABAKAN_TEMPLATE).map_or(0, |(_, revision)| *revision);
-        // Not by what the service notes of it: that may be what is wrong.
-        let made_from = std::mem::replace(&mut self.made_from, template);
-        let repairs = repairs(before);
-        // Any observation that may be planned on may be the one; with none there is nothing to be honest about.
-        let judged_by = |observed: &BTreeSet<String>| {
-            check_cluster_change(&ClusterChange {
-                before: old.as_ref(),
-                after: &after,
-                constraints: &constraints,
-                observed,
-                template_changed: template != made_from,
-                repairs: &repairs,
-            })
-        };
-        let last: serde_json::Value = serde_json::from_slice(json(keys::LAST_PLAN).unwrap()).unwrap();
-        let written = Written { revision, epoch: last["epoch"].as_i64().unwrap() };
-        let writer = self.writers.get(&written.epoch);
-        // A plan is made from what its own instance was answered.
-        let own = || self.observed.iter().filter(|(_, by, _)| writer.is_none_or(|writer| writer == by));
-        let best_since = |oldest: Duration| {
-            let recent = own().filter(|(at, ..)| *at + oldest >= now);
-            recent.map(|(_, _, observed)| judged_by(observed)).min_by_key(Vec::len)
-        };
-        let mut best = best_since(planned_on + ON_ITS_WAY);
-        if best.as_ref().is_none_or(|wrong| !wrong.is_empty())
-            && let Some(late) = best_since(planned_on + REMEMBERED).filter(Vec::is_empty)
-        {
-            let age = |(at, _, observed): &(Duration, &'static str, BTreeSet<String>)| {
-                judged_by(observed).is_empty().then(|| now.saturating_sub(*at + planned_on))
-            };
-            let lasted = own().filter_map(age).min().unwrap_or_default();
-            self.exemptions.used(Exemption::LateCommit, lasted);
-            best = Some(late);
-        }
-        let observed = best.is_some();
-        self.violations.extend(best.unwrap_or_else(|| judged_by(&BTreeSet::new())));
-        self.violations.extend(one_writer(&[written], &self.terms));
-        observed
-    }
 }
 
-/// The repairs and reboots among stored values. Their revisions do not matter here.
-fn repairs(values: &BTreeMap<String, (Vec<u8>, i64)>) -> RepairQueue {
-    let counts = |key: &str| key.starts_with(keys::REPAIRS) || key.starts_with(keys::REBOOTS);
-    let entry = |(value, created): &(Vec<u8>, i64)| Entry {
-        value: value.clone().into(),
-        create_revision: *created,
-        mod_revision: *created,
-        lease: 0,
+/// When which instance observed which addresses.
+type Observed = (Duration, &'static str, BTreeSet<String>);
+
+/// Evaluates a cluster by the observations of its writer, and takes the one that lets most through; `None`: there is no recent one.
+fn best(
+    observed: &VecDeque<Observed>,
+    writer: Option<&str>,
+    judged_by: ByObservation<'_>,
+    (now, planned_on): (Duration, Duration),
+    exemptions: &mut Exemptions,
+) -> Option<Vec<Violation>> {
+    // A plan is made from what its own instance was answered.
+    let own = || observed.iter().filter(|(_, by, _)| writer.is_none_or(|writer| writer == *by));
+    let best_since = |oldest: Duration| {
+        let recent = own().filter(|(at, ..)| *at + oldest >= now);
+        recent.map(|(_, _, observed)| judged_by(observed)).min_by_key(Vec::len)
     };
-    let entries = values
-        .iter()
-        .filter(|(key, _)| counts(key))
-        .map(|(key, value)| (key.clone(), entry(value)))
-        .collect();
-    RepairQueue::decode(&entries, None, &mut Vec::new())
+    let best = best_since(planned_on + ON_ITS_WAY);
+    if best.as_ref().is_none_or(|wrong| !wrong.is_empty())
+        && let Some(late) = best_since(planned_on + REMEMBERED).filter(Vec::is_empty)
+    {
+        let age = |(at, _, observed): &Observed| {
+            judged_by(observed).is_empty().then(|| now.saturating_sub(*at + planned_on))
+        };
+        exemptions.used(Exemption::LateCommit, own().filter_map(age).min().unwrap_or_default());
+        return Some(late);
+    }
+    best
 }
 
 /// A registry that tells the checker what it answered.
@@ -403,24 +284,27 @@ impl<R: Registry> Registry for Overheard<R> {
 
 #[cfg(test)]
 mod tests {
+    use madako_domain::store::Entry;
     use serde_json::json;
 
     use super::*;
 
-    fn put(key: &str, value: &serde_json::Value) -> (String, Option<Vec<u8>>) {
-        (key.to_owned(), Some(value.to_string().into_bytes()))
+    fn put(revision: i64, key: &str, value: &serde_json::Value) -> Change {
+        let value = value.to_string().into_bytes().into();
+        let entry = Entry { value, create_revision: revision, mod_revision: revision, lease: 0 };
+        (key.to_owned(), Some(entry))
     }
 
     /// A leader that makes a cluster of one node, and notes that it made it from the template of a revision.
-    fn makes(noted: i64) -> Changes {
+    fn makes(revision: i64, noted: i64) -> Vec<Change> {
         let cluster = json!({
             "name": "c", "service_subnet": "10.68.0.0/16",
             "nodes": [{"address": "10.0.0.1", "control_plane": true, "user": "u"}],
         });
         vec![
-            put(keys::CLUSTER, &cluster),
-            put(keys::CLUSTER_REVISION, &json!(noted)),
-            put(keys::LAST_PLAN, &json!({"epoch": 1})),
+            put(revision, keys::CLUSTER, &cluster),
+            put(revision, keys::CLUSTER_REVISION, &json!(noted)),
+            put(revision, keys::LAST_PLAN, &json!({"epoch": 1})),
         ]
     }
 
@@ -431,17 +315,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_same_cluster_is_written_again_for_another_template_alone() {
         let checker = Checker::new(History::new());
-        checker.judge(1, vec![(format!("{}1", keys::LEADER), Some(b"alpha".to_vec()))]);
-        checker
-            .judge(2, vec![put(keys::CONSTRAINTS, &json!({"control-plane-count": 1, "minimum-workers": 0}))]);
-        checker.judge(3, vec![put(keys::SABAKAN_TEMPLATE, &json!({}))]);
-        checker.observed("alpha", ["10.0.0.1".to_owned()].into());
-        checker.judge(4, makes(3));
-        checker.judge(5, vec![put(keys::SABAKAN_TEMPLATE, &json!({}))]);
+        checker.judge(1, vec![put(1, &format!("{}1", keys::LEADER), &json!("alpha"))]);
+        checker.judge(
+            2,
+            vec![put(2, keys::CONSTRAINTS, &json!({"control-plane-count": 1, "minimum-workers": 0}))],
+        );
+        checker.judge(3, vec![put(3, keys::SABAKAN_TEMPLATE, &json!({}))]);
+        checker.observed("\"alpha\"", ["10.0.0.1".to_owned()].into());
+        checker.judge(4, makes(4, 3));
+        checker.judge(5, vec![put(5, keys::SABAKAN_TEMPLATE, &json!({}))]);
         // Whatever is noted, the first cluster after a template is made from it.
-        checker.judge(6, makes(4));
+        checker.judge(6, makes(6, 4));
         assert_eq!(found(&checker), []);
-        checker.judge(7, makes(4));
+        checker.judge(7, makes(7, 4));
         assert_eq!(found(&checker), [Id::I12]);
     }
 }

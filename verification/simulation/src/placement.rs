@@ -29,6 +29,8 @@ use madako_domain::placement::metrics::{MetricKey, MetricState, Trust, Value};
 use madako_domain::placement::object_value::{Object, Resource as _};
 use madako_domain::placement::objects::Stored;
 use madako_domain::placement::ownership;
+use madako_domain::store::Entry;
+use madako_judges::history::{Stored as Entries, candidates, decider};
 use time::OffsetDateTime;
 
 use crate::contents::Contents;
@@ -56,14 +58,6 @@ pub struct Event {
     pub created: i64,
     /// Its lease; 0 is none.
     pub lease: i64,
-}
-
-/// A key that is none of a resource.
-#[derive(Clone)]
-struct Other {
-    value: Vec<u8>,
-    created: i64,
-    lease: i64,
 }
 
 /// How often things were seen.
@@ -96,7 +90,8 @@ struct Written {
 #[derive(Default)]
 struct Judged {
     objects: BTreeMap<ObjectKey, Arc<Stored>>,
-    others: BTreeMap<String, Other>,
+    /// Entries of keys that are no resources.
+    others: Entries,
     history: BTreeMap<i64, BTreeSet<String>>,
     /// What the user was told: keys and the revisions that wrote them.
     acknowledged: Vec<(String, i64)>,
@@ -418,26 +413,8 @@ impl Judged {
 
     /// Whoever decides about placement is the oldest candidate, and owns it.
     fn decider(&mut self, revision: i64) {
-        let leaders = format!("{PREFIX}{}", keys::LEADER);
-        let leader = self
-            .others
-            .range(leaders.clone()..)
-            .take_while(|(key, _)| key.starts_with(&leaders))
-            .min_by_key(|(_, other)| other.created)
-            .map(|(_, other)| other.lease);
-        let owner = self.others.get(ownership::KEY).map(|other| (other.value.clone(), other.lease));
-        let right = owner.as_ref().is_some_and(|(prefix, lease)| {
-            prefix == PREFIX.as_bytes() && Some(*lease) == leader && *lease != 0
-        });
-        if !right {
-            self.violate(
-                Id::I1,
-                revision,
-                format_args!(
-                    "placement was decided while the leader's lease was {leader:?} and its owner {owner:?}"
-                ),
-            );
-        }
+        let owner = self.others.get(ownership::KEY).map(|owner| (&*owner.value, owner.lease));
+        self.violations.extend(decider(revision, PREFIX, candidates(&self.others, PREFIX), owner));
     }
 
     fn other(&mut self, revision: i64, event: &Event) {
@@ -449,8 +426,9 @@ impl Judged {
                 self.violate(Id::I1, revision, "placement was taken from another prefix that owned it");
             }
         }
-        let other = Other { value, created: event.created, lease: event.lease };
-        self.others.insert(event.key.clone(), other);
+        let (create_revision, lease) = (event.created, event.lease);
+        let entry = Entry { value: value.into(), create_revision, mod_revision: revision, lease };
+        self.others.insert(event.key.clone(), entry);
     }
 
     fn apply(&mut self, key: ObjectKey, stored: Option<Arc<Stored>>, now: Duration, wall: OffsetDateTime) {

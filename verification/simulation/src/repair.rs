@@ -18,6 +18,7 @@ use madako_domain::keys;
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::store::Entry;
+use madako_judges::history::Change;
 use madako_judges::{Command, Exemption, Exemptions, Fact};
 use madako_protocol::event::Event as Told;
 use madako_protocol::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
@@ -92,6 +93,12 @@ fn key_of(kv: &KeyValue) -> String {
     kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned()
 }
 
+/// What an event does to a key of the service.
+pub fn change_of(event: &Event) -> Change {
+    let kv = event.kv().unwrap();
+    (key_of(kv), (event.event_type() == EventType::Put).then(|| entry_of(kv)))
+}
+
 /// What is stored now, and at which revision; `None`: nobody can tell.
 async fn standing(store: &StoreProcess) -> Option<(BTreeMap<String, Entry>, i64)> {
     let mut client = store.client().await?;
@@ -114,15 +121,11 @@ impl RepairJudge {
 
     /// Watches the store over a client of its own.
     pub async fn watch(self, store: StoreProcess) {
-        let read = |event: &Event| {
-            let kv = event.kv().unwrap();
-            (key_of(kv), (event.event_type() == EventType::Put).then(|| entry_of(kv)))
-        };
-        every_revision(store, PREFIX, read, |revision, changes| self.judge(revision, changes)).await;
+        every_revision(store, PREFIX, change_of, |revision, changes| self.judge(revision, changes)).await;
     }
 
     /// Judges a revision.
-    pub fn judge(&self, revision: i64, changes: Vec<(String, Option<Entry>)>) {
+    pub fn judge(&self, revision: i64, changes: Vec<Change>) {
         let mut judged = self.judged.lock().unwrap();
         let clustered = changes.iter().any(|(key, _)| key == keys::CLUSTER);
         let now = self.history.now();

@@ -14,19 +14,11 @@ use madako_domain::repair::{RepairQueueEntry, RepairStatus};
 use madako_domain::store::Entry;
 use serde::de::DeserializeOwned;
 
-/// A key that a revision wrote, or deleted.
-pub type Change = (String, Option<Entry>);
+pub use madako_judges::history::{Change, below};
 
 /// What an entry holds, if it can be read.
 pub fn read<T: DeserializeOwned>(entry: &Entry) -> Option<T> {
     serde_json::from_slice(&entry.value).ok()
-}
-
-fn below<'a>(
-    entries: &'a BTreeMap<String, Entry>,
-    prefix: &'a str,
-) -> impl Iterator<Item = (&'a String, &'a Entry)> {
-    entries.range(prefix.to_owned()..).take_while(move |(key, _)| key.starts_with(prefix))
 }
 
 /// How many entries a revision adds.

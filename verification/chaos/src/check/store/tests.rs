@@ -1,12 +1,15 @@
 //! A valid history, and a violation of each rule.
 
-use madako_domain::cluster::Node;
+use std::collections::BTreeMap;
+
+use madako_domain::cluster::{Cluster, Node};
 use madako_domain::record::{Record, RecordStatus};
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use serde_json::json;
 use time::OffsetDateTime;
 
 use super::*;
+use crate::observer::Change;
 
 /// Lease of the leader, whose epoch is 2.
 const LEASE: i64 = 11;
