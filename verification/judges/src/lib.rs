@@ -13,6 +13,7 @@
 //!
 //! Apart from the oracle, [`player`] plays the schedules of simulation and chaos.
 
+pub mod bindings;
 mod exemptions;
 mod fact;
 pub mod history;

@@ -16,20 +16,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
 use etcd_client::EventType;
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::keys;
 use madako_domain::placement::core::MetricsProviderKind;
-use madako_domain::placement::fit::{AnyCloud, Compared, Offer, Unmet, unmet};
+use madako_domain::placement::fit::Unmet;
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
-use madako_domain::placement::metadata::{CASCADE_DELETION, ResourceRef};
 use madako_domain::placement::metrics::{MetricKey, MetricState, Trust, Value};
 use madako_domain::placement::object_value::{Object, Resource as _};
 use madako_domain::placement::objects::Stored;
 use madako_domain::placement::ownership;
 use madako_domain::store::Entry;
+use madako_judges::bindings::{Resources, against, read, scheduled_to, unsettled};
 use madako_judges::history::{Stored as Entries, candidates, decider};
 use time::OffsetDateTime;
 
@@ -89,7 +88,7 @@ struct Written {
 
 #[derive(Default)]
 struct Judged {
-    objects: BTreeMap<ObjectKey, Arc<Stored>>,
+    objects: Resources,
     /// Entries of keys that are no resources.
     others: Entries,
     history: BTreeMap<i64, BTreeSet<String>>,
@@ -232,56 +231,10 @@ impl PlacementChecker {
         counted.map(|written| (written.at, written.key.clone())).collect()
     }
 
-    /// Applications that fit somewhere and are bound nowhere, or where they do not fit though they could move; and how
-    /// many fit nowhere. Only meaningful when nothing changes any more.
-    pub fn misplaced(&self) -> (Vec<Violation>, BTreeSet<ObjectKey>) {
+    /// Violations of the state when nothing changes any more.
+    pub fn unsettled(&self) -> Vec<Violation> {
         let judged = self.judged.lock().unwrap();
-        let (mut misplaced, mut homeless) = (Vec::new(), BTreeSet::new());
-        let values = judged.latest(self.history.now());
-        for stored in judged.objects.values() {
-            let Some(application) = Application::of(&stored.object) else { continue };
-            if application.metadata.deleted.is_some() {
-                continue;
-            }
-            let fitting: BTreeSet<ObjectKey> = judged
-                .objects
-                .values()
-                .filter(|cluster| {
-                    judged.unmet(application, cluster, &values).is_some_and(|all| all.is_empty())
-                })
-                .map(|cluster| cluster.key.clone())
-                .collect();
-            let to = application.status.scheduled_to.as_ref().and_then(ResourceRef::key);
-            let stays = to.as_ref().is_some_and(|to| {
-                let failing = judged.objects.get(to).and_then(|stored| Cluster::of(&stored.object));
-                failing.is_some_and(|cluster| cluster.status.state == ClusterState::FailingMetrics)
-                    || !application.spec.constraints.migration
-            });
-            if fitting.is_empty() {
-                homeless.insert(stored.key.clone());
-            } else if !stays && !to.as_ref().is_some_and(|to| fitting.contains(to)) {
-                let to = to.map_or_else(|| "nothing".to_owned(), |to| to.to_string());
-                let fits = fitting.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                let what = format!("{} is bound to {to} at the end, though it fits on {fits}", stored.key);
-                misplaced.push(Violation { invariant: Id::I12, what });
-            }
-        }
-        (misplaced, homeless)
-    }
-
-    /// What was deleted, waits for nobody else, and is there still. Only meaningful when nothing changes any more.
-    pub fn left_over(&self) -> Vec<Violation> {
-        let judged = self.judged.lock().unwrap();
-        let left = judged.objects.values().filter(|stored| {
-            let metadata = stored.object.metadata();
-            metadata.deleted.is_some()
-                && metadata.finalizers.iter().all(|finalizer| finalizer == CASCADE_DELETION)
-        });
-        left.map(|stored| Violation {
-            invariant: Id::I12,
-            what: format!("{} was deleted, and is there at the end", stored.key),
-        })
-        .collect()
+        unsettled(&judged.objects, &judged.latest(self.history.now()))
     }
 
     /// Whether something was violated so far.
@@ -331,11 +284,6 @@ impl Judged {
         self.objects.get(key).cloned()
     }
 
-    /// The cloud that a cluster is bound to.
-    fn cloud(&self, cluster: &Cluster) -> Option<Arc<Stored>> {
-        cluster.status.scheduled_to.as_ref().and_then(ResourceRef::key).and_then(|key| self.stored(&key))
-    }
-
     /// What keeps an application off a cluster; `None`: it is no cluster.
     fn unmet(
         &self,
@@ -343,11 +291,7 @@ impl Judged {
         cluster: &Stored,
         values: &BTreeMap<MetricKey, MetricState>,
     ) -> Option<Vec<Unmet>> {
-        let cluster = Cluster::of(&cluster.object)?;
-        let cloud = self.cloud(cluster);
-        let cloud = cloud.as_ref().and_then(|cloud| AnyCloud::of(&cloud.object));
-        let offer = Offer::of_cluster(cluster, cloud, values, Compared::Value);
-        Some(unmet(application, cluster, &offer))
+        against(application, cluster, values, &self.objects)
     }
 
     /// Judges a revision; what is known is what was before it. Says what it found.
@@ -368,7 +312,8 @@ impl Judged {
             self.contents.wrote(revision, &event.key, event.value.as_deref());
             match ObjectKey::from_etcd_key(&event.key) {
                 Some(key) => {
-                    let stored = event.value.as_ref().map(|value| read(&key, event, value, revision));
+                    let stored =
+                        event.value.as_ref().map(|value| read(&key, value, event.created, revision).unwrap());
                     let what = stored.as_ref().map_or("delete".to_owned(), |stored| told(stored));
                     checker.history.note("root", format_args!("{revision} {key}: {what}"));
                     after.push((key, stored));
@@ -475,17 +420,6 @@ impl Judged {
     }
 }
 
-fn read(key: &ObjectKey, event: &Event, value: &[u8], revision: i64) -> Arc<Stored> {
-    let text = std::str::from_utf8(value).unwrap();
-    Arc::new(Stored {
-        key: key.clone(),
-        create_revision: event.created,
-        mod_revision: revision,
-        object: Object::from_stored(key.kind, text).unwrap(),
-        wire: Bytes::copy_from_slice(value),
-    })
-}
-
 /// A version of a resource in a word or two.
 fn told(stored: &Stored) -> String {
     let deleted = if stored.object.metadata().deleted.is_some() { ", deleted" } else { "" };
@@ -497,10 +431,6 @@ fn told(stored: &Stored) -> String {
         Object::Cluster(cluster) => format!("{}{deleted}", cluster.status.state),
         _ => format!("put{deleted}"),
     }
-}
-
-fn scheduled_to(stored: &Stored) -> Option<ObjectKey> {
-    Application::of(&stored.object)?.status.scheduled_to.as_ref().and_then(ResourceRef::key)
 }
 
 fn key_of(name: &str) -> MetricKey {

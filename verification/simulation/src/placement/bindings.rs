@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_domain::invariants::BindingEvidence;
-use madako_domain::invariants::{Id, PlacementChange, placed_where_allowed};
+use madako_domain::invariants::Id;
 use madako_domain::keys;
 use madako_domain::placement::decision::{Decision, Move, Outcome};
-use madako_domain::placement::fit::{Compared, Unmet};
+use madako_domain::placement::fit::Unmet;
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
-use madako_domain::placement::metrics::{MetricKey, MetricState, MetricsObserved};
+use madako_domain::placement::metrics::{MetricKey, MetricState};
 use madako_domain::placement::object_value::Resource as _;
 use madako_domain::placement::objects::Stored;
-use madako_domain::store::{Condition, Write};
+use madako_judges::bindings::misbound;
 use madako_json::krake::timestamp::Timestamp;
 use time::OffsetDateTime;
 
@@ -39,7 +38,7 @@ impl Judged {
         let former = before.as_ref().and_then(|before| scheduled_to(before));
         let to = scheduled_to(stored);
         if former == to {
-            self.i11(revision, stored, before.as_ref(), None, now);
+            self.i11(revision, stored, None, now);
             return;
         }
         let name = format!("{}/{}", key.namespace.as_deref().unwrap_or_default(), key.name);
@@ -62,7 +61,7 @@ impl Judged {
             self.violate(Id::I11, revision, format_args!("{key} is bound to {to}, which does not exist"));
             return;
         };
-        self.i11(revision, stored, before.as_ref(), Some(&target), now);
+        self.i11(revision, stored, Some(&target), now);
         if let (Some(former), Some(before)) = (former, before) {
             let why = decided.and_then(|decided| serde_json::from_slice::<Decision>(decided).ok()).and_then(
                 |decided| match decided.outcome {
@@ -79,36 +78,11 @@ impl Judged {
         &mut self,
         revision: i64,
         stored: &Arc<Stored>,
-        before: Option<&Arc<Stored>>,
         target: Option<&Arc<Stored>>,
         now: Duration,
     ) {
-        let write = Write::Put { key: stored.key.etcd_key(), value: stored.wire.clone(), lease: 0 };
-        let compared = Condition::Unchanged {
-            key: stored.key.etcd_key(),
-            revision: before.map_or(0, |before| before.mod_revision),
-        };
-        let judged_by = |judged: &Self, metrics: BTreeMap<MetricKey, MetricState>| {
-            let evidence = target.zip(before).map(|(target, before)| BindingEvidence {
-                application: Arc::clone(before),
-                cluster: Arc::clone(target),
-                cloud: Cluster::of(&target.object).and_then(|cluster| judged.cloud(cluster)),
-                metrics: Some(Arc::new(MetricsObserved {
-                    revision,
-                    at: OffsetDateTime::UNIX_EPOCH,
-                    metrics,
-                })),
-                compared: Compared::Value,
-            });
-            let evidence: Vec<BindingEvidence> = evidence.into_iter().collect();
-            let found = placed_where_allowed(&PlacementChange {
-                conditions: std::slice::from_ref(&compared),
-                writes: std::slice::from_ref(&write),
-                evidence: &evidence,
-                stored: &|key| judged.stored(key),
-            });
-            assert!(found.changed.is_empty(), "what is judged is what is stored: {:?}", found.changed);
-            found.violations
+        let judged_by = |judged: &Self, values: BTreeMap<MetricKey, MetricState>| {
+            misbound((revision, stored), target, values, &judged.objects)
         };
         let mut values = self.latest(now);
         let mut best = judged_by(self, values.clone());

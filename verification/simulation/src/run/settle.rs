@@ -261,9 +261,7 @@ fn as_it_should_be(scenario: &Scenario, injector: &Injector) -> Vec<String> {
             }
         }
     }
-    let (misplaced, _) = injector.world.placement.misplaced();
-    let left_over = injector.world.placement.left_over();
-    found.extend(misplaced.into_iter().chain(left_over).map(|Violation { what, .. }| what));
+    found.extend(injector.world.placement.unsettled().into_iter().map(|Violation { what, .. }| what));
     found
 }
 

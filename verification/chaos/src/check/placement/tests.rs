@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::observer::Change;
 
 fn change(key: &str, value: Option<&Value>, revision: i64) -> Revision {
     let value = value.map(|value| value.to_string().into_bytes());

@@ -1,0 +1,135 @@
+//! Resources of placement as the store holds them: I11 by the predicate of the leader's gate, and in a calm state I12.
+//!
+//! Assumes: `stored` has the resources before the evaluated revision.
+//!
+//! Does not: know which values of metrics a decision was based on. The world passes the values.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use madako_domain::invariants::{BindingEvidence, Id, PlacementChange, Violation, placed_where_allowed};
+use madako_domain::placement::fit::{AnyCloud, Compared, Offer, Unmet, unmet};
+use madako_domain::placement::kind::ObjectKey;
+use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
+use madako_domain::placement::metadata::{CASCADE_DELETION, ResourceRef};
+use madako_domain::placement::metrics::{MetricKey, MetricState, MetricsObserved};
+use madako_domain::placement::object_value::{Object, Resource as _};
+use madako_domain::placement::objects::Stored;
+use madako_domain::store::{Condition, Write};
+use time::OffsetDateTime;
+
+/// Resources by their keys.
+pub type Resources = BTreeMap<ObjectKey, Arc<Stored>>;
+
+/// Values of metrics.
+pub type Values = BTreeMap<MetricKey, MetricState>;
+
+/// A resource from the value of its key; `None`: the value is none.
+#[must_use]
+pub fn read(key: &ObjectKey, value: &[u8], created: i64, revision: i64) -> Option<Arc<Stored>> {
+    Some(Arc::new(Stored {
+        key: key.clone(),
+        create_revision: created,
+        mod_revision: revision,
+        object: Object::from_stored(key.kind, std::str::from_utf8(value).ok()?).ok()?,
+        wire: Bytes::copy_from_slice(value),
+    }))
+}
+
+/// The cluster of an application.
+#[must_use]
+pub fn scheduled_to(stored: &Stored) -> Option<ObjectKey> {
+    Application::of(&stored.object)?.status.scheduled_to.as_ref().and_then(ResourceRef::key)
+}
+
+/// The cloud of a cluster.
+fn cloud(cluster: &Cluster, stored: &Resources) -> Option<Arc<Stored>> {
+    let key = cluster.status.scheduled_to.as_ref().and_then(ResourceRef::key)?;
+    stored.get(&key).cloned()
+}
+
+/// Reasons against an application on a cluster; `None`: the resource is no cluster.
+#[must_use]
+pub fn against(
+    application: &Application,
+    cluster: &Stored,
+    values: &Values,
+    stored: &Resources,
+) -> Option<Vec<Unmet>> {
+    let cluster = Cluster::of(&cluster.object)?;
+    let cloud = cloud(cluster, stored);
+    let cloud = cloud.as_ref().and_then(|cloud| AnyCloud::of(&cloud.object));
+    Some(unmet(application, cluster, &Offer::of_cluster(cluster, cloud, values, Compared::Value)))
+}
+
+/// Evaluates I11 of a revision that writes an application; `target` is the cluster that it is newly bound to.
+///
+/// # Panics
+/// `stored` is not the state before the revision.
+#[must_use]
+pub fn misbound(
+    (revision, after): (i64, &Arc<Stored>),
+    target: Option<&Arc<Stored>>,
+    values: Values,
+    stored: &Resources,
+) -> Vec<Violation> {
+    let before = stored.get(&after.key);
+    let evidence = target.zip(before).map(|(target, before)| BindingEvidence {
+        application: Arc::clone(before),
+        cluster: Arc::clone(target),
+        cloud: Cluster::of(&target.object).and_then(|cluster| cloud(cluster, stored)),
+        metrics: Some(Arc::new(MetricsObserved {
+            revision,
+            at: OffsetDateTime::UNIX_EPOCH,
+            metrics: values,
+        })),
+        compared: Compared::Value,
+    });
+    let key = after.key.etcd_key();
+    let found = placed_where_allowed(&PlacementChange {
+        conditions: &[Condition::Unchanged {
+            key: key.clone(),
+            revision: before.map_or(0, |before| before.mod_revision),
+        }],
+        writes: &[Write::Put { key, value: after.wire.clone(), lease: 0 }],
+        evidence: evidence.as_slice(),
+        stored: &|key| stored.get(key).cloned(),
+    });
+    assert!(found.changed.is_empty(), "the evidence is the stored state: {:?}", found.changed);
+    found.violations
+}
+
+/// Evaluates a calm state: applications that fit on a cluster are bound, and where they fit if they can move; deleted resources are gone
+/// unless a finalizer of a client holds them.
+#[must_use]
+pub fn unsettled(stored: &Resources, values: &Values) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut violate = |what: String| found.push(Violation { invariant: Id::I12, what });
+    for resource in stored.values() {
+        let metadata = resource.object.metadata();
+        if metadata.deleted.is_some() {
+            if metadata.finalizers.iter().all(|finalizer| finalizer == CASCADE_DELETION) {
+                violate(format!("{} was deleted, and is there at the end", resource.key));
+            }
+            continue;
+        }
+        let Some(application) = Application::of(&resource.object) else { continue };
+        let fits = |cluster: &&Arc<Stored>| {
+            against(application, cluster, values, stored).is_some_and(|against| against.is_empty())
+        };
+        let fitting: Vec<&ObjectKey> = stored.values().filter(fits).map(|cluster| &cluster.key).collect();
+        let to = scheduled_to(resource);
+        let stays = to.as_ref().is_some_and(|to| {
+            let cluster = stored.get(to).and_then(|cluster| Cluster::of(&cluster.object));
+            cluster.is_some_and(|cluster| cluster.status.state == ClusterState::FailingMetrics)
+                || !application.spec.constraints.migration
+        });
+        if !fitting.is_empty() && !stays && !to.as_ref().is_some_and(|to| fitting.contains(&to)) {
+            let to = to.map_or_else(|| "nothing".to_owned(), |to| to.to_string());
+            let fits = fitting.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            violate(format!("{} is bound to {to} at the end, though it fits on {fits}", resource.key));
+        }
+    }
+    found
+}
