@@ -14,7 +14,7 @@ use std::time::Duration;
 use madako_domain::invariants::Id;
 use madako_domain::keys;
 use madako_faults::{Counts, Draw, Observed, Scenario, Schedule, Shortfall, Span, shortfalls};
-use madako_judges::{Fact, Use};
+use madako_judges::{Exemptions, Fact, Use};
 use serde::Serialize;
 
 use crate::check::drains::{self, Counted, Effect, Evidence};
@@ -132,7 +132,7 @@ pub(crate) fn judge(seen: Seen) -> Report {
     watches::judge(&seen.events, &seen.revisions, &mut verdicts);
     api::judge(&seen.events, &seen.revisions, calm, &mut verdicts);
     effects::judge(&seen.acts, &seen.leading, &seen.epochs, &mut verdicts);
-    kubernetes(&seen, &mut verdicts);
+    let excused = kubernetes(&seen, &mut verdicts);
     verdicts.of(HISTORY).judged = seen.revisions.len() as u64;
     for wrong in seen.wrong.iter().cloned().chain(seen.unwritten.clone()) {
         verdicts.broken(HISTORY, wrong);
@@ -143,7 +143,7 @@ pub(crate) fn judge(seen: Seen) -> Report {
     }
     registry::judge(&seen.asked, &mut verdicts);
     let lasted = Duration::from_micros(seen.ended - seen.began);
-    let exemptions = promises::judge(&seen.facts, (terms(), lasted), &mut verdicts);
+    let exemptions = promises::judge(&seen.facts, (terms(), lasted), excused, &mut verdicts);
     verdicts.of(GATE).judged = seen.epochs.len() as u64;
     for (invariant, times) in seen.gate.iter().filter(|(_, times)| **times > 0) {
         verdicts.broken(GATE, format!("an instance kept itself from breaking {invariant}, {times} times"));
@@ -188,7 +188,7 @@ pub(crate) fn judge(seen: Seen) -> Report {
     }
 }
 
-fn kubernetes(seen: &Seen, verdicts: &mut Verdicts) {
+fn kubernetes(seen: &Seen, verdicts: &mut Verdicts) -> Exemptions {
     let held = drains::held(&seen.events, &seen.schedule);
     let evidence = Evidence {
         revisions: &seen.revisions,
@@ -197,7 +197,7 @@ fn kubernetes(seen: &Seen, verdicts: &mut Verdicts) {
         held: &held,
         calm: seen.calm_after.is_some(),
     };
-    drains::judge(&seen.kubernetes, &evidence, verdicts);
+    drains::judge(&seen.kubernetes, &evidence, verdicts)
 }
 
 fn outcome(verdicts: &Verdicts, shortfalls: &[Shortfall], not_exercised: &[String]) -> Outcome {

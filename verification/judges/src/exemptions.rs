@@ -53,6 +53,9 @@ exemptions! {
     ByUser = "by-user", minutes(1), 120, "A violation that the write of a user causes by itself, such as a second repair of a machine, does not count.";
     Deposed = "deposed", minutes(1), 30, "An instance whose leader key a user deletes may not notice this until its lease would have ended.";
     WrongClock = "wrong-clock", minutes(70), 60, "Times from the leader or the registry are unreliable while its clock is wrong, and durations if its clock was wrong meanwhile.";
+    OlderValue = "older-value", minutes(2), 60, "A binding may be based on a value that a provider gave before its last one.";
+    Unheard = "unheard", Duration::from_secs(2), 20, "A scheduler may not have received a change of a cluster's state that the store already has.";
+    HeldBack = "held-back", minutes(10), 300, "A request to Kubernetes that a fault held back counts from when the fault began: its sender led then, or its node was drained then.";
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]

@@ -28,6 +28,7 @@ use madako_domain::placement::object_value::{Object, Resource as _};
 use madako_domain::placement::objects::Stored;
 use madako_domain::placement::ownership;
 use madako_domain::store::Entry;
+use madako_judges::Exemptions;
 use madako_judges::bindings::{Resources, against, read, scheduled_to, unsettled};
 use madako_judges::history::{Stored as Entries, candidates, decider};
 use time::OffsetDateTime;
@@ -112,6 +113,7 @@ struct Judged {
     most_applications: u64,
     seen: Seen,
     violations: Vec<Violation>,
+    exemptions: Exemptions,
     /// Every write.
     writes: Vec<Written>,
     retries: Retries,
@@ -241,6 +243,10 @@ impl PlacementChecker {
     #[must_use]
     pub fn found_something(&self) -> bool {
         !self.judged.lock().unwrap().violations.is_empty()
+    }
+
+    pub fn exemptions(&self) -> Exemptions {
+        self.judged.lock().unwrap().exemptions.clone()
     }
 
     /// Every violation, when the run is over.

@@ -14,6 +14,7 @@
 //! were held back at that time, and an uncordon within some seconds of the beginning or end of a repair.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use madako_domain::cluster::Cluster;
 use madako_domain::invariants::repair::is_active;
@@ -22,6 +23,7 @@ use madako_domain::keys;
 use madako_domain::repair::config::{MAX_CONCURRENT_REPAIRS, RepairConfig};
 use madako_domain::repair::{RepairQueueEntry, RepairStepStatus};
 use madako_faults::{Act, Schedule};
+use madako_judges::{Exemption, Exemptions};
 use serde::Serialize;
 use time::OffsetDateTime;
 
@@ -173,16 +175,19 @@ impl Evidence<'_> {
     }
 }
 
-pub fn judge(effects: &[Effect], seen: &Evidence<'_>, verdicts: &mut Verdicts) {
-    let told = Told::of(seen.revisions);
+pub fn judge(effects: &[Effect], seen: &Evidence<'_>, verdicts: &mut Verdicts) -> Exemptions {
+    let (told, mut exemptions) = (Told::of(seen.revisions), Exemptions::default());
     for effect in effects {
         let Effect { at, instance, asked, node, .. } = effect;
         let sent = seen.sent(effect);
         let what = format!("instance={instance} asked for {asked:?} at {node} at {at} us");
         verdicts.judged(Id::I1, 1);
-        if !led_within(*instance, [sent, *at], seen.leading, seen.epochs) {
+        let led_since = |since| led_within(*instance, [since, *at], seen.leading, seen.epochs);
+        if !led_since(sent) {
             let what = format!("{what}, and did not lead");
             verdicts.violated(&Violation { invariant: Id::I1, what });
+        } else if !led_since(*at) {
+            exemptions.used(Exemption::HeldBack, Duration::from_micros(at - sent));
         }
         verdicts.of(DRAINS).judged += 1;
         let meanwhile = [sent.saturating_sub(TOLD_LATER), at + HEARD_LATER];
@@ -192,6 +197,8 @@ pub fn judge(effects: &[Effect], seen: &Evidence<'_>, verdicts: &mut Verdicts) {
             }
         } else if !told.draining.ever(node, meanwhile) {
             verdicts.broken(DRAINS, format!("{what}, and no repair of it was draining"));
+        } else if !told.draining.ever(node, [at.saturating_sub(TOLD_LATER), meanwhile[1]]) {
+            exemptions.used(Exemption::HeldBack, Duration::from_micros(at - sent));
         }
     }
     side_by_side(&drains(effects, seen), &told, verdicts);
@@ -205,6 +212,7 @@ pub fn judge(effects: &[Effect], seen: &Evidence<'_>, verdicts: &mut Verdicts) {
             verdicts.violated(&Violation { invariant: Id::I12, what });
         }
     }
+    exemptions
 }
 
 /// A drain during the time in which it was certainly under way.

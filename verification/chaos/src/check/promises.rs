@@ -42,10 +42,11 @@ pub(crate) struct Outside<'a> {
     pub(crate) clusters: Vec<String>,
 }
 
-/// Judges each promise by the facts of a run of this length. Returns the uses of exemptions.
+/// Judges each promise by the facts of a run of this length. Adds the uses of exemptions, and judges all of them.
 pub(crate) fn judge(
     facts: &[(Micros, Fact)],
     (terms, length): (Terms, Duration),
+    mut exemptions: Exemptions,
     verdicts: &mut Verdicts,
 ) -> Exemptions {
     let mut oracle = Oracle::new(terms);
@@ -58,7 +59,7 @@ pub(crate) fn judge(
             verdicts.broken(promise.name(), what);
         }
     }
-    let exemptions = oracle.exemptions().clone();
+    exemptions.add(&oracle.exemptions());
     verdicts.of(EXCUSED).judged = Exemption::ALL.len() as u64;
     for beyond in exemptions.beyond(length) {
         verdicts.broken(EXCUSED, beyond);

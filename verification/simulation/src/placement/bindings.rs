@@ -13,8 +13,9 @@ use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
 use madako_domain::placement::metrics::{MetricKey, MetricState};
 use madako_domain::placement::object_value::Resource as _;
 use madako_domain::placement::objects::Stored;
-use madako_judges::bindings::misbound;
 use madako_json::krake::timestamp::Timestamp;
+use madako_judges::Exemption;
+use madako_judges::bindings::misbound;
 use time::OffsetDateTime;
 
 use super::{Event, Judged, VALUES_COUNT, key_of, scheduled_to, state};
@@ -22,7 +23,7 @@ use crate::world::{MAX_MOVES, PREFIX, RESCHEDULE_AFTER};
 
 /// So late may who decides hear of a change, where links are slow and lose packets: until then it may go by what was before, so that an
 /// application leaves a cluster that it believes to be online for a better one.
-const HEARD_WITHIN: Duration = Duration::from_secs(2);
+const HEARD_WITHIN: Duration = Exemption::Unheard.longest();
 
 impl Judged {
     /// An application is written: whoever bound it might, and said why.
@@ -74,30 +75,29 @@ impl Judged {
     }
 
     /// I11, by the gate's own predicate, with the values that let most through of those that may have been decided on.
-    fn i11(
-        &mut self,
-        revision: i64,
-        stored: &Arc<Stored>,
-        target: Option<&Arc<Stored>>,
-        now: Duration,
-    ) {
+    fn i11(&mut self, revision: i64, stored: &Arc<Stored>, target: Option<&Arc<Stored>>, now: Duration) {
         let judged_by = |judged: &Self, values: BTreeMap<MetricKey, MetricState>| {
             misbound((revision, stored), target, values, &judged.objects)
         };
         let mut values = self.latest(now);
         let mut best = judged_by(self, values.clone());
+        let mut oldest = None;
         if !best.is_empty() && target.is_some() {
             // A constraint is on one metric: the value that each of them likes best can be looked for by itself.
             for (name, given) in &self.values {
-                for (_, value) in given.iter().filter(|(at, _)| *at + VALUES_COUNT >= now) {
+                for (at, value) in given.iter().filter(|(at, _)| *at + VALUES_COUNT >= now) {
                     let mut others = values.clone();
                     others.insert(key_of(name), state(*value));
                     let violations = judged_by(self, others.clone());
                     if violations.len() < best.len() {
                         (best, values) = (violations, others);
+                        oldest = oldest.max(Some(now.saturating_sub(*at)));
                     }
                 }
             }
+        }
+        if let Some(oldest) = oldest {
+            self.exemptions.used(Exemption::OlderValue, oldest);
         }
         for violation in best {
             self.violate(violation.invariant, revision, violation.what);
@@ -150,18 +150,21 @@ impl Judged {
         let fits =
             !unmet.iter().any(|unmet| matches!(unmet, Unmet::Label { .. } | Unmet::CustomResource { .. }));
         match self.down.get(former).copied() {
-            // Who fits no longer leaves, whatever the state is.
-            Some(since)
-                if since + RESCHEDULE_AFTER > at
-                    && !self.unaware(former, since, at, why.as_ref())
-                    && fits
-                    && !self.outgrown(was, &left, now) =>
-            {
-                self.violate(
-                    Id::I5,
-                    revision,
-                    format_args!("{key} left {former} at {at}, which was not online only since {since}"),
-                );
+            // An application that fits no longer leaves, whatever the state is.
+            Some(since) if since + RESCHEDULE_AFTER > at && fits => {
+                let unaware = || {
+                    let since = self.unaware(former, since, at, why.as_ref());
+                    since.map(|since| (Exemption::Unheard, since.unsigned_abs()))
+                };
+                let age = self.outgrown(was, &left, now).map(|age| (Exemption::OlderValue, age));
+                match age.or_else(unaware) {
+                    Some((exemption, lasted)) => self.exemptions.used(exemption, lasted),
+                    None => self.violate(
+                        Id::I5,
+                        revision,
+                        format_args!("{key} left {former} at {at}, which was not online only since {since}"),
+                    ),
+                }
             }
             Some(_) => {}
             None if cluster.status.state == ClusterState::FailingMetrics && fits => {
@@ -183,7 +186,7 @@ impl Judged {
         since: OffsetDateTime,
         at: OffsetDateTime,
         why: Option<&Move>,
-    ) -> bool {
+    ) -> Option<time::Duration> {
         let was_down = self.was_down.get(cluster).copied();
         let believes = match why {
             Some(Move::Better) => true,
@@ -191,24 +194,24 @@ impl Judged {
                 .is_some_and(|(since, until)| since + RESCHEDULE_AFTER <= at && until + HEARD_WITHIN > at),
             _ => false,
         };
-        believes && since + HEARD_WITHIN > at
+        (believes && since + HEARD_WITHIN > at).then_some(at - since)
     }
 
-    /// Whether a constraint on a metric may not have been met, by one of the values that may have been decided on.
-    fn outgrown(&self, application: &Application, cluster: &Stored, now: Duration) -> bool {
+    /// Age of a value by which a constraint on a metric was not met; `None`: each value that may have been decided on meets them.
+    fn outgrown(&self, application: &Application, cluster: &Stored, now: Duration) -> Option<Duration> {
         let is_outgrown = |values: &BTreeMap<MetricKey, MetricState>| {
             let unmet = self.unmet(application, cluster, values).unwrap_or_default();
             unmet.iter().any(|unmet| matches!(unmet, Unmet::Metric { .. }))
         };
         let latest = self.latest(now);
         let given = self.values.iter().flat_map(|(name, values)| {
-            values.iter().filter(|(at, _)| *at + VALUES_COUNT >= now).map(move |(_, value)| (name, *value))
+            values.iter().filter(|(at, _)| *at + VALUES_COUNT >= now).map(move |value| (name, *value))
         });
-        is_outgrown(&latest)
-            || given.into_iter().any(|(name, value)| {
-                let mut values = latest.clone();
-                values.insert(key_of(name), state(value));
-                is_outgrown(&values)
-            })
+        let outgrown = given.filter_map(|(name, (at, value))| {
+            let mut values = latest.clone();
+            values.insert(key_of(name), state(value));
+            is_outgrown(&values).then(|| now.saturating_sub(at))
+        });
+        is_outgrown(&latest).then_some(Duration::ZERO).or_else(|| outgrown.min())
     }
 }

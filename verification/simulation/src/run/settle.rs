@@ -136,6 +136,7 @@ pub(super) async fn settle(
     let mut exemptions = facts.exemptions();
     exemptions.add(&injector.world.checker.exemptions());
     exemptions.add(&repairs.exemptions());
+    exemptions.add(&placement.exemptions());
     found.extend(injector.world.unplanted.lock().unwrap().iter().cloned());
     found.extend(exemptions.beyond(history.now()));
     let refused = injector.world.rivals.as_ref().map(Rivals::refused);

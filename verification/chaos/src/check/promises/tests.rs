@@ -184,7 +184,12 @@ fn a_promise_that_is_broken_is_told() {
     };
     let mut verdicts = Verdicts::default();
     let length = Duration::from_secs(60);
-    let exemptions = judge(&facts(&[protected(4)], &[], Act::Kill), (terms(), length), &mut verdicts);
+    let exemptions = judge(
+        &facts(&[protected(4)], &[], Act::Kill),
+        (terms(), length),
+        Exemptions::default(),
+        &mut verdicts,
+    );
     assert_eq!(verdicts.of(Promise::ProtectedPods.name()).broken, 1);
     assert_eq!(verdicts.0.values().map(|verdict| verdict.broken).sum::<u64>(), 1, "{verdicts:?}");
     assert_eq!(exemptions, Exemptions::default());
