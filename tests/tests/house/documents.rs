@@ -118,6 +118,26 @@ fn broken_links(documents: &BTreeMap<String, String>, exists: &dyn Fn(&str) -> b
     findings
 }
 
+/// Names in code that link to a Rust file which does not define them, such as ``[`Name`](file.rs)``.
+fn undefined_names(documents: &BTreeMap<String, String>, read: &dyn Fn(&str) -> String) -> Vec<String> {
+    const DEFINES: [&str; 7] = ["struct", "enum", "trait", "type", "fn", "const", "mod"];
+    let mut findings = Vec::new();
+    for (path, document) in documents {
+        for (at, _) in document.match_indices("`](") {
+            let name = document[..at].rsplit('`').next().unwrap_or_default();
+            let target = document[at + 3..].split(')').next().unwrap_or_default();
+            let Some(file) = resolve(path, target).filter(|file| file.ends_with(".rs")) else { continue };
+            let code = read(&file);
+            let words: Vec<&str> =
+                code.split(|letter: char| !letter.is_alphanumeric() && letter != '_').collect();
+            if !words.windows(2).any(|pair| DEFINES.contains(&pair[0]) && pair[1] == name) {
+                findings.push(format!("{path}: {file} does not define {name}"));
+            }
+        }
+    }
+    findings
+}
+
 /// Missing files and directories of the repository that a document names in code. A name counts if it begins with one
 /// of `top`, the entries of the root.
 fn missing_files(
@@ -273,6 +293,19 @@ fn a_link_that_leads_nowhere_is_found() {
     ] {
         one(&broken_links(&example(link), &in_example), &["README.md", found]);
     }
+}
+
+#[test]
+fn names_that_link_to_code_are_defined_there() {
+    nothing(&undefined_names(&documents(), &text));
+}
+
+#[test]
+fn a_name_that_is_not_defined_where_its_link_leads_is_found() {
+    let read = |_: &str| "pub enum Epoch {\n".to_owned();
+    let find = |readme: &str| undefined_names(&example(readme), &read);
+    nothing(&find("[`Epoch`](scripts/a.rs), [`up`](docs/MAP.md)"));
+    one(&find("[`Term`](scripts/a.rs)"), &["README.md", "scripts/a.rs", "Term"]);
 }
 
 #[test]
