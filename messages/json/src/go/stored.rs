@@ -10,41 +10,6 @@ use crate::strict::schema;
 use crate::strict::tree::Tree;
 use crate::strict::walk::{Kind, Schema};
 
-/// Fields that Go leaves out when they are empty, by the name of their parent field.
-const LEFT_OUT: [(&str, &[&str]); 11] = [
-    (
-        "reboot",
-        &[
-            "max_concurrent_reboots",
-            "eviction_timeout_seconds",
-            "command_timeout_seconds",
-            "protected_namespaces",
-        ],
-    ),
-    (
-        "repair",
-        &[
-            "max_concurrent_repairs",
-            "protected_namespaces",
-            "evict_retries",
-            "evict_interval",
-            "eviction_timeout_seconds",
-        ],
-    ),
-    ("repair_operations", &["command_timeout_seconds", "success_command", "success_command_timeout"]),
-    (
-        "repair_steps",
-        &["command_timeout_seconds", "command_retries", "command_interval", "need_drain", "watch_seconds"],
-    ),
-    ("protected_namespaces", &["matchLabels", "matchExpressions"]),
-    ("matchExpressions", &["values"]),
-    ("taints", &["value", "timeAdded"]),
-    ("boot_taints", &["value", "timeAdded"]),
-    ("kube-scheduler", &["config"]),
-    ("kube-proxy", &["disable", "config"]),
-    ("kubelet", &["config"]),
-];
-
 /// The JSON text as ckecli stores it.
 ///
 /// # Errors
@@ -81,19 +46,19 @@ pub fn with_every_field(cluster: &impl Serialize) -> Result<Tree, serde_json::Er
 
 fn full(cluster: &impl Serialize) -> Result<Tree, serde_json::Error> {
     let tree = Tree::from_json(&serde_json::to_string(cluster)?)?;
-    Ok(object(&tree, &schema::CLUSTER, ""))
+    Ok(object(&tree, &schema::CLUSTER))
 }
 
-/// The object at the field `parent`, with all fields of its schema.
-fn object(tree: &Tree, schema: &'static Schema, parent: &str) -> Tree {
-    let left_out = LEFT_OUT.iter().find(|(name, _)| *name == parent).map_or(&[][..], |(_, fields)| fields);
+/// The object with all fields of its schema.
+fn object(tree: &Tree, schema: &'static Schema) -> Tree {
     // This project's types of a cluster and its nodes do not distinguish an empty list from an absent one.
-    let reads_empty = matches!(parent, "" | "nodes");
+    let reads_empty = [&schema::CLUSTER, &schema::NODE].iter().any(|read| std::ptr::eq(*read, schema));
     let mut fields = Vec::with_capacity(schema.fields.len());
     for (name, kind) in schema.fields {
         let given = tree.get(name).filter(|given| !(reads_empty && is_empty_list_or_map(given)));
-        let value = given.map_or_else(|| zero(kind, name), |given| value(given, kind, name));
-        if !(left_out.contains(name) && is_empty(&value, kind)) {
+        let value = given.map_or_else(|| zero(kind), |given| value(given, kind));
+        let left_out = matches!(kind, Kind::OmitEmpty(kind) if is_empty(&value, kind));
+        if !left_out {
             fields.push(((*name).to_owned(), value));
         }
     }
@@ -102,11 +67,12 @@ fn object(tree: &Tree, schema: &'static Schema, parent: &str) -> Tree {
     Tree::Object(fields)
 }
 
-fn value(given: &Tree, kind: &'static Kind, name: &str) -> Tree {
+fn value(given: &Tree, kind: &'static Kind) -> Tree {
     match (kind, given) {
-        (Kind::Object(schema), Tree::Object(_)) => object(given, schema, name),
+        (Kind::OmitEmpty(kind), given) => value(given, kind),
+        (Kind::Object(schema), Tree::Object(_)) => object(given, schema),
         (Kind::List(item), Tree::List(items)) => {
-            Tree::List(items.iter().map(|given| value(given, item, name)).collect())
+            Tree::List(items.iter().map(|given| value(given, item)).collect())
         }
         // Go has maps here and writes their entries sorted by name.
         (Kind::Map(_) | Kind::FreeForm | Kind::Any, given) => sorted(given),
@@ -115,13 +81,11 @@ fn value(given: &Tree, kind: &'static Kind, name: &str) -> Tree {
 }
 
 /// Go's zero value of a kind.
-fn zero(kind: &'static Kind, name: &str) -> Tree {
+fn zero(kind: &'static Kind) -> Tree {
     match kind {
         Kind::Text => Tree::Text(String::new()),
         Kind::Bool => Tree::Bool(false),
-        // Go has a pointer here.
-        Kind::Object(_) if name == "protected_namespaces" => Tree::Null,
-        Kind::Object(schema) => object(&Tree::Null, schema, name),
+        Kind::Object(schema) => object(&Tree::Null, schema),
         _ => Tree::Null,
     }
 }

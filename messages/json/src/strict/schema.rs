@@ -3,7 +3,8 @@
 
 pub use crate::limits::MAX_COUNT;
 use crate::limits::MAX_SECONDS;
-use crate::strict::walk::{Kind, Schema};
+use crate::strict::walk::Kind::{self, OmitEmpty};
+use crate::strict::walk::Schema;
 
 const TEXTS: Kind = Kind::List(&Kind::Text);
 const COUNT: Kind = Kind::Whole(0, MAX_COUNT);
@@ -27,7 +28,7 @@ pub static CLUSTER: Schema = Schema {
     ],
 };
 
-static NODE: Schema = Schema {
+pub(crate) static NODE: Schema = Schema {
     fields: &[
         ("address", Kind::Text),
         ("hostname", Kind::Text),
@@ -41,7 +42,12 @@ static NODE: Schema = Schema {
 
 /// The schema of a node's taint.
 pub static TAINT: Schema = Schema {
-    fields: &[("key", Kind::Text), ("value", Kind::Text), ("effect", Kind::Text), ("timeAdded", Kind::Text)],
+    fields: &[
+        ("key", Kind::Text),
+        ("value", OmitEmpty(&Kind::Text)),
+        ("effect", Kind::Text),
+        ("timeAdded", OmitEmpty(&Kind::Text)),
+    ],
 };
 
 /// Settings of graceful reboots.
@@ -49,14 +55,14 @@ pub static REBOOT: Schema = Schema {
     fields: &[
         ("reboot_command", TEXTS),
         ("boot_check_command", TEXTS),
-        ("max_concurrent_reboots", POSITIVE_COUNT),
-        ("eviction_timeout_seconds", POSITIVE_SECONDS),
-        ("command_timeout_seconds", SECONDS),
+        ("max_concurrent_reboots", OmitEmpty(&POSITIVE_COUNT)),
+        ("eviction_timeout_seconds", OmitEmpty(&POSITIVE_SECONDS)),
+        ("command_timeout_seconds", OmitEmpty(&SECONDS)),
         ("command_retries", COUNT),
         ("command_interval", SECONDS),
         ("evict_retries", COUNT),
         ("evict_interval", SECONDS),
-        ("protected_namespaces", Kind::Object(&LABEL_SELECTOR)),
+        ("protected_namespaces", OmitEmpty(&Kind::Object(&LABEL_SELECTOR))),
     ],
 };
 
@@ -64,11 +70,11 @@ pub static REBOOT: Schema = Schema {
 pub static REPAIR: Schema = Schema {
     fields: &[
         ("repair_procedures", Kind::List(&Kind::Object(&REPAIR_PROCEDURE))),
-        ("max_concurrent_repairs", COUNT),
-        ("protected_namespaces", Kind::Object(&LABEL_SELECTOR)),
-        ("evict_retries", COUNT),
-        ("evict_interval", SECONDS),
-        ("eviction_timeout_seconds", POSITIVE_SECONDS),
+        ("max_concurrent_repairs", OmitEmpty(&COUNT)),
+        ("protected_namespaces", OmitEmpty(&Kind::Object(&LABEL_SELECTOR))),
+        ("evict_retries", OmitEmpty(&COUNT)),
+        ("evict_interval", OmitEmpty(&SECONDS)),
+        ("eviction_timeout_seconds", OmitEmpty(&POSITIVE_SECONDS)),
     ],
 };
 
@@ -81,32 +87,32 @@ static REPAIR_OPERATION: Schema = Schema {
         ("operation", Kind::Text),
         ("repair_steps", Kind::List(&Kind::Object(&REPAIR_STEP))),
         ("health_check_command", TEXTS),
-        ("command_timeout_seconds", SECONDS),
-        ("success_command", TEXTS),
-        ("success_command_timeout", SECONDS),
+        ("command_timeout_seconds", OmitEmpty(&SECONDS)),
+        ("success_command", OmitEmpty(&TEXTS)),
+        ("success_command_timeout", OmitEmpty(&SECONDS)),
     ],
 };
 
 static REPAIR_STEP: Schema = Schema {
     fields: &[
         ("repair_command", TEXTS),
-        ("command_timeout_seconds", SECONDS),
-        ("command_retries", COUNT),
-        ("command_interval", SECONDS),
-        ("need_drain", Kind::Bool),
-        ("watch_seconds", SECONDS),
+        ("command_timeout_seconds", OmitEmpty(&SECONDS)),
+        ("command_retries", OmitEmpty(&COUNT)),
+        ("command_interval", OmitEmpty(&SECONDS)),
+        ("need_drain", OmitEmpty(&Kind::Bool)),
+        ("watch_seconds", OmitEmpty(&SECONDS)),
     ],
 };
 
 static LABEL_SELECTOR: Schema = Schema {
     fields: &[
-        ("matchLabels", Kind::Map(&Kind::Text)),
-        ("matchExpressions", Kind::List(&Kind::Object(&LABEL_REQUIREMENT))),
+        ("matchLabels", OmitEmpty(&Kind::Map(&Kind::Text))),
+        ("matchExpressions", OmitEmpty(&Kind::List(&Kind::Object(&LABEL_REQUIREMENT)))),
     ],
 };
 
 static LABEL_REQUIREMENT: Schema =
-    Schema { fields: &[("key", Kind::Text), ("operator", Kind::Text), ("values", TEXTS)] };
+    Schema { fields: &[("key", Kind::Text), ("operator", Kind::Text), ("values", OmitEmpty(&TEXTS))] };
 
 /// Options of the components.
 pub static OPTIONS: Schema = Schema {
@@ -143,12 +149,12 @@ static API_SERVER: Schema = service!(
     ("audit_log_policy", Kind::Text),
     ("audit_log_path", Kind::Text)
 );
-static SCHEDULER: Schema = service!(("config", Kind::FreeForm));
-static PROXY: Schema = service!(("disable", Kind::Bool), ("config", Kind::FreeForm));
+static SCHEDULER: Schema = service!(("config", OmitEmpty(&Kind::FreeForm)));
+static PROXY: Schema = service!(("disable", OmitEmpty(&Kind::Bool)), ("config", OmitEmpty(&Kind::FreeForm)));
 static KUBELET: Schema = service!(
     ("boot_taints", Kind::List(&Kind::Object(&TAINT))),
     ("cni_conf_file", Kind::Object(&CNI_CONF_FILE)),
-    ("config", Kind::FreeForm),
+    ("config", OmitEmpty(&Kind::FreeForm)),
     ("cri_endpoint", Kind::Text)
 );
 

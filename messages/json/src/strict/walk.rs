@@ -41,16 +41,22 @@ pub enum Kind {
     FreeForm,
     /// Any value with a foreign schema.
     Any,
+    /// A value of this kind; ckecli leaves the field out when it is empty (Go's `omitempty`).
+    OmitEmpty(&'static Kind),
 }
 
 impl Kind {
     fn is_secret(&self) -> bool {
         match self {
             Kind::Secret => true,
-            Kind::List(item) => item.is_secret(),
-            Kind::Map(entry) => entry.is_secret(),
+            Kind::List(kind) | Kind::Map(kind) | Kind::OmitEmpty(kind) => kind.is_secret(),
             _ => false,
         }
+    }
+
+    /// The kind of a value that is there.
+    fn of_value(&self) -> &Kind {
+        if let Kind::OmitEmpty(kind) = self { kind } else { self }
     }
 }
 
@@ -79,7 +85,7 @@ pub fn unknown_names<'s>(
 ) {
     for (name, value) in tree.fields() {
         let known = schema.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        match known.map(|(_, kind)| kind) {
+        match known.map(|(_, kind)| kind.of_value()) {
             None => {
                 let near = hint::nearest(name, schema.fields.iter().map(|(known, _)| *known));
                 report(path.field(&shortened(name)), near);
@@ -192,7 +198,7 @@ impl Walk<'_> {
                 exact.or_else(|| schema.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)))
             }
         };
-        found.map(|(known, kind)| (*known, kind))
+        found.map(|(known, kind)| (*known, kind.of_value()))
     }
 
     /// The valid value, or `None` after adding a problem.
@@ -270,7 +276,7 @@ fn find(schema: &'static Schema, name: &str, path: String, places: &mut Vec<Stri
     }
     for (field, kind) in schema.fields {
         let below = if path.is_empty() { (*field).to_owned() } else { format!("{path}.{field}") };
-        match kind {
+        match kind.of_value() {
             Kind::Object(schema) => find(schema, name, below, places),
             Kind::List(Kind::Object(schema)) => find(schema, name, format!("{below}[]"), places),
             _ => {}
@@ -296,6 +302,7 @@ fn expected(kind: &Kind, value: &Tree) -> String {
         Kind::Map(entry) => format!("an object of {}", plural(entry)),
         Kind::Object(_) | Kind::FreeForm => "an object".to_owned(),
         Kind::Any => "a value".to_owned(),
+        Kind::OmitEmpty(kind) => expected(kind, value),
     }
 }
 
@@ -309,6 +316,7 @@ fn plural(kind: &Kind) -> &'static str {
         Kind::Whole(..) => "whole numbers",
         Kind::List(_) => "lists",
         Kind::Any => "values",
+        Kind::OmitEmpty(kind) => plural(kind),
         Kind::Map(_) | Kind::Object(_) | Kind::FreeForm => "objects",
     }
 }
@@ -324,6 +332,7 @@ fn empty(kind: &Kind) -> Tree {
         | Kind::Quantity => Tree::Text(String::new()),
         Kind::Number => Tree::Number(Number::Integer(0)),
         Kind::Any => Tree::Null,
+        Kind::OmitEmpty(kind) => empty(kind),
         Kind::Bool => Tree::Bool(false),
         Kind::Whole(least, _) => Tree::Number(Number::Integer(*least)),
         Kind::List(_) => Tree::List(Vec::new()),
