@@ -7,51 +7,69 @@
 use crate::cluster::Cluster;
 use madako_json::go::{UnknownFields, go_object};
 use madako_json::input::{InputError, Problems, Warning};
-use madako_json::strict::schema::{self, MAX_COUNT};
+use madako_json::strict::schema::MAX_COUNT;
 use madako_json::strict::tree::{Number, Tree, shown_text};
-use madako_json::strict::walk::{Kind, Path, Unknown, Walk};
+use madako_json::strict::walk::{Kind, Path, Schema, Unknown, Walk};
 use madako_json::strict::{nearest, yaml};
 
 const SUBJECT: &str = "set of constraints";
 
-go_object! {
-    /// Conditions that a cluster must satisfy.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Constraints {
-        /// Exact number of control plane nodes.
-        pub control_plane_count: u32 = "control-plane-count";
-        /// Minimum number of workers.
-        pub minimum_workers: u32 = "minimum-workers";
-        /// Maximum number of workers; 0 means no maximum (CKE's meaning).
-        pub maximum_workers: u32 = "maximum-workers";
-        /// Reboots wait while more nodes than this are unreachable.
-        pub maximum_unreachable_nodes_for_reboot: i64 = "maximum-unreachable-nodes-for-reboot";
-        /// Maximum number of repair entries that automatic additions may reach.
-        pub maximum_repair_queue_entries: i64 = "maximum-repair-queue-entries";
-        /// Seconds during which an unreachable machine that reboots gets no repair entry.
-        pub wait_seconds_to_repair_rebooting: i64 = "wait-seconds-to-repair-rebooting";
-        ..rest
-    }
+/// Declares the constraints once: name, least valid value and default. The type, its default, the schema of typed
+/// input and the setting by name derive from it.
+macro_rules! constraints {
+    ($($(#[$meta:meta])* $field:ident: $type:ty = $name:literal, least $least:literal, default $default:literal;)*) => {
+        go_object! {
+            /// Conditions that a cluster must satisfy.
+            #[derive(Debug, Clone, PartialEq, Eq)]
+            pub struct Constraints {
+                $($(#[$meta])* pub $field: $type = $name;)*
+                ..rest
+            }
+        }
+
+        impl Default for Constraints {
+            fn default() -> Self {
+                Self { $($field: $default,)* rest: UnknownFields::default() }
+            }
+        }
+
+        static SCHEMA: Schema = Schema { fields: &[$(($name, Kind::Whole($least, MAX_COUNT))),*] };
+
+        const FIELDS: &[Field] = &[$(Field {
+            name: $name,
+            least: $least,
+            put: |constraints, value| constraints.$field = value.try_into().expect("the schema bounds it"),
+        }),*];
+    };
 }
 
-impl Default for Constraints {
-    fn default() -> Self {
-        Self {
-            control_plane_count: 1,
-            minimum_workers: 1,
-            maximum_workers: 0,
-            maximum_unreachable_nodes_for_reboot: 0,
-            maximum_repair_queue_entries: 0,
-            wait_seconds_to_repair_rebooting: 0,
-            rest: UnknownFields::default(),
-        }
-    }
+/// A constraint by its name.
+struct Field {
+    name: &'static str,
+    least: i64,
+    /// Sets a valid value.
+    put: fn(&mut Constraints, i64),
+}
+
+constraints! {
+    /// Exact number of control plane nodes. A cluster without a control plane is invalid, though CKE stores a 0.
+    control_plane_count: u32 = "control-plane-count", least 1, default 1;
+    /// Minimum number of workers.
+    minimum_workers: u32 = "minimum-workers", least 0, default 1;
+    /// Maximum number of workers; 0 means no maximum (CKE's meaning).
+    maximum_workers: u32 = "maximum-workers", least 0, default 0;
+    /// Reboots wait while more nodes than this are unreachable.
+    maximum_unreachable_nodes_for_reboot: i64 = "maximum-unreachable-nodes-for-reboot", least 0, default 0;
+    /// Maximum number of repair entries that automatic additions may reach.
+    maximum_repair_queue_entries: i64 = "maximum-repair-queue-entries", least 0, default 0;
+    /// Seconds during which an unreachable machine that reboots gets no repair entry.
+    wait_seconds_to_repair_rebooting: i64 = "wait-seconds-to-repair-rebooting", least 0, default 0;
 }
 
 impl Constraints {
     /// The names that [`Constraints::set`] accepts.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        schema::CONSTRAINTS.fields.iter().map(|(name, _)| *name)
+        FIELDS.iter().map(|field| field.name)
     }
 
     /// Reads typed constraints (YAML or JSON) strictly. An absent constraint gets its default.
@@ -61,12 +79,12 @@ impl Constraints {
     pub fn from_yaml(text: &str) -> Result<Self, InputError> {
         let tree = yaml::read(SUBJECT, text)?;
         let mut problems = Problems::default();
-        let mut walk = Walk { root: &schema::CONSTRAINTS, unknown: Unknown::Refuse, problems: &mut problems };
-        let good = walk.object(tree, &schema::CONSTRAINTS, Path::Root);
+        let mut walk = Walk { root: &SCHEMA, unknown: Unknown::Refuse, problems: &mut problems };
+        let good = walk.object(tree, &SCHEMA, Path::Root);
         let mut constraints = Self::default();
-        for (name, value) in good.fields() {
-            if let Tree::Number(Number::Integer(value)) = value {
-                constraints.put(name, *value);
+        for field in FIELDS {
+            if let Some(Tree::Number(Number::Integer(value))) = good.get(field.name) {
+                (field.put)(&mut constraints, *value);
             }
         }
         let mut broken = Problems::default();
@@ -83,7 +101,7 @@ impl Constraints {
     /// nothing is set.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), InputError> {
         let mut problems = Problems::default();
-        let Some((_, kind)) = schema::CONSTRAINTS.fields.iter().find(|(known, _)| *known == name) else {
+        let Some(field) = FIELDS.iter().find(|field| field.name == name) else {
             let expected = match nearest(name, Self::names()) {
                 Some(near) => format!("a known constraint such as {near:?}"),
                 None => format!("one of {}", Self::names().collect::<Vec<_>>().join(", ")),
@@ -91,17 +109,14 @@ impl Constraints {
             problems.add("", format!("the unknown constraint {}", shown_text(name)), expected);
             return problems.finish(SUBJECT);
         };
-        let (least, greatest) = match kind {
-            Kind::Whole(least, greatest) => (*least, *greatest),
-            _ => (0, MAX_COUNT),
-        };
-        let Some(number) = value.parse::<i64>().ok().filter(|number| (least..=greatest).contains(number))
-        else {
-            problems.add(name, shown_text(value), format!("a whole number from {least} to {greatest}"));
+        let valid = field.least..=MAX_COUNT;
+        let Some(number) = value.parse().ok().filter(|number| valid.contains(number)) else {
+            let expected = format!("a whole number from {} to {MAX_COUNT}", field.least);
+            problems.add(name, shown_text(value), expected);
             return problems.finish(SUBJECT);
         };
         let mut changed = self.clone();
-        changed.put(name, number);
+        (field.put)(&mut changed, number);
         if matches!(name, "minimum-workers" | "maximum-workers") {
             changed.contradictions(&mut problems);
         }
@@ -151,20 +166,6 @@ impl Constraints {
             let expected =
                 format!("at least minimum-workers ({}), or 0 for no maximum", self.minimum_workers);
             problems.add("maximum-workers", self.maximum_workers.to_string(), expected);
-        }
-    }
-
-    /// Sets a constraint of the schema; the caller has checked the value.
-    fn put(&mut self, name: &str, value: i64) {
-        let count = || u32::try_from(value).expect("the schema bounds it");
-        match name {
-            "control-plane-count" => self.control_plane_count = count(),
-            "minimum-workers" => self.minimum_workers = count(),
-            "maximum-workers" => self.maximum_workers = count(),
-            "maximum-unreachable-nodes-for-reboot" => self.maximum_unreachable_nodes_for_reboot = value,
-            "maximum-repair-queue-entries" => self.maximum_repair_queue_entries = value,
-            "wait-seconds-to-repair-rebooting" => self.wait_seconds_to_repair_rebooting = value,
-            other => unreachable!("the schema has no {other}"),
         }
     }
 }

@@ -21,11 +21,10 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  madako constraints show -o table")]
     Show(OutputArgs),
     /// Sets one constraint.
-    ///
-    /// The names are control-plane-count, minimum-workers, maximum-workers (0 is no maximum),
-    /// maximum-unreachable-nodes-for-reboot, maximum-repair-queue-entries and
-    /// wait-seconds-to-repair-rebooting.
-    #[command(after_help = "Example:\n  madako constraints set minimum-workers 18")]
+    #[command(
+        long_about = about_set(),
+        after_help = "Example:\n  madako constraints set minimum-workers 18"
+    )]
     Set {
         /// Name of the constraint
         name: String,
@@ -33,6 +32,14 @@ pub(crate) enum Command {
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
+}
+
+fn about_set() -> String {
+    let names: Vec<&str> = Constraints::names().collect();
+    format!(
+        "Sets one constraint.\n\nThe names are {}. A maximum-workers of 0 is no maximum.",
+        names.join(", ")
+    )
 }
 
 pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {

@@ -1,5 +1,4 @@
-//! The schemas of CKE's inputs (its `docs/cluster.md`, `docs/constraints.md`, `docs/sabakan-integration.md`; types of
-//! release line 1.30).
+//! The schemas of CKE's inputs (its `docs/cluster.md`, `docs/sabakan-integration.md`; types of release line 1.30).
 
 pub use crate::limits::MAX_COUNT;
 use crate::limits::MAX_SECONDS;
@@ -167,19 +166,6 @@ static MOUNT: Schema = Schema {
         ("read_only", Kind::Bool),
         ("propagation", Kind::Text),
         ("selinux_label", Kind::Text),
-    ],
-};
-
-/// The schema of the operator's constraints.
-pub static CONSTRAINTS: Schema = Schema {
-    fields: &[
-        // A cluster without a control plane is invalid, though CKE stores a 0.
-        ("control-plane-count", POSITIVE_COUNT),
-        ("minimum-workers", COUNT),
-        ("maximum-workers", COUNT),
-        ("maximum-unreachable-nodes-for-reboot", COUNT),
-        ("maximum-repair-queue-entries", COUNT),
-        ("wait-seconds-to-repair-rebooting", COUNT),
     ],
 };
 
