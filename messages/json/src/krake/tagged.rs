@@ -5,13 +5,19 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
 use super::reader::{Field, Reader, Rest};
-use super::schema::Shape;
+use super::schema::{FieldSchema, Shape};
 use crate::strict::walk::Path;
 
 /// The forms of a tagged object.
 pub trait Variants: Sized {
     /// The forms: value of the field `type`, and shape of the content.
     const VARIANTS: &'static [(&'static str, Shape)];
+
+    /// The fields of the form `tag`; `None` for an unknown tag and for a form that is not an object.
+    fn fields(tag: &str) -> Option<&'static [FieldSchema]> {
+        let (_, content) = Self::VARIANTS.iter().find(|(known, _)| *known == tag)?;
+        if let Shape::Object(schema) = content { Some(schema.fields) } else { None }
+    }
 
     /// The value of the field `type`.
     fn tag(&self) -> &'static str;

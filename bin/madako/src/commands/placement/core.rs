@@ -1,7 +1,10 @@
 //! `core`: metrics and their providers, namespaced or global, and roles.
 
 use clap::Arg;
+use madako_domain::placement::core::MetricsProviderKind;
 use madako_domain::placement::kind::Kind;
+use madako_json::krake::schema::{FieldSchema, Shape};
+use madako_json::krake::tagged::Variants;
 use serde_json::{Map, Value, json};
 
 use super::CommandScope;
@@ -9,7 +12,7 @@ use super::client::{Api, Request};
 use super::edit::{Apply, Change, place, put};
 use super::given::GivenOptions;
 use super::show::Column;
-use super::words::{Create, Resource, Update, decimal, name, none, text, weighted, whole};
+use super::words::{Create, Resource, Update, decimal, name, none, text, types, weighted, whole};
 use crate::failure::Failure;
 use crate::input::read_documents;
 use crate::output::warn;
@@ -160,38 +163,8 @@ fn change_metric(given: &GivenOptions, provider: &'static str) -> Change {
     Change { name: None, apply }
 }
 
-/// Metrics provider types: for each, its options and their fields. The first option is required even in an update,
-/// which may omit the others.
-const PROVIDER_TYPES: [(&str, &[(&str, &str)]); 4] = [
-    ("prometheus", &[("url", "url")]),
-    ("static", &[("metric", "metrics")]),
-    (
-        "kafka",
-        &[
-            ("url", "url"),
-            ("comparison-column", "comparison_column"),
-            ("value-column", "value_column"),
-            ("table", "table"),
-        ],
-    ),
-    ("influx", &[("url", "url"), ("token", "token"), ("org", "org"), ("bucket", "bucket")]),
-];
-/// Every option of any type.
-const PROVIDER_OPTIONS: [&str; 8] =
-    ["url", "metric", "comparison-column", "value-column", "table", "token", "org", "bucket"];
 const PROVIDER_COLUMNS: &[Column] = &[Column::new("type", "/spec/type")];
-const PROVIDER_DETAILS: &[Column] = &[
-    Column::if_there("url", "/spec/prometheus/url"),
-    Column::if_there("metrics", "/spec/static/metrics"),
-    Column::if_there("url", "/spec/kafka/url"),
-    Column::if_there("comparison_column", "/spec/kafka/comparison_column"),
-    Column::if_there("value_column", "/spec/kafka/value_column"),
-    Column::if_there("table", "/spec/kafka/table"),
-    Column::if_there("url", "/spec/influx/url"),
-    Column::secret("token", "/spec/influx/token"),
-    Column::if_there("org", "/spec/influx/org"),
-    Column::if_there("bucket", "/spec/influx/bucket"),
-];
+const PROVIDER_DETAILS: &[Column] = &[Column::tagged("/spec", MetricsProviderKind::fields)];
 
 const fn provider(
     kind: Kind,
@@ -209,16 +182,11 @@ const fn provider(
         columns: PROVIDER_COLUMNS,
         details: PROVIDER_DETAILS,
         create: Some(Create {
-            more: "The required options depend on the type: --url for prometheus, --metric for static; \
-                   --url, --comparison-column, --value-column and --table for kafka (KSQL); --url, --token, \
-                   --org and --bucket for influx.",
+            more: "A provider needs every option whose help names its type.",
             options: || {
-                let types = PROVIDER_TYPES.map(|(name, _)| name);
-                let mut options = vec![
-                    name("Name of the metrics provider"),
-                    text("type", "TYPE", "Type of the provider").required(true).value_parser(types),
-                ];
-                options.extend(provider_options());
+                let of_type = text("type", "TYPE", "Type of the provider").required(true);
+                let mut options = provider_arguments();
+                options.insert(1, of_type.value_parser(types::<MetricsProviderKind>()));
                 options
             },
             build: build_provider,
@@ -227,11 +195,7 @@ const fn provider(
         register: None,
         update: Update {
             more: "The type does not change. The metrics of a static provider are replaced.",
-            options: || {
-                let mut options = vec![name("Name of the metrics provider")];
-                options.extend(provider_options());
-                options
-            },
+            options: provider_arguments,
             changes: change_provider,
             example: "static --metric heat 0.9 --metric cost 0.1",
         },
@@ -251,49 +215,65 @@ pub(super) const GLOBAL_METRICS_PROVIDER: Resource = provider(
     "global metrics providers",
 );
 
-fn provider_options() -> [Arg; 8] {
+/// The option for each field of the types, under the name of the field.
+pub(super) fn provider_options() -> [(&'static str, Arg); 8] {
     [
-        text("url", "URL", "Address of the provider (prometheus, kafka, influx)"),
-        weighted("metric", "VALUE", "Metric and its value (static); may be given several times").short('m'),
-        text("table", "NAME", "Table in KSQL (kafka)"),
-        text("comparison-column", "NAME", "Column with the name of the metric (kafka)"),
-        text("value-column", "NAME", "Column with the value (kafka)"),
-        text("token", "TOKEN", "Token (influx)"),
-        text("org", "NAME", "Organisation (influx)"),
-        text("bucket", "NAME", "Bucket (influx)"),
+        ("url", text("url", "URL", "Address of the server")),
+        (
+            "metrics",
+            weighted("metric", "VALUE", "Metric and its value; may be given several times").short('m'),
+        ),
+        ("table", text("table", "NAME", "Table with the metrics")),
+        ("comparison_column", text("comparison-column", "NAME", "Column with the names of the metrics")),
+        ("value_column", text("value-column", "NAME", "Column with the values of the metrics")),
+        ("token", text("token", "TOKEN", "Token of the API")),
+        ("org", text("org", "NAME", "Organization of the bucket")),
+        ("bucket", text("bucket", "NAME", "Bucket with the metrics")),
     ]
+}
+
+fn provider_arguments() -> Vec<Arg> {
+    let with_types = |(field, option): (&str, Arg)| {
+        let mut types = types::<MetricsProviderKind>();
+        types.retain(|of_type| field_of_type(of_type, field).is_some());
+        let help = option.get_help().map(ToString::to_string).unwrap_or_default();
+        option.help(format!("{help} ({})", types.join(", ")))
+    };
+    let name = name("Name of the metrics provider");
+    std::iter::once(name).chain(provider_options().map(with_types)).collect()
+}
+
+fn field_of_type(of_type: &str, field: &str) -> Option<&'static FieldSchema> {
+    MetricsProviderKind::fields(of_type)?.iter().find(|known| known.name == field)
 }
 
 /// The given fields of a type.
 ///
 /// # Errors
-/// An option that the type does not have.
+/// The type is unknown, or an option belongs to other types.
 fn fields_of(given: &GivenOptions, of_type: &str) -> Result<Map<String, Value>, Failure> {
-    let known = PROVIDER_TYPES.iter().find(|(name, _)| *name == of_type);
-    let (_, options) = known.ok_or_else(|| {
-        Failure::failed(format_args!(
+    if MetricsProviderKind::fields(of_type).is_none() {
+        return Err(Failure::failed(format_args!(
             "metrics providers of the type {of_type:?} cannot be changed by this command"
-        ))
-    })?;
-    if let Some(other) =
-        PROVIDER_OPTIONS.iter().find(|id| given.has(id) && !options.iter().any(|(option, _)| option == *id))
-    {
-        return Err(Failure::bad_input(format_args!(
-            "--{other} is not for metrics providers of the type {of_type}"
         )));
     }
     let mut fields = Map::new();
-    for (option, field) in *options {
-        if *option == "metric" {
-            let values = given.weights(option)?;
-            if !values.is_empty() {
-                let values: Map<String, Value> =
-                    values.into_iter().map(|(name, value)| (name, value.into())).collect();
-                fields.insert((*field).to_owned(), values.into());
+    for (field, option) in provider_options() {
+        let option = option.get_id().as_str();
+        let value = match field_of_type(of_type, field).map(|known| &known.shape) {
+            None if given.has(option) => {
+                return Err(Failure::bad_input(format_args!(
+                    "--{option} is not for metrics providers of the type {of_type}"
+                )));
             }
-        } else if let Some(text) = given.text(option) {
-            fields.insert((*field).to_owned(), text.into());
-        }
+            Some(Shape::Map(_)) => {
+                let values: Map<String, Value> =
+                    given.weights(option)?.into_iter().map(|(name, value)| (name, value.into())).collect();
+                (!values.is_empty()).then(|| values.into())
+            }
+            _ => given.text(option).map(Value::from),
+        };
+        fields.extend(value.map(|value| (field.to_owned(), value)));
     }
     Ok(fields)
 }
@@ -301,11 +281,10 @@ fn fields_of(given: &GivenOptions, of_type: &str) -> Result<Map<String, Value>, 
 fn build_provider(given: &GivenOptions) -> Result<Value, Failure> {
     let of_type = given.text("type").unwrap_or_default();
     let fields = fields_of(given, of_type)?;
-    let options =
-        PROVIDER_TYPES.iter().filter(|(name, _)| *name == of_type).flat_map(|(_, options)| *options);
-    let missing: Vec<String> = options
-        .filter(|(_, field)| !fields.contains_key(*field))
-        .map(|(option, _)| format!("--{option}"))
+    let missing: Vec<String> = provider_options()
+        .iter()
+        .filter(|(field, _)| field_of_type(of_type, field).is_some() && !fields.contains_key(*field))
+        .map(|(_, option)| format!("--{}", option.get_id()))
         .collect();
     if !missing.is_empty() {
         return Err(Failure::bad_input(format_args!(

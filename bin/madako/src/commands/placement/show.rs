@@ -1,5 +1,6 @@
 //! Output of resources as in krakectl: columns of text, or the documents themselves.
 
+use madako_json::krake::schema::{FieldSchema, Shape};
 use madako_json::krake::timestamp::Timestamp;
 use serde_json::Value;
 
@@ -28,11 +29,12 @@ enum ValueFormat {
     Nodes(&'static str, bool),
     /// Numbers of an application's pods by state.
     Pods,
-    /// Plain; omitted if the resource has no such field.
-    IfThere,
-    /// Only whether it is set: the value is a secret.
-    Secret,
+    /// A tagged object: a line for each field of its type that it has.
+    Tagged(FieldsOfType),
 }
+
+/// The fields of the type with this name.
+type FieldsOfType = fn(&str) -> Option<&'static [FieldSchema]>;
 
 impl Column {
     pub(super) const fn new(name: &'static str, at: &'static str) -> Self {
@@ -51,30 +53,36 @@ impl Column {
         Self { name, at, form: ValueFormat::Pods }
     }
 
-    /// A value that only some resources have.
-    pub(super) const fn if_there(name: &'static str, at: &'static str) -> Self {
-        Self { name, at, form: ValueFormat::IfThere }
+    /// The content of a tagged object, for the lines of one resource.
+    pub(super) const fn tagged(at: &'static str, fields: FieldsOfType) -> Self {
+        Self { name: "", at, form: ValueFormat::Tagged(fields) }
     }
 
-    /// A secret that only some resources have.
-    pub(super) const fn secret(name: &'static str, at: &'static str) -> Self {
-        Self { name, at, form: ValueFormat::Secret }
-    }
-
-    /// The text; `None`: the line is omitted.
-    fn text(&self, document: &Value) -> Option<String> {
+    fn text(&self, document: &Value) -> String {
         let value = document.pointer(self.at);
         let plain = || value.map_or_else(|| NOTHING.to_owned(), words);
-        Some(match self.form {
-            ValueFormat::Plain => plain(),
-            ValueFormat::Time => {
-                value.and_then(Value::as_str).map_or_else(|| NOTHING.to_owned(), to_the_second)
-            }
+        match self.form {
+            ValueFormat::Plain | ValueFormat::Tagged(_) => plain(),
+            ValueFormat::Time => value.and_then(Value::as_str).map_or_else(|| NOTHING.to_owned(), to_the_second),
             ValueFormat::Nodes(condition, good) => nodes(value, condition, good),
             ValueFormat::Pods => pods(value),
-            ValueFormat::IfThere => words(value?),
-            ValueFormat::Secret => if value?.is_null() { NOTHING } else { "(set)" }.to_owned(),
-        })
+        }
+    }
+
+    /// Names and texts of the lines of one resource.
+    fn lines(&self, document: &Value) -> Vec<(&'static str, String)> {
+        let ValueFormat::Tagged(fields) = self.form else { return vec![(self.name, self.text(document))] };
+        let value = document.pointer(self.at).unwrap_or(&Value::Null);
+        let tag = value["type"].as_str().unwrap_or_default();
+        let fields = fields(tag).unwrap_or_default().iter();
+        let line = |field: &FieldSchema| {
+            let text = match (&field.shape, value[tag].get(field.name)?) {
+                (Shape::Secret, value) if !value.is_null() => "(set)".to_owned(),
+                (_, value) => words(value),
+            };
+            Some((field.name, text))
+        };
+        fields.filter_map(line).collect()
     }
 }
 
@@ -94,7 +102,7 @@ pub(super) fn many(resource: &Resource, format: Format, items: &[Value]) -> Resu
         let mut table =
             Table::of(columns().map(|column| column.name.to_uppercase().replace('_', " ")).collect());
         for item in *items {
-            table.add(columns().map(|column| column.text(item).unwrap_or_default()).collect());
+            table.add(columns().map(|column| column.text(item)).collect());
         }
         table.text()
     })
@@ -104,8 +112,8 @@ pub(super) fn one(resource: &Resource, format: Format, document: &Value) -> Resu
     show(format, document, |document| {
         let mut table = Table::new(["FIELD", "VALUE"]);
         for column in BASE.iter().chain(resource.columns).chain(resource.details) {
-            if let Some(text) = column.text(document) {
-                table.row([column.name.to_owned(), text]);
+            for (name, text) in column.lines(document) {
+                table.row([name.to_owned(), text]);
             }
         }
         table.text()

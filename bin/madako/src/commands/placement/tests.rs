@@ -3,8 +3,13 @@
 //! `krakectl.txt` has the requests of krakectl itself (commit `92f86489`); it is in the directory of the resources'
 //! tests.
 
+use std::collections::BTreeSet;
+
+use madako_domain::placement::core::MetricsProviderKind;
 use madako_domain::placement::kind::Kind;
 use madako_domain::placement::object_value::Object;
+use madako_json::krake::schema::Shape;
+use madako_json::krake::tagged::Variants;
 use serde_json::{Value, json};
 
 use super::*;
@@ -310,6 +315,33 @@ fn what_does_not_fit_together_is_refused_before_anything_is_sent() {
     let prometheus = json!({"spec": {"type": "prometheus", "prometheus": {"url": "u"}}});
     let message = changed("core mp update it --bucket b", &prometheus).unwrap_err().message().unwrap();
     assert!(message.contains("--bucket is not for"), "{message}");
+}
+
+#[test]
+fn commands_offer_each_type_of_the_domain() {
+    let mut compared = Vec::new();
+    for resource in words::GROUPS.iter().flat_map(|group| group.resources) {
+        let spec = resource.kind.schema().fields.iter().find(|field| field.name == "spec");
+        let Some(Shape::Tagged(variants)) = spec.map(|spec| &spec.shape) else { continue };
+        let how = resource.create.as_ref().or(resource.register.as_ref()).unwrap();
+        let options = (how.options)();
+        let option = options.iter().find(|option| option.get_id() == "type").unwrap();
+        let values = option.get_possible_values();
+        let offered: Vec<&str> = values.iter().map(clap::builder::PossibleValue::get_name).collect();
+        let known: Vec<&str> = variants.iter().map(|(of_type, _)| *of_type).collect();
+        assert_eq!(offered, known, "--type of {}", resource.word);
+        compared.push(resource.word);
+    }
+    assert_eq!(compared.len(), 6, "{compared:?}");
+}
+
+#[test]
+fn each_field_of_a_metrics_provider_has_an_option() {
+    let variants = MetricsProviderKind::VARIANTS.iter();
+    let fields = |(of_type, _): &(&'static str, _)| MetricsProviderKind::fields(of_type).unwrap();
+    let fields: BTreeSet<&str> = variants.flat_map(fields).map(|field| field.name).collect();
+    let options: BTreeSet<&str> = core::provider_options().iter().map(|(field, _)| *field).collect();
+    assert_eq!(options, fields);
 }
 
 #[test]

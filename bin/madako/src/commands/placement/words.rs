@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Command, ValueHint, value_parser};
 use madako_domain::placement::kind::Kind;
+use madako_json::krake::tagged::Variants;
 use serde_json::Value;
 
 use super::edit::Change;
@@ -300,6 +301,11 @@ fn api() -> [Arg; 2] {
 
 pub(super) fn text(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value).help(help)
+}
+
+/// The values of `--type`: the types that the domain has.
+pub(super) fn types<T: Variants>() -> Vec<&'static str> {
+    T::VARIANTS.iter().map(|(of_type, _)| *of_type).collect()
 }
 
 /// An option that may be repeated.
