@@ -72,6 +72,9 @@ fn a_storm_passes_and_everything_goes_the_way_that_it_goes_in_a_real_service() {
     for actor in ["leader", "cluster-planner", "repair-queue", "metrics-fetcher", "app-scheduler"] {
         assert!(count(&format!("messages of {actor}")) > 10, "{actor}: {:?}", report.traffic);
     }
+    let measured = report.traffic.keys().filter_map(|what| what.strip_prefix("messages of "));
+    let unknown: Vec<&str> = measured.filter(|actor| !madako_faults::ACTORS.contains(actor)).collect();
+    assert!(unknown.is_empty(), "no fault can have these actors as target: {unknown:?}");
     assert!(count("disk syncs") >= report.counts.commits, "{:?}", report.traffic);
 }
 

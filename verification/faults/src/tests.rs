@@ -137,6 +137,16 @@ fn what_a_scenario_asks_for_can_happen_in_the_time_that_it_is_run_for() {
 }
 
 #[test]
+fn each_actor_panics_in_the_scenario_of_panics() {
+    let scenario = shipped("panics-of-each-actor").unwrap().scenario().unwrap();
+    let targets = scenario.faults.iter().filter_map(|fault| match fault.target {
+        Target::Actor(actor) => Some(actor),
+        _ => None,
+    });
+    assert_eq!(targets.collect::<BTreeSet<_>>(), BTreeSet::from(ACTORS));
+}
+
+#[test]
 fn a_scenario_is_played_in_another_world_with_its_own_number_of_instances() {
     let copy =
         World { instances: 1, machines: 40, racks: 21, clusters: 0, applications: 0, store: Store::Embedded };

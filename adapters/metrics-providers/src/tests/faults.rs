@@ -1,9 +1,11 @@
 //! Every kind of provider: down, slow, and with wrong answers.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use madako_domain::placement::core::MetricsProviderKind;
 use madako_domain::placement::metadata::ReasonCode;
+use madako_json::krake::tagged::Variants as _;
 use madako_protocol::placement::providers::{FetchError, MetricsProviders};
 use tokio::time::Instant;
 
@@ -14,6 +16,13 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 
 fn all(url: &str) -> [MetricsProviderKind; 3] {
     [prometheus_at(url), influx_at(url), ksql_at(url)]
+}
+
+#[test]
+fn each_kind_with_a_server_is_tried() {
+    let tried: BTreeSet<&str> = all("").iter().map(MetricsProviderKind::tag).chain(["static"]).collect();
+    let known: BTreeSet<&str> = MetricsProviderKind::VARIANTS.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(tried, known);
 }
 
 /// Sends requests to each kind and expects the same error for each name.
