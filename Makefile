@@ -13,7 +13,7 @@ PLATFORMS := --filter-platform x86_64-unknown-linux-gnu --filter-platform aarch6
 # An unused exception in deny.toml is an error.
 OUTDATED := --deny unmatched-skip --deny unnecessary-skip --deny license-not-encountered
 
-.PHONY: help run monitor test check test-long bench fmt
+.PHONY: help run monitor test check test-long mutants bench fmt
 .DEFAULT_GOAL := help
 
 help: ## Lists the commands
@@ -52,6 +52,10 @@ test-long: ## Runs longer tests: more cases, long simulations, chaos
 	$(BUILT)/debug/madako-chaos simulate --seed 3 --for 20m --trace $(BUILT)/tmp/trace-debug
 	$(BUILT)/release/madako-chaos simulate --seed 3 --for 20m --trace $(BUILT)/tmp/trace-release
 	cmp $(BUILT)/tmp/trace-debug $(BUILT)/tmp/trace-release
+
+mutants: ## Changes the code in 300 places, one at a time, and counts the changes that tests and simulation find (docs/mutants.md)
+	@scripts/set-up build test
+	scripts/mutants $(ARGS)
 
 bench: ## Runs the measurements of docs/BENCHMARKS.md
 	@scripts/set-up build test
