@@ -60,6 +60,13 @@ mod tests {
     }
 
     #[test]
+    fn the_generator_is_splitmix64() {
+        let mut draw = Draw(0);
+        let published = [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f];
+        assert_eq!([draw.next(), draw.next(), draw.next()], published);
+    }
+
+    #[test]
     fn draws_are_spread_evenly() {
         let mut counts = [0_u32; 10];
         for number in 0..10_000 {

@@ -154,6 +154,13 @@ fn a_magnum_cluster_goes_to_a_project_of_any_namespace_and_inherits() {
     let metrics: Vec<_> = cluster.spec.metrics.iter().map(|metric| metric.name.as_str()).collect();
     assert_eq!(metrics, ["mine", "good"]);
     assert_eq!(cluster.metadata.owners.len(), 1);
+    // A bound cluster stays, even when a better project appears.
+    world.metric("best", 1.0);
+    let mut better = project("better", NAMESPACE);
+    better.spec.metrics = vec![MetricRef::new("best", 1.0, false)];
+    world.put(better);
+    world.run();
+    assert_eq!(world.get::<MagnumCluster>("m").status.project.as_ref().unwrap().name, "p");
 }
 
 #[test]
@@ -294,11 +301,11 @@ fn a_cloud_that_gets_better_is_not_covered_with_clusters_at_once() {
 
 #[test]
 fn a_created_cluster_that_is_not_better_any_more_is_not_moved_to_and_goes() {
-    for (value, moves) in [(0.9, true), (0.1, false)] {
+    // The score of staying is (0.1 + 0.5) / 1.1; without stickiness it would be 0.5.
+    for (value, moves) in [(0.9, true), (0.56, true), (0.53, false), (0.1, false)] {
         let mut world = lifted(1);
         world.run();
         let name = created(&world).remove(0).name;
-        // The score of staying is (0.1 + 0.5) / 1.1.
         world.metric("cloudy", value);
         world.change::<Cluster>(&name, |cluster| cluster.status.state = ClusterState::Online);
         world.wait(60);

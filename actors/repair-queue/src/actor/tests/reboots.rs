@@ -1,13 +1,14 @@
-//! CKE's metrics of the reboot queue, compared with CKE's output for the same keys.
+//! CKE's metrics of the reboot queue and of the repair queue, compared with CKE's output for the same keys.
 
 use std::time::Duration;
 
 use madako_domain::keys;
 use madako_domain::reboot::RebootStatus::{self, Cancelled, Draining, Queued, Rebooting};
+use madako_domain::repair::{RepairQueueEntry, RepairStatus};
 
 use super::gauges::Gauges;
 use super::world::World;
-use crate::testing::{REPAIR, Store};
+use crate::testing::{REPAIR, Store, queued};
 
 /// Input: whether the queue is disabled, CKE's marker of a running reboot, nodes and statuses of entries. Output:
 /// enabled, running, counts of cancelled, draining, queued and rebooting entries, and the nodes' gauges.
@@ -93,4 +94,39 @@ async fn a_node_that_leaves_the_cluster_shows_0_and_nothing_is_shown_without_a_c
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(nodes(&gauges), [""; 0]);
     assert_eq!(values(&gauges, "cke_reboot_queue_entries"), [1.0], "it is in the queue still");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_repair_queue_is_shown_with_each_change() {
+    let gauges = Gauges::default();
+    let _guard = metrics::set_default_local_recorder(&gauges);
+    let failed = |index, address| RepairQueueEntry {
+        status: RepairStatus::Failed,
+        ..queued(index, address, "unreachable")
+    };
+    let mut store = Store::new(&["a"], &["w"]);
+    store.text(keys::REPAIRS_DISABLED, "true");
+    store.entry(&failed(0, "w"));
+    store.entry(&queued(1, "x", "unreachable"));
+    let mut world = World::new(store).await;
+    world.begin().await;
+    let machines = || -> Vec<String> {
+        gauges.shown("cke_machine_repair_status{").into_iter().map(|(key, _)| key).collect()
+    };
+    let (of_w, of_x) = ("cke_machine_repair_status{w,failed}", "cke_machine_repair_status{x,");
+    // Failed, processing, queued, succeeded.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(values(&gauges, "cke_repair_queue_items"), [1.0, 0.0, 1.0, 0.0]);
+    assert_eq!(machines(), [of_w.to_owned(), format!("{of_x}queued}}")]);
+    world.change(|store| store.entry(&failed(1, "x")));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(values(&gauges, "cke_repair_queue_items"), [2.0, 0.0, 0.0, 0.0]);
+    assert_eq!(machines(), [of_w.to_owned(), format!("{of_x}failed}}")]);
+    world.change(|store| {
+        store.entries.remove(&keys::repair(1));
+        store.text("seen", "");
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(values(&gauges, "cke_repair_queue_items"), [1.0, 0.0, 0.0, 0.0]);
+    assert_eq!(machines(), [of_w.to_owned()]);
 }
