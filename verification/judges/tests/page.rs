@@ -13,8 +13,9 @@ fn the_page_lists_what_is_promised_and_what_is_excused() {
         Promise::ALL.iter().map(|promise| format!("| `{}` | {} |", promise.name(), promise.what())).collect();
     assert_eq!(table("| Promise | Text |"), promises);
     let exemption = |exemption: &Exemption| {
-        let (minutes, most) = (exemption.longest().as_secs() / 60, exemption.most_an_hour());
-        format!("| `{}` | {minutes}m | {most} | {} |", exemption.name(), exemption.why())
+        let (seconds, most) = (exemption.longest().as_secs(), exemption.most_an_hour());
+        let longest = if seconds < 60 { format!("{seconds}s") } else { format!("{}m", seconds / 60) };
+        format!("| `{}` | {longest} | {most} | {} |", exemption.name(), exemption.why())
     };
     let exemptions: Vec<String> = Exemption::ALL.iter().map(exemption).collect();
     assert_eq!(table("| Exemption | Longest | Most uses an hour | Why |"), exemptions);

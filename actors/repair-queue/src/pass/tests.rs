@@ -102,7 +102,7 @@ fn of_two_entries_for_one_machine_one_is_processed() {
 #[test]
 fn a_drain_ends_when_another_entry_has_the_machine() {
     let both = store(&[processing(0, "w", 0, Watching, 1), processing(1, "w", 0, Draining, 1)]);
-    assert_eq!(look_at(&both)[&1], (Next::Abandon(Abandoned::SameMachine { index: 0 }), None));
+    assert_eq!(actions_of(&both)[&1], (Action::Abandon(Abandoned::SameMachine { index: 0 }), None));
 }
 
 #[test]

@@ -230,7 +230,7 @@ async fn an_update_is_of_what_was_read_or_begins_anew() {
     ])
     .await;
     let answer = server.run(&["kube", "app", "update", "echo", "-n", "testing", "-l", "c=3", "--wait"]).await;
-    assert_eq!((answer.code, &*answer.err), (0, "madako: warning: it is PENDING now, not running\n"));
+    assert_eq!((answer.code, &*answer.err), (0, "madako: warning: the state is PENDING now, not running\n"));
     let asked = server.asked();
     let put = "PUT /kubernetes/namespaces/testing/applications/echo?blocking=running";
     assert_eq!((&*asked[1].line, asked[1].if_match.as_deref()), (put, Some("\"7\"")));

@@ -200,7 +200,7 @@ async fn who_does_not_decide_tells_the_last_decision_and_who_decides() {
     );
     // Only the leader can evaluate an assumption.
     let answer = world().ask("GET", &format!("{PATH}/kept/explain?without=other")).await.with(503).json();
-    assert!(answer["detail"].as_str().unwrap().contains("ask the one that leads, on host1"), "{answer}");
+    assert!(answer["detail"].as_str().unwrap().contains("ask the leader, on host1"), "{answer}");
 
     let world = rbac();
     allow(&world, "apps", "kubernetes", "applications", &["testing"], "get");
@@ -214,7 +214,7 @@ async fn a_question_without_an_answer_is_refused_with_the_reason() {
     let world = world();
     for (question, status, says) in [
         ("unknown/explain", 404, "there is no Application testing/unknown"),
-        ("elsewhere/explain", 503, "ask the one that leads, on host1"),
+        ("elsewhere/explain", 503, "ask the leader, on host1"),
         ("late/explain", 503, "did not answer in time"),
         ("known/explain?with=load=2", 422, "load cannot be 2: no"),
         ("known/explain?with=load", 422, "load=0.5"),

@@ -63,7 +63,9 @@ impl Column {
         let plain = || value.map_or_else(|| NOTHING.to_owned(), words);
         match self.form {
             ValueFormat::Plain | ValueFormat::Tagged(_) => plain(),
-            ValueFormat::Time => value.and_then(Value::as_str).map_or_else(|| NOTHING.to_owned(), to_the_second),
+            ValueFormat::Time => {
+                value.and_then(Value::as_str).map_or_else(|| NOTHING.to_owned(), to_the_second)
+            }
             ValueFormat::Nodes(condition, good) => nodes(value, condition, good),
             ValueFormat::Pods => pods(value),
         }
