@@ -216,7 +216,7 @@ async fn a_question_without_an_answer_is_refused_with_the_reason() {
         ("unknown/explain", 404, "there is no Application testing/unknown"),
         ("elsewhere/explain", 503, "ask the leader, on host1"),
         ("late/explain", 503, "did not answer in time"),
-        ("known/explain?with=load=2", 422, "load cannot be 2: no"),
+        ("known/explain?with=load=2", 422, "load cannot have the value 2: no"),
         ("known/explain?with=load", 422, "load=0.5"),
     ] {
         let answer = world.ask("GET", &format!("{PATH}/{question}")).await.with(status).json();
