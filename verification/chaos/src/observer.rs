@@ -63,7 +63,7 @@ pub struct Revision {
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct Inner {
     revisions: BTreeMap<i64, Revision>,
     /// Last revision delivered by each member.
     heard: BTreeMap<u32, i64>,
@@ -77,7 +77,7 @@ struct Inside {
 #[derive(Debug, Clone)]
 pub struct Observer {
     history: History,
-    inside: Arc<Mutex<Inside>>,
+    inside: Arc<Mutex<Inner>>,
 }
 
 impl Observer {
@@ -244,12 +244,12 @@ impl Observer {
     }
 
     // No panic happens under the lock.
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn inside(&self) -> MutexGuard<'_, Inner> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inside {
+impl Inner {
     fn lead(&mut self, at: Micros, changes: &[Change]) {
         for change in changes {
             let Some(key) = change.key.strip_prefix(PREFIX).filter(|key| key.starts_with(keys::LEADER))

@@ -69,7 +69,7 @@ pub enum Lie {
 }
 
 #[derive(Default)]
-struct Inside {
+struct Inner {
     values: BTreeMap<&'static str, f64>,
     lies: BTreeMap<&'static str, Lie>,
     troubles: BTreeMap<&'static str, Trouble>,
@@ -82,7 +82,7 @@ struct Inside {
 /// All servers. Clones share their state.
 #[derive(Clone)]
 pub struct Prometheus {
-    inside: Arc<Mutex<Inside>>,
+    inside: Arc<Mutex<Inner>>,
     checker: PlacementChecker,
 }
 
@@ -90,7 +90,7 @@ impl Prometheus {
     /// Servers without faults.
     pub fn new(checker: PlacementChecker) -> Self {
         let values = SERIES.iter().zip(1_u8..).map(|((_, name), nth)| (*name, f64::from(nth) * 14.0));
-        let inside = Inside { values: values.collect(), ..Inside::default() };
+        let inside = Inner { values: values.collect(), ..Inner::default() };
         Self { inside: Arc::new(Mutex::new(inside)), checker }
     }
 

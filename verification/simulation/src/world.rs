@@ -83,7 +83,7 @@ pub struct Working {
     pub metrics: Metrics,
     pub scheduler: SchedulerConfig,
     /// Encryption of the secrets of placement's resources.
-    pub sealing: Encryption,
+    pub encryption: Encryption,
 }
 
 impl Default for Working {
@@ -100,7 +100,7 @@ impl Default for Working {
                 max_moves: MAX_MOVES,
                 ..SchedulerConfig::default()
             },
-            sealing: Encryption::default(),
+            encryption: Encryption::default(),
         }
     }
 }
@@ -383,8 +383,8 @@ impl World {
         let place = Endpoint::Instance(number(name));
         let clock = InstanceClock::new(number(name), Arc::clone(&self.clock), self.handling.clone());
         let link = self.network.link(place, Endpoint::Store);
-        let sealing = self.working.sealing.clone();
-        let config = StoreConfig { prefix: PREFIX.to_owned(), encryption: sealing, ..StoreConfig::default() };
+        let encryption = self.working.encryption.clone();
+        let config = StoreConfig { prefix: PREFIX.to_owned(), encryption, ..StoreConfig::default() };
         let store = EtcdStore::over(link.connector(self.store.clone()), &config, seed).unwrap();
         let store = store.with_clock(Arc::new(clock.clone()));
         let objects = self.places.then(|| Arc::new(CachedObjects::start(&store)) as Arc<dyn Objects>);

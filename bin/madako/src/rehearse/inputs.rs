@@ -215,7 +215,7 @@ fn working(settings: &RehearsalSettings, config: &Config) -> Working {
         hold,
         metrics,
         scheduler,
-        sealing: placement.map_or(usual.sealing, |placement| placement.encryption.clone()),
+        encryption: placement.map_or(usual.encryption, |placement| placement.encryption.clone()),
     }
 }
 
