@@ -1,5 +1,4 @@
-//! Judges a run from outside: by the store's own history, what instances were told, and what the
-//! registry answered.
+//! Judges a run from outside: by the store's history, the acknowledgements of instances, and the registry's answers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -24,11 +23,11 @@ use crate::revisions::{every_revision, every_revision_from};
 use crate::store_process::StoreProcess;
 use crate::world::{INTERVAL, PREFIX};
 
-/// What changes of the repair queue are called, and the keys of which each writes some.
+/// Prefix of the names of repair queue changes, and the prefixes of the keys of which each change writes some.
 const REPAIR: &str = "repair-";
 const OF_REPAIRS: [&str; 4] = [keys::REPAIRS, keys::RECORDS, keys::REPAIR_KEPT, keys::REPAIR_HOLDS];
 
-/// Changes of the repair queue that register no record, and the keys of which each writes some.
+/// Changes of the repair queue that register no record, and the prefixes of the keys of which each writes some.
 const UNRECORDED: [(&str, &[&str]); 4] = [
     ("repair-hold", &[keys::REPAIR_HOLDS]),
     ("repair-request", &[keys::REPAIRS]),
@@ -36,11 +35,11 @@ const UNRECORDED: [(&str, &[&str]); 4] = [
     ("repair-forget", &OF_REPAIRS),
 ];
 
-/// Polls for which an observation may be planned on, and how long a commit may be on its way after that where nothing is wrong.
+/// Maximum age, in polls, of an observation that a plan uses, and the maximum time until the commit without faults.
 const PLANNED_ON: u32 = 3;
 const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
-/// How long a commit may be on its way while its leader or the store is cut off: [`Exemption::LateCommit`].
+/// Maximum time until a commit while its leader or the store is cut off: [`Exemption::LateCommit`].
 const REMEMBERED: Duration = Exemption::LateCommit.longest();
 
 #[derive(Default)]
@@ -49,9 +48,8 @@ struct Judged {
     history: BTreeMap<i64, BTreeSet<String>>,
     acknowledged: BTreeMap<i64, BTreeSet<String>>,
     acknowledged_writes: Vec<Written>,
-    /// When which instance observed which addresses.
     observed: VecDeque<Observed>,
-    /// Changes of the repair queue that an instance was told of, by revision.
+    /// Acknowledged changes of the repair queue, by revision.
     acknowledged_repairs: BTreeMap<i64, String>,
     /// Operations of the records that each revision wrote.
     operations: BTreeMap<i64, BTreeSet<String>>,
@@ -59,33 +57,33 @@ struct Judged {
     exemptions: Exemptions,
 }
 
-/// Clones are the same checker.
+/// Clones share their state.
 #[derive(Clone)]
 pub struct Checker {
     judged: Arc<Mutex<Judged>>,
     history: History,
-    /// For how long an observation may be planned on.
+    /// Maximum age of an observation that a plan uses.
     planned_on: Duration,
 }
 
 impl Checker {
-    /// Has seen nothing yet.
     pub fn new(history: History) -> Self {
         Self { judged: Arc::default(), history, planned_on: INTERVAL * PLANNED_ON }
     }
 
-    /// The same where the registry is polled at this interval.
+    /// Sets the poll interval of the registry.
     #[must_use]
     pub fn polled_every(self, interval: Duration) -> Self {
         Self { planned_on: interval.saturating_mul(PLANNED_ON), ..self }
     }
 
-    /// Watches the store over a client of its own.
+    /// Reads the store's history with its own client.
     pub async fn watch(self, store: StoreProcess) {
         every_revision(store, PREFIX, change_of, |revision, changes| self.judge(revision, changes)).await;
     }
 
-    /// The same, from a copied store on that held this when nobody of this run had written yet.
+    /// As [`Self::watch`], for a copied store: `revision` and `entries` are its state before the first write of the
+    /// run.
     pub async fn watch_from(self, revision: i64, entries: Stored, store: StoreProcess) {
         self.judged.lock().unwrap().clusters = Clusters::of(entries);
         every_revision_from(revision + 1, store, PREFIX, change_of, |revision, changes| {
@@ -117,19 +115,19 @@ impl Checker {
         ruled.judged.into_iter().for_each(|invariant| self.history.judged(invariant));
     }
 
-    /// An instance was told that its commit is durable.
+    /// Records a commit that an instance knows to be durable.
     pub fn acknowledge(&self, what: &str, revision: i64, epoch: i64) {
         let mut judged = self.judged.lock().unwrap();
         let key = match what {
             "cluster" => Some(keys::CLUSTER),
             "removal-guard" => Some(keys::REMOVAL_GUARD),
-            // Which keys these are depends on what was done.
+            // The keys depend on the operation.
             what if what.starts_with(REPAIR) => {
                 judged.acknowledged_repairs.insert(revision, what.to_owned());
                 None
             }
             "obstacles" => Some(keys::OBSTACLES),
-            // Its keys are at the root, where another checker watches.
+            // The keys of other changes are at the root, where another checker watches.
             _ => None,
         };
         judged.acknowledged.entry(revision).or_default().extend(key.map(str::to_owned));
@@ -138,7 +136,7 @@ impl Checker {
         self.history.judged(Id::I9);
     }
 
-    /// The gate of an instance refused what it was about to commit: what decided that is wrong, whether it was written or not.
+    /// Records a commit that the gate of an instance refused: the decision is wrong even if nothing was written.
     pub fn refused(&self, name: &str, violations: &[Violation]) {
         let told = violations.iter().map(|Violation { invariant, what }| Violation {
             invariant: *invariant,
@@ -157,7 +155,7 @@ impl Checker {
         }
     }
 
-    /// Whether something was violated so far.
+    /// True after a violation.
     #[must_use]
     pub fn found_something(&self) -> bool {
         let judged = self.judged.lock().unwrap();
@@ -165,7 +163,7 @@ impl Checker {
             || !one_writer(&judged.acknowledged_writes, judged.clusters.terms()).is_empty()
     }
 
-    /// Every violation, when the run is over.
+    /// All violations, at the end of the run.
     pub fn finish(&self) -> Vec<Violation> {
         let mut judged = self.judged.lock().unwrap();
         let judged = &mut *judged;
@@ -176,26 +174,24 @@ impl Checker {
         violations
     }
 
-    /// What was excused.
     #[must_use]
     pub fn exemptions(&self) -> Exemptions {
         self.judged.lock().unwrap().exemptions.clone()
     }
 
-    /// Whether the newest cluster was made from the template that is stored, by what was committed when.
+    /// True if the newest cluster was made from the stored template, by the order of their revisions.
     #[must_use]
     pub fn is_template_applied(&self) -> bool {
         self.judged.lock().unwrap().clusters.is_template_applied()
     }
 
-    /// The newest cluster.
     pub fn cluster(&self) -> Option<Cluster> {
         self.judged.lock().unwrap().clusters.cluster()
     }
 }
 
 impl Judged {
-    /// Changes of the repair queue that were acknowledged at a revision which does not show them.
+    /// Violations for changes of the repair queue that were acknowledged at a revision which does not contain them.
     fn unshown_repairs(&self) -> impl Iterator<Item = Violation> {
         self.acknowledged_repairs.iter().filter_map(|(revision, what)| {
             let wrote = |prefix: &&str| {
@@ -212,10 +208,11 @@ impl Judged {
     }
 }
 
-/// When which instance observed which addresses.
+/// Time of an observation, the observing instance, and the addresses.
 type Observed = (Duration, &'static str, BTreeSet<String>);
 
-/// Evaluates a cluster by the observations of its writer, and takes the one that lets most through; `None`: there is no recent one.
+/// Evaluates a cluster by each recent observation of its writer, and returns the fewest violations; `None` without a
+/// recent observation.
 fn best(
     observed: &VecDeque<Observed>,
     writer: Option<&str>,
@@ -223,7 +220,7 @@ fn best(
     (now, planned_on): (Duration, Duration),
     exemptions: &mut Exemptions,
 ) -> Option<Vec<Violation>> {
-    // A plan is made from what its own instance was answered.
+    // A plan uses the observations of its own instance only.
     let own = || observed.iter().filter(|(_, by, _)| writer.is_none_or(|writer| writer == *by));
     let best_since = |oldest: Duration| {
         let recent = own().filter(|(at, ..)| *at + oldest >= now);
@@ -242,15 +239,13 @@ fn best(
     best
 }
 
-/// A registry that tells the checker what it answered.
+/// A registry that reports its answers to the checker.
 pub struct Overheard<R> {
-    /// The registry itself.
     pub registry: R,
-    /// The instance that asks, what came on its way from the registry, and where that is told.
+    /// Name of the requesting instance, the answers that it received, and the receiver of facts.
     pub heard: (&'static str, LastAnswers, Facts),
-    /// Who is told.
     pub checker: Checker,
-    /// The judge of repairs, who knows the instance by a name, and what is wrong with the registry.
+    /// Name of the instance in facts about repairs, the judge of repairs, and the faults of the registry.
     pub repairs: Option<(&'static str, RepairJudge, FaultSwitch)>,
 }
 
@@ -295,7 +290,7 @@ mod tests {
         (key.to_owned(), Some(entry))
     }
 
-    /// A leader that makes a cluster of one node, and notes that it made it from the template of a revision.
+    /// A leader that writes a cluster of one node and notes the revision of the template that it used.
     fn makes(revision: i64, noted: i64) -> Vec<Change> {
         let cluster = json!({
             "name": "c", "service_subnet": "10.68.0.0/16",
@@ -324,7 +319,7 @@ mod tests {
         checker.observed("\"alpha\"", ["10.0.0.1".to_owned()].into());
         checker.judge(4, makes(4, 3));
         checker.judge(5, vec![put(5, keys::SABAKAN_TEMPLATE, &json!({}))]);
-        // Whatever is noted, the first cluster after a template is made from it.
+        // The first cluster after a template is made from it, whatever revision the leader notes.
         checker.judge(6, makes(6, 4));
         assert_eq!(found(&checker), []);
         checker.judge(7, makes(7, 4));

@@ -1,10 +1,12 @@
-//! The Kubernetes of a run: its nodes are those of the cluster, pods of every kind live there, and it fails now and then.
+//! The Kubernetes of a run: it has the nodes of the cluster, pods of every kind, and occasional faults.
 //!
-//! Judges drains: that no command of a step that drains begins on a node while a pod is there that should have gone; that
-//! a drain which is given up waits as long as it must before the next; that none goes on for ever; and that no node stays
-//! cordoned when everything is repaired.
+//! Judges drains:
+//! - no command of a draining step begins on a node with a pod that the drain must remove;
+//! - after an abandoned drain, the back-off passes before the next one;
+//! - no drain goes on for ever;
+//! - no node stays cordoned when every repair has ended.
 //!
-//! What it does not judge: whether a drain could have been done in a politer way (the drain's own tests do).
+//! Does not judge whether a gentler drain was possible; the drain's own tests do.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,29 +21,28 @@ use madako_domain::repair::config::RepairConfig;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_protocol::ports::Clock;
 
-/// The namespace whose pods may be deleted, and the one whose pods are only ever evicted.
+/// Namespace whose pods may be deleted.
 const OPEN: &str = "web";
-/// The namespace whose pods are only ever evicted, never deleted.
+/// Namespace whose pods are only evicted, never deleted.
 pub const PROTECTED: &str = "kept";
 
-/// The deployment whose budget allows a few evictions, and the one that has a budget now and then that allows none.
+/// Deployment whose budget allows a few evictions, and a deployment with an occasional budget that allows none.
 const STORE: (&str, u32, u32) = ("store", 10, 8);
 const LEDGER: (&str, u32) = ("ledger", 6);
 
-/// How long pods may take to end, as the configuration of the simulation says.
+/// Time-out of evictions in the configuration of the simulation.
 pub const EVICTION_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Longest that an entry may be drained: the time-out, and the time until a leader sees that it is over. Leaders are
-/// killed, paused and cut off for minutes at a time, one after another.
+/// Maximum duration of a drain: the time-out, and the time until a leader observes it. Leaders are killed, paused and
+/// cut off for minutes at a time, one after another.
 const DRAIN_ENDS: Duration = Duration::from_secs(120 + 20 * 60);
 
-/// Least pause after a drain was given up, and what is added to it at most for each time (CKE).
+/// Minimum back-off after an abandoned drain in seconds, and the maximum that each attempt adds (CKE).
 const BACK_OFF: i64 = 300;
 
-/// Clones are the same Kubernetes.
+/// Clones share their state.
 #[derive(Clone)]
 pub struct Drains {
-    /// The Kubernetes itself.
     pub kubernetes: SimulatedKubernetes,
 }
 
@@ -65,7 +66,7 @@ fn budget((workload, min_available): (&str, u32)) -> Budget {
 }
 
 impl Drains {
-    /// With pods of every kind and no nodes.
+    /// A cluster with pods of every kind and no nodes.
     pub fn new(seed: u64, clock: Arc<dyn Clock>) -> Self {
         let kubernetes = SimulatedKubernetes::new(seed, clock);
         kubernetes.with(|cluster| {
@@ -86,7 +87,7 @@ impl Drains {
         Self { kubernetes }
     }
 
-    /// The nodes become those of the cluster.
+    /// Adds and removes nodes until they are those of `cluster`.
     pub fn follow(&self, cluster: &Cluster) {
         let wanted: BTreeSet<&str> = cluster.nodes.iter().map(madako_domain::cluster::Node::name).collect();
         self.kubernetes.with(|kubernetes| {
@@ -105,7 +106,8 @@ impl Drains {
         pods.into_iter().filter(|(on, _)| on.as_deref() == Some(node)).map(|(_, pod)| pod).collect()
     }
 
-    /// That the command of a step begins, by the cluster of that time: what is wrong with it.
+    /// Checks the start of a step's command: a draining step must have left no pod that it must remove. `cluster` is
+    /// the cluster at that time.
     pub fn undrained(&self, cluster: &Cluster, entry: &RepairQueueEntry, step: u32) -> Option<String> {
         let node = cluster.nodes.iter().find(|node| node.address == entry.address)?;
         let config = RepairConfig::read(&cluster.repair).unwrap();
@@ -114,21 +116,21 @@ impl Drains {
         Some(format!("step {step} of entry {} drains, and {left}", entry.index))
     }
 
-    /// Nodes that are still cordoned for a repair: none may be when nothing is repaired.
+    /// A violation for each node that is cordoned for a repair; valid when no repair is in progress.
     pub fn left_cordoned(&self) -> Vec<Violation> {
         let nodes = self.kubernetes.with(|kubernetes| kubernetes.nodes());
         let cordoned = nodes.into_iter().filter(KubeNode::is_cordoned_by_us);
         cordoned.map(|node| broken(format!("peace ends with the node {} cordoned", node.name))).collect()
     }
 
-    /// Whether a pod that [`Self::forbid`] is about runs on a node.
+    /// True if a pod of the budget of [`Self::forbid`] runs on the node.
     #[must_use]
     pub fn is_forbidden_on(&self, node: &str) -> bool {
         let of_ledger = |pod: &Pod| pod.id.namespace == PROTECTED && pod.id.name.starts_with(LEDGER.0);
         self.pods_on(node).iter().any(of_ledger)
     }
 
-    /// A budget that allows no eviction of some protected pods, or none any more.
+    /// Adds or removes a budget that allows no eviction of some protected pods.
     pub fn forbid(&self, forbidden: bool) {
         self.kubernetes.with(|kubernetes| {
             if forbidden {
@@ -139,7 +141,7 @@ impl Drains {
         });
     }
 
-    /// Everything works again.
+    /// Ends all faults.
     pub fn heal(&self) {
         self.kubernetes.faults().clear_all();
         self.kubernetes.with(|kubernetes| {
@@ -158,19 +160,19 @@ fn broken(what: String) -> Violation {
     Violation { invariant: Id::I12, what }
 }
 
-/// How often drains came to what.
+/// Numbers of drains.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DrainsSeen {
-    /// Drains that were begun.
+    /// Started drains.
     pub begun: u64,
-    /// Nodes that were drained.
+    /// Completed drains.
     pub done: u64,
-    /// Drains that were given up.
+    /// Abandoned drains.
     pub given_up: u64,
 }
 
-/// What a change of an entry says of drains, and what is wrong with that. `lasted` is how long the entry was what it was before by
-/// the world's clock: what is stored is by a leader's, which may be wrong.
+/// Counts the drain that a change of an entry starts or ends, and returns violations. `lasted` is the duration of the
+/// entry's former state by the world's clock: the stored times come from a leader's clock, which may be wrong.
 pub fn changed(
     before: &RepairQueueEntry,
     after: &RepairQueueEntry,
@@ -232,7 +234,7 @@ mod tests {
 
     const NODE: &str = "10.0.0.1";
 
-    /// An entry whose leader's clock says `ahead` more than another's.
+    /// An entry whose leader's clock is `ahead` of another leader's clock.
     fn entry(step_status: RepairStepStatus, ahead: Duration) -> RepairQueueEntry {
         RepairQueueEntry {
             status: RepairStatus::Processing,
@@ -257,7 +259,7 @@ mod tests {
         assert_eq!(drained(seconds(60), seconds(3600)), 1, "it lasted for an hour");
     }
 
-    /// An entry whose drain is given up, for so long.
+    /// An entry with an abandoned drain and a back-off of `pause` seconds.
     fn given_up(at: u64, count: u32, pause: i64) -> RepairQueueEntry {
         let waiting = entry(RepairStepStatus::Waiting, seconds(at));
         let expire = waiting.last_transition_time.map(|now| now + time::Duration::seconds(pause));
@@ -290,7 +292,7 @@ mod tests {
         }
     }
 
-    /// A Kubernetes whose only node runs pods, and a cluster whose procedure drains it in its first step.
+    /// A Kubernetes whose only node runs pods, and a cluster whose procedure drains the node in its first step.
     async fn drained_first() -> (Drains, Cluster) {
         let drains = Drains::new(1, Arc::new(SimulatedClock::new(OffsetDateTime::UNIX_EPOCH)));
         let steps = json!([{"repair_command": [RESET], "need_drain": true}, {"repair_command": [RESET]}]);
@@ -310,7 +312,7 @@ mod tests {
         Permit::give(1, tokio::time::Instant::now() + seconds(600))
     }
 
-    /// Ends the pods that must go, except one.
+    /// Ends the pods that the drain must remove, except one.
     async fn evict(drains: &Drains, but: Option<&PodId>) {
         drains.kubernetes.cordon(&permit(), NODE).await.unwrap();
         for pod in drains.kubernetes.pods_on(NODE).await.unwrap() {

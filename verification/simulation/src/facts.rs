@@ -1,7 +1,7 @@
-//! What the oracle is told of a run, in the order of time: the store's history, what went to the registry and the providers,
-//! what acted on hosts and on Kubernetes, what users did, and what was broken.
+//! Reports the facts of a run to the oracle in order of time: the store's history, requests to the registry and to
+//! the providers, effects on hosts and on Kubernetes, actions of users, and faults.
 //!
-//! Guarantees: what an answer of the registry holds is read here, not by the service's own client.
+//! Guarantees: answers of the registry are parsed here, not by the service's own client.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -26,25 +26,23 @@ use crate::world::PREFIX;
 
 struct Inner {
     oracle: Mutex<Oracle>,
-    /// Leases of epochs.
+    /// Leases of leaders, by epoch.
     leases: Mutex<BTreeMap<i64, i64>>,
     history: History,
     began: Instant,
 }
 
-/// Where facts are told. Clones are the same; one by default takes nothing, in a world that has no oracle.
+/// Receiver of facts. Clones share their state. The default value ignores facts, for a world without an oracle.
 #[derive(Clone, Default)]
 pub struct Facts(Option<Arc<Inner>>);
 
 impl Facts {
-    /// For an oracle that judges by these terms.
     #[must_use]
     pub fn of(terms: Terms, history: History) -> Self {
         let (oracle, leases) = (Mutex::new(Oracle::new(terms)), Mutex::default());
         Self(Some(Arc::new(Inner { oracle, leases, history, began: Instant::now() })))
     }
 
-    /// Something happened.
     pub fn tell(&self, fact: &Fact) {
         let Some(inner) = &self.0 else { return };
         let news = inner.oracle.lock().unwrap().see(inner.history.now(), fact);
@@ -53,14 +51,14 @@ impl Facts {
         }
     }
 
-    /// A fault of a place that is over at once.
+    /// Reports a fault of a place that ends at once.
     pub fn struck(&self, place: &Place) {
         for begins in [true, false] {
             self.tell(&Fact::Troubled { place: place.clone(), clock: false, begins });
         }
     }
 
-    /// An instance is about to act with a permit.
+    /// Reports that an instance is about to act with a permit.
     pub fn permitted(&self, instance: &str, permit: &Permit, store: &StoreProcess) {
         let Some(inner) = &self.0 else { return };
         let lease = inner.leases.lock().unwrap().get(&permit.epoch()).copied();
@@ -71,7 +69,7 @@ impl Facts {
         self.tell(&Fact::Permitted { instance: instance.to_owned(), until, lease_ends });
     }
 
-    /// Watches the whole store over a client of its own.
+    /// Reports the history of the whole store, read with its own client.
     pub async fn watch(self, store: StoreProcess) {
         let read = |event: &Event| {
             let kv = event.kv().unwrap();
@@ -88,19 +86,18 @@ impl Facts {
             .await;
     }
 
-    /// What became of each promise so far.
+    /// The verdicts so far.
     #[must_use]
     pub fn verdicts(&self) -> BTreeMap<Promise, Verdict> {
         self.0.as_ref().map(|inner| inner.oracle.lock().unwrap().verdicts()).unwrap_or_default()
     }
 
-    /// Whether a promise was broken so far.
+    /// True after a broken promise.
     #[must_use]
     pub fn found_something(&self) -> bool {
         self.verdicts().values().any(|verdict| !verdict.violations.is_empty())
     }
 
-    /// What was excused.
     #[must_use]
     pub fn exemptions(&self) -> Exemptions {
         self.0.as_ref().map(|inner| inner.oracle.lock().unwrap().exemptions()).unwrap_or_default()
@@ -111,7 +108,7 @@ impl Facts {
     }
 }
 
-/// The last whole answer to each question of an instance. Clones are the same.
+/// The last complete answer to each question of an instance. Clones share their state.
 #[derive(Clone, Default)]
 pub struct LastAnswers(Arc<Mutex<BTreeMap<Question, Arc<Vec<MachineSeen>>>>>);
 
@@ -123,19 +120,15 @@ impl LastAnswers {
     }
 }
 
-/// A way of an instance to the registry whose requests are told, and whose answers are read.
+/// A transport of an instance to the registry that reports requests and parses answers.
 pub struct ToRegistry<T> {
-    /// The way itself.
     pub inner: T,
-    /// The instance.
     pub instance: &'static str,
-    /// Where it is told.
     pub facts: Facts,
-    /// What is read.
     pub answers: LastAnswers,
 }
 
-/// JSON, or nothing.
+/// Parses JSON; `Null` if the text is not JSON.
 fn read(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap_or_default()
 }
@@ -155,13 +148,10 @@ impl<T: HttpTransport> HttpTransport for ToRegistry<T> {
     }
 }
 
-/// Requests of an instance to the providers, as they arrive there.
+/// Reports the requests of an instance as they arrive at the providers.
 pub struct AtProviders<T> {
-    /// The providers.
     pub inner: T,
-    /// The instance.
     pub instance: &'static str,
-    /// Where it is told.
     pub facts: Facts,
 }
 
@@ -174,13 +164,10 @@ impl<T: HttpTransport> HttpTransport for AtProviders<T> {
     }
 }
 
-/// A way of an instance to the providers whose outcomes are told.
+/// A transport of an instance to the providers that reports outcomes.
 pub struct ToProviders<T> {
-    /// The way itself.
     pub inner: T,
-    /// The providers at its end.
     pub providers: Prometheus,
-    /// Where it is told.
     pub facts: Facts,
 }
 
@@ -203,7 +190,7 @@ impl<T: HttpTransport> HttpTransport for ToProviders<T> {
     }
 }
 
-/// Tells what came of a request, also where nobody waited for its answer to the end.
+/// Reports the outcome of a request on drop, so that an abandoned request has an outcome too.
 struct Provided<'a> {
     providers: &'a Prometheus,
     facts: &'a Facts,

@@ -1,7 +1,7 @@
-//! What happened in a run, as text: the same for the same seed, in every process.
+//! The events of a run as text: one seed gives the same text in every process.
 //!
-//! Guarantees: every line counts for the hash and goes to the trace, if there is one. Only the newest lines stay in memory, so
-//! that a run of days does not grow.
+//! Guarantees: the hash covers every line, and the trace, if any, contains every line. Only the newest lines stay in
+//! memory, so that memory is bounded in a run of days.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::{Display, Write as _};
@@ -15,13 +15,13 @@ use tokio::time::Instant;
 
 use crate::pace::Pace;
 
-/// Lines that stay in memory: what a person reads of a run that failed.
+/// Number of lines in memory, for the report of a failed run.
 const KEPT: usize = 2_000;
 
-/// Where FNV-1a begins, and its prime.
+/// Offset basis and prime of FNV-1a.
 const FNV: (u64, u64) = (0xcbf2_9ce4_8422_2325, 0x0000_0100_0000_01b3);
 
-/// Takes every line of a run.
+/// Receiver of every line of a run.
 pub type Trace = Box<dyn Write + Send>;
 
 struct Inner {
@@ -30,13 +30,13 @@ struct Inner {
     count: usize,
     hash: u64,
     trace: Option<Trace>,
-    /// Why a line could not be written.
+    /// Error of a write to the trace, which ended the trace.
     failed: Option<io::Error>,
-    /// How often each invariant had something to judge.
+    /// Number of evaluations of each invariant.
     judged: BTreeMap<Id, u64>,
 }
 
-/// Clones are the same history.
+/// Clones share their state.
 #[derive(Clone)]
 pub struct History {
     since: Instant,
@@ -51,13 +51,12 @@ impl Default for History {
 }
 
 impl History {
-    /// Begins now.
     #[must_use]
     pub fn new() -> Self {
         Self::traced(None)
     }
 
-    /// Begins now, and writes each line to a trace.
+    /// Writes each line to the trace.
     #[must_use]
     pub fn traced(trace: Option<Trace>) -> Self {
         let inner = Inner {
@@ -72,19 +71,19 @@ impl History {
         Self { since: Instant::now(), pace: None, inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// The same history, of which each line counts for a pace.
+    /// Counts each line for `pace`.
     #[must_use]
     pub fn paced(self, pace: &Pace) -> Self {
         Self { pace: Some(pace.clone()), ..self }
     }
 
-    /// Time since the beginning.
+    /// Time since the start of the run.
     #[must_use]
     pub fn now(&self) -> Duration {
         self.since.elapsed()
     }
 
-    /// Writes down what somebody did.
+    /// Adds a line.
     pub fn note(&self, who: &str, what: impl Display) {
         if let Some(pace) = &self.pace {
             pace.count();
@@ -108,30 +107,28 @@ impl History {
         inner.newest.push_back(line);
     }
 
-    /// An invariant had something to judge.
+    /// Counts an evaluation of an invariant.
     pub fn judged(&self, invariant: Id) {
         *self.inner.lock().unwrap().judged.entry(invariant).or_default() += 1;
     }
 
-    /// How often each invariant had something to judge.
+    /// Number of evaluations of each invariant.
     #[must_use]
     pub fn judgements(&self) -> BTreeMap<Id, u64> {
         self.inner.lock().unwrap().judged.clone()
     }
 
-    /// Number of lines.
     #[must_use]
     pub fn len(&self) -> usize {
         self.inner.lock().unwrap().count
     }
 
-    /// Whether nothing happened.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The last lines, as far as they are kept.
+    /// The last `count` lines, as far as they are in memory.
     #[must_use]
     pub fn last(&self, count: usize) -> String {
         let inner = self.inner.lock().unwrap();
@@ -144,10 +141,10 @@ impl History {
         self.inner.lock().unwrap().hash
     }
 
-    /// Writes out what the trace may still hold back.
+    /// Flushes the trace.
     ///
     /// # Errors
-    /// Some line could not be written.
+    /// A line could not be written.
     pub fn finish(&self) -> io::Result<()> {
         let mut inner = self.inner.lock().unwrap();
         if let Some(error) = inner.failed.take() {
@@ -157,7 +154,7 @@ impl History {
     }
 }
 
-/// An event on one line.
+/// Formats an event as one line.
 #[must_use]
 pub fn line(event: &Event) -> String {
     match event {

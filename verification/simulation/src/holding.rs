@@ -1,16 +1,16 @@
-//! Judges whether racks are held that should be, by what the registry answered to the leader and what is stored.
+//! Checks that the service holds racks as it must, by the registry's answers to the leader and by the store.
 //!
-//! The rule: an answer in which [`HoldSettings::count`] machines of a rack changed their state within [`HoldSettings::within`] of each
-//! other, none of them released, was handled; from then on no entry of a reported machine of that rack begins while the store
-//! does not say that the rack is held.
+//! The rule: once the leader has handled an answer in which [`HoldSettings::count`] machines of a rack, none of them
+//! released, changed their state within [`HoldSettings::within`] of each other, no entry of a reported machine of
+//! that rack begins while the store does not show a hold of the rack.
 //!
-//! An answer counts as handled by a revision if the leader wrote another one of the queue between them, since it never has two under
-//! way, or if longer ago than any write is under way ([`HANDLED`]).
+//! The leader has handled an answer before a revision if it wrote another revision of the queue between them, since
+//! it never has two writes in flight, or if the answer is older than any write in flight ([`HANDLED`]).
 //!
-//! What it lets pass, since only the service knows what it remembers: machines whose time of change was told differently since they
-//! are reported, as when the registry's clock is set; changes that are closer than a minute to the limit; the time right after an
-//! actor failed, a leader was elected or the requests were switched; and machines of the rack that are not in the leader's newest
-//! answer.
+//! Does not judge, because only the service knows its memory: machines that later answers report with another time of
+//! change, as after a correction of the registry's clock; changes within a minute of the limit; the time right after
+//! the failure of an actor, an election or a change of the switch for automatic requests; and machines of the rack
+//! that are not in the leader's newest answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,67 +24,66 @@ use madako_domain::store::Entry;
 use crate::requests::{Change, read};
 use crate::world::SESSION_TTL;
 
-/// No write that was decided on before an answer is carried out so long after it: its lease has ended.
+/// Maximum time from an answer to a write that was decided before it: the lease has ended by then.
 const HANDLED: Duration = Duration::from_secs(2 * SESSION_TTL.as_secs());
 
-/// Times that one change is told with differ by no more: what the service takes for the same.
+/// Maximum difference in seconds between two reported times of one change, as in the service.
 const JITTER: f64 = 60.0;
 
-/// What happens at one moment happens in some order.
+/// Minimum difference of two times whose order counts.
 const MOMENT: Duration = Duration::from_millis(10);
 
-/// A machine of an answer.
 #[derive(Clone)]
 struct ReportedMachine {
     rack: i64,
     address: String,
     serial: String,
-    /// When its state changed, in seconds since the start; `None`: that was told differently.
+    /// Time of its change of state, in seconds since the start; `None` if later answers differ.
     changed: Option<f64>,
-    /// When the leader was told of it first.
+    /// Time of the leader's first answer with this machine.
     since: Duration,
 }
 
-/// What an instance was told.
+/// The answers to one instance.
 #[derive(Default)]
 struct Ear {
     epoch: i64,
-    /// The answer that came last and may not be published yet.
+    /// The last answer, which may be unpublished.
     answer: Vec<Machine>,
-    /// The newest that was.
+    /// The newest published answer.
     told: Vec<ReportedMachine>,
-    /// Nothing that is published before this is relied on.
+    /// Time until which published answers are ignored.
     deaf_until: Duration,
 }
 
-/// What answers said, and when the queue was written.
+/// The answers of the registry, and the writes to the queue.
 #[derive(Default)]
 pub struct Holding {
     ears: BTreeMap<String, Ear>,
-    /// What each machine's change was told to be at first, since it is reported without a gap; `None`: differently since.
+    /// First reported time of each machine's change, while every answer reports the machine; `None` if later answers
+    /// differ.
     first: BTreeMap<String, Option<f64>>,
-    /// Revisions of the queue, and when they were seen.
+    /// Revisions of the queue, with the time of their observation.
     written: Vec<(i64, Duration)>,
-    /// Machines of racks that an answer asked to be held.
+    /// Machines of racks that an answer requires to be held.
     pub asked: u64,
 }
 
-/// An entry that began though its rack is not held, if the service wrote one of these revisions.
+/// An entry that began although its rack is not held; a violation only if the service wrote one of `if_ours`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unheld {
-    /// What began, and why it should not have.
+    /// The entry, and the reason of the hold.
     pub what: String,
-    /// `None`: whoever wrote, the answer was handled.
+    /// `None`: the leader has handled the answer, whichever client wrote the revisions.
     pub if_ours: Option<Vec<i64>>,
 }
 
 impl Holding {
-    /// An instance was elected.
     pub fn elected(&mut self, name: &str, epoch: i64) {
         self.ears.insert(name.to_owned(), Ear { epoch, ..Ear::default() });
     }
 
-    /// An actor of an instance failed: what it was about to do is not done, or still under way.
+    /// An actor of an instance failed: its current work is lost or still in progress.
     pub fn failed(&mut self, name: &str, now: Duration) {
         if let Some(ear) = self.ears.get_mut(name) {
             ear.told.clear();
@@ -92,14 +91,14 @@ impl Holding {
         }
     }
 
-    /// The registry answered an instance which machines should be repaired.
+    /// The registry answered an instance with the machines to repair.
     pub fn answered(&mut self, name: &str, machines: Vec<Machine>) {
         if let Some(ear) = self.ears.get_mut(name) {
             ear.answer = machines;
         }
     }
 
-    /// The instance made its last answer known to its actors.
+    /// The instance published its last answer to its actors.
     pub fn published(&mut self, name: &str, now: Duration) {
         let Some(ear) = self.ears.get_mut(name) else { return };
         let machines = std::mem::take(&mut ear.answer);
@@ -127,7 +126,7 @@ impl Holding {
         self.asked += racks.iter().filter(|rack| asks(rack)).count() as u64;
     }
 
-    /// Entries that a revision begins though their racks should be held, by what was stored before it.
+    /// Entries that a revision begins although their racks must be held. `before` is the state before the revision.
     pub fn judge(
         &mut self,
         revision: i64,
@@ -200,7 +199,7 @@ impl Holding {
     }
 }
 
-/// Whether enough of these machines changed close enough to each other.
+/// True if enough of these machines changed within the time limit.
 fn is_event<'a>(machines: impl Iterator<Item = &'a ReportedMachine>) -> bool {
     let HoldSettings { count, within, .. } = HoldSettings::default();
     let mut changed: Vec<f64> = machines.filter_map(|told| told.changed).collect();

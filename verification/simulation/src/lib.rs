@@ -1,14 +1,15 @@
-//! The whole service in one process, on one thread and on paused time: several instances, the embedded store, the simulated
-//! data center with its hosts and its Kubernetes, placement with its providers, and everybody who uses all this.
+//! The whole service in one process, on one thread and on paused time: several instances, the embedded store, the
+//! simulated data center with its hosts and its Kubernetes, placement with its providers, and all users.
 //!
 //! For: `madako-chaos simulate`, `madako rehearse`, and the alerts among the tests.
 //!
-//! Guarantees: one seed decides everything; the same seed gives the same history in every process. Judges stand outside: they
-//! read the store's own history, what instances were told, and what reached the registry and the hosts.
+//! Guarantees: one seed decides everything; the same seed gives the same history in every process. Judges observe
+//! from outside: they read the store's history, the acknowledgements of instances, and the requests that reach the
+//! registry and the hosts.
 //!
 //! Assumes: a tokio runtime of one thread whose time is paused.
 //!
-//! Does not: go around anything that a real service has: messages go through mailboxes, requests through HTTP and GraphQL, writes
+//! Does not bypass a part of a real service: messages go through mailboxes, requests through HTTP and GraphQL, writes
 //! through gRPC into the embedded store.
 
 #![allow(

@@ -1,4 +1,4 @@
-//! What people do meanwhile: they write template, constraints and switches over a connection of their own.
+//! Operators, who write the template, constraints and switches over their own connection.
 
 use etcd_client::{Compare, CompareOp, Error, Txn, TxnOp};
 use madako_datacenter_sim::host::{HEALTH_CHECK, RESET, SUCCESS};
@@ -14,38 +14,36 @@ use crate::repair::{ATTEMPTS, RepairJudge};
 use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
 
-/// What the queue may come to by reports: less than users make of it, and more than a rack has machines.
+/// Limits of entries from reports: fewer than users add, and more than the machines of a rack.
 const AUTOMATIC: [u32; 4] = [6, 12, 16, 24];
 
-/// An operator. See the module.
 pub struct Operator {
     store: StoreProcess,
     chance: ChaCha8Rng,
     version: u64,
-    /// What stands in the way of planning until the operator's next act.
+    /// An act that prevents planning until the operator's next act.
     obstacle: Option<PlanningBlock>,
-    /// The section `repair` of the template, if machines are to be repaired.
+    /// Section `repair` of the template, if the world has repairs.
     repair: Option<serde_json::Value>,
     repairs: Option<RepairJudge>,
-    /// Entries of the repair queue up to which the registry's reports become some.
+    /// Number of entries up to which the service adds entries from reports.
     automatic: u32,
     wanted: Wanted,
 }
 
-/// What a calm cluster of this world has.
+/// Size of a cluster in this world without faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// Control plane nodes.
     pub control_plane: u32,
-    /// Workers at least.
+    /// Minimum number of workers.
     pub workers: u32,
 }
 
 impl Wanted {
-    /// What the project's own world of sixty machines has.
+    /// Size in the usual world of sixty machines.
     const USUAL: Self = Self { control_plane: 3, workers: 12 };
 
-    /// What so many machines allow even when a few of them are broken.
+    /// The size that this number of machines supports even with a few broken ones.
     #[must_use]
     pub fn of(machines: u32) -> Self {
         Self { control_plane: if machines < 10 { 1 } else { 3 }, workers: machines / 5 }
@@ -58,7 +56,6 @@ enum PlanningBlock {
 }
 
 impl Operator {
-    /// Has written nothing yet.
     #[must_use]
     pub fn new(store: StoreProcess, chance: ChaCha8Rng) -> Self {
         Self {
@@ -73,7 +70,7 @@ impl Operator {
         }
     }
 
-    /// From now on machines are repaired.
+    /// Adds repairs to later templates.
     pub fn repairs(&mut self, judge: RepairJudge) {
         let step = |drain: bool, watch: u32| {
             json!({
@@ -109,37 +106,27 @@ impl Operator {
         Ok(())
     }
 
-    /// What a new installation of so many machines needs. Later acts are of that size too.
-    ///
-    /// # Errors
-    /// The store does not take it.
+    /// Writes the inputs of a new installation with this number of machines. Later acts use the same size.
     pub async fn install_for(&mut self, machines: u32) -> Result<(), Error> {
         self.keeps(machines);
         self.install().await
     }
 
-    /// From now on it works with a cluster of so many machines.
+    /// Sets the size of the cluster for later acts.
     pub fn keeps(&mut self, machines: u32) {
         self.wanted = Wanted::of(machines);
     }
 
-    /// What a new installation needs.
-    ///
-    /// # Errors
-    /// The store does not take it.
+    /// Writes the inputs of a new installation.
     pub async fn install(&mut self) -> Result<(), Error> {
         self.put(keys::SABAKAN_URL, "http://registry.invalid/graphql".to_owned()).await?;
         self.constraints(self.wanted.control_plane, self.wanted.workers, 0).await?;
         self.template(&[6, 3, 1]).await?;
-        // Retiring and retired machines are to be seen.
+        // Queries also return retiring and retired machines.
         self.put(keys::SABAKAN_VARIABLES, r#"{"having":null,"notHaving":{"roles":["boot"]}}"#.to_owned())
             .await
     }
 
-    /// Writes constraints.
-    ///
-    /// # Errors
-    /// The store does not take it.
     pub async fn constraints(&mut self, control_plane: u32, minimum: u32, maximum: u32) -> Result<(), Error> {
         let mut constraints = json!({
             "control-plane-count": control_plane,
@@ -178,29 +165,23 @@ impl Operator {
         self.put(keys::SABAKAN_TEMPLATE, template.to_string()).await
     }
 
-    /// Turns the integration with the registry off or on.
-    ///
-    /// # Errors
-    /// The store does not take it.
+    /// Switches the integration with the registry off or on.
     pub async fn disable(&mut self, disabled: bool) -> Result<(), Error> {
         self.obstacle = None;
         self.put(keys::SABAKAN_DISABLED, disabled.to_string()).await
     }
 
-    /// Writes a good template that no other equals.
-    ///
-    /// # Errors
-    /// The store does not take it.
+    /// Writes a valid template that differs from all others.
     pub async fn change_template(&mut self) -> Result<(), Error> {
         self.template(&[6, 3, 1]).await
     }
 
-    /// Does something that an operator does. Says what.
+    /// Does a random act of an operator, and describes it.
     ///
     /// # Errors
-    /// The store does not answer; what became of it is not known.
+    /// The store does not answer; the outcome of the act is unknown.
     pub async fn act(&mut self) -> Result<String, Error> {
-        // What cannot be written now is tried again.
+        // The next act ends a block of planning.
         match self.obstacle {
             Some(PlanningBlock::Disabled) => {
                 self.put(keys::SABAKAN_DISABLED, "false".to_owned()).await?;
@@ -218,9 +199,9 @@ impl Operator {
             0 | 1 => {
                 let control_plane =
                     [1, 3, 3, 5][self.chance.random_range(0..4_usize)].min(self.wanted.control_plane + 2);
-                // Of twelve in the usual world: five to twenty-four.
+                // 5 to 24 in the usual world with its 12 workers.
                 let minimum = self.chance.random_range(5..25) * self.wanted.workers / Wanted::USUAL.workers;
-                // So close to the least that it is reached as soon as a few workers are broken.
+                // Close to the minimum, so that a few broken workers reach it.
                 let above = [None, None, Some(0), Some(1), Some(3)][self.chance.random_range(0..5_usize)];
                 let maximum = above.map_or(0, |above| minimum + above);
                 if self.repair.is_some() {
@@ -254,7 +235,7 @@ impl Operator {
             }
             7 => self.confirm_removal().await?,
             8 | 9 => {
-                // Where the leader's ways are slow, what it makes of the template is still on its way then.
+                // On a slow link, the leader's writes for the template are in flight at the deposition.
                 let weights = [0; 3].map(|_: u32| self.chance.random_range(1..8));
                 self.template(&weights).await?;
                 tokio::time::sleep(DELAY.mul_f64(self.chance.random_range(0.0..2.0))).await;
@@ -264,19 +245,19 @@ impl Operator {
             _ => {
                 let revision =
                     self.store.people().await?.get("none", None).await?.header().unwrap().revision();
-                // Refused where nothing was written since the last one.
+                // The store refuses a second compaction at the same revision.
                 let compacted = self.store.people().await?.compact(revision, None).await.is_ok();
                 format!("compacts at {revision}: {compacted}")
             }
         })
     }
 
-    /// Ends the term of whoever leads.
+    /// Ends the term of the leader.
     async fn depose(&mut self) -> Result<(), Error> {
         let options = etcd_client::DeleteOptions::new().with_prefix().with_prev_key();
         let key = format!("{PREFIX}{}", keys::LEADER);
         let deleted = self.store.people().await?.delete(key, Some(options)).await?;
-        // The oldest led; the others never did.
+        // The oldest key is the leader's; the others belong to candidates.
         let led = deleted.prev_kvs().iter().map(etcd_client::KeyValue::create_revision).min();
         if let (Some(judge), Some(epoch)) = (&self.repairs, led) {
             judge.deposed(epoch);
@@ -284,7 +265,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Accepts what the removal guard holds, as `madako sabakan confirm-removal` does.
+    /// Confirms the removals that the removal guard holds, as `madako sabakan confirm-removal` does.
     async fn confirm_removal(&mut self) -> Result<String, Error> {
         let key = format!("{PREFIX}{}", keys::REMOVAL_GUARD);
         let answer = self.store.people().await?.get(key.clone(), None).await?;
@@ -300,10 +281,7 @@ impl Operator {
         Ok(format!("confirms a removal: {}", done.succeeded()))
     }
 
-    /// Leaves the inputs so that a cluster can be planned.
-    ///
-    /// # Errors
-    /// The store does not take it.
+    /// Leaves inputs from which the planner can plan a cluster.
     pub async fn settle(&mut self) -> Result<(), Error> {
         self.put(keys::SABAKAN_DISABLED, "false".to_owned()).await?;
         self.constraints(self.wanted.control_plane, self.wanted.workers, 0).await?;

@@ -1,9 +1,8 @@
-//! Whether simulated time goes on: a service that goes round in a circle without waiting for anything would keep a run for ever
-//! at one moment.
+//! Detects a service that loops without waiting and so would keep a run at one moment of simulated time for ever.
 //!
-//! Guarantees: more than so much within one simulated second is told to whoever waits for it, while that second still lasts.
+//! Guarantees: too many counts within one simulated second wake the waiter during that second.
 //!
-//! Does not: see a loop that nothing is noted of and no actor handles a message in.
+//! Does not detect a loop in which nothing is noted and no actor handles a message.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How long is looked at.
+/// Length of the counting window.
 const MOMENT: Duration = Duration::from_secs(1);
 
 struct Inner {
@@ -20,24 +19,22 @@ struct Inner {
     ran_away: bool,
 }
 
-/// Counts what happens. Clones are the same.
+/// Counts messages and notes. Clones share their state.
 #[derive(Clone)]
 pub struct Pace {
-    /// How much may happen within [`MOMENT`].
+    /// Maximum count within [`MOMENT`].
     most: u64,
     inner: Arc<Mutex<Inner>>,
     rings: Arc<Notify>,
 }
 
 impl Pace {
-    /// More than so much within a simulated second is too much. Begins now.
     #[must_use]
     pub fn new(most: u64) -> Self {
         let inner = Inner { since: Instant::now(), count: 0, ran_away: false };
         Self { most, inner: Arc::new(Mutex::new(inner)), rings: Arc::default() }
     }
 
-    /// Something happened.
     pub fn count(&self) {
         let now = Instant::now();
         let mut inner = self.inner.lock().unwrap();
@@ -51,7 +48,7 @@ impl Pace {
         }
     }
 
-    /// Whether too much happened within a simulated second; what is told of it then.
+    /// A description of the loop, after a count above the maximum.
     #[must_use]
     pub fn ran_away(&self) -> Option<String> {
         let most = self.most;
@@ -59,7 +56,7 @@ impl Pace {
         self.inner.lock().unwrap().ran_away.then(told)
     }
 
-    /// Returns when too much happened. One waits at a time.
+    /// Returns after a count above the maximum. Supports one waiter at a time.
     pub async fn runs_away(&self) {
         while self.ran_away().is_none() {
             self.rings.notified().await;
@@ -89,7 +86,7 @@ mod tests {
         pace.count();
         waits.await.unwrap();
         assert!(pace.ran_away().is_some_and(|told| told.contains("more than 10")));
-        // Whoever asks later is told as well.
+        // A later call returns too.
         pace.runs_away().await;
     }
 }

@@ -1,13 +1,15 @@
-//! Judges placement from outside: by the store's own history from its root, what the simulated servers said of
-//! metrics, and what the user asked for and was told.
+//! Judges placement from outside: by the store's history from its root, the metric values of the simulated servers,
+//! and the user's requests with their answers.
 //!
-//! Each revision is judged as it comes:
-//! - I11, by the predicate of the gate: who is newly bound is bound to a cluster that took it then;
-//! - who binds says why in the same transaction, and owns placement at that time;
-//! - moves are few, none leaves a cluster that only lacks metrics, or one that is not online for a short time;
-//! - nothing is made that nobody asked for, nothing goes that nobody deleted, and what the user was told is there.
+//! Checks each revision on its arrival:
+//! - I11, by the predicate of the gate: an application is newly bound only to a cluster that accepted it at that
+//!   time;
+//! - the same transaction gives the reason of a binding, and its leader owns placement at that time;
+//! - moves are few; no application leaves a cluster that only lacks metrics or has not been online for a short time
+//!   only;
+//! - the user asked for each creation and each deletion, and acknowledged writes exist.
 //!
-//! Assumes that a value which a server gave may be decided on for [`VALUES_COUNT`].
+//! Assumes that a decision may use the value of a server for [`VALUES_COUNT`].
 
 mod bindings;
 mod lives;
@@ -40,87 +42,83 @@ use crate::revisions::every_revision;
 use crate::store_process::StoreProcess;
 use crate::world::{METRICS_INTERVAL, PREFIX, SESSION_TTL};
 
-/// Written by the user together with the deletion of everything.
+/// Key that the user writes together with the deletion of everything.
 pub const WIPED: &str = "/simulation/wiped";
 
-/// A value counts for three rounds, an answer takes at most 10 s, and who decided on it may write as long as its lease
-/// lives.
+/// Maximum age of a value at the write of a decision: a value is valid for three passes of the metrics fetcher, an
+/// answer takes at most 10 s, and a leader may write as long as its lease lives.
 const VALUES_COUNT: Duration =
     Duration::from_secs(METRICS_INTERVAL.as_secs() * 3 + 10 + SESSION_TTL.as_secs());
 
-/// One write of the store's history.
 pub struct Event {
-    /// The key, as etcd has it.
+    /// The full key in etcd.
     pub key: String,
-    /// `None`: deleted.
+    /// `None` is a deletion.
     pub value: Option<Vec<u8>>,
-    /// Its create revision.
+    /// Create revision of the key.
     pub created: i64,
-    /// Its lease; 0 is none.
+    /// Lease of the key; 0 is none.
     pub lease: i64,
 }
 
-/// How often things were seen.
+/// Numbers of events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Applications that were bound.
     pub bindings: u64,
-    /// Of these, those that left another cluster.
+    /// Bindings to another cluster than before.
     pub moves: u64,
-    /// Times that everything was deleted.
+    /// Deletions of everything.
     pub wipes: u64,
-    /// Resources that are gone.
+    /// Deleted resources that are gone.
     pub collected: u64,
     /// Clusters whose metrics failed.
     pub failing: u64,
-    /// Versions of applications that fitted nowhere.
+    /// Versions of applications that no cluster fits.
     pub degraded: u64,
-    /// Claims of placement.
+    /// Claims of the ownership of placement.
     pub owners: u64,
 }
 
-/// A key that was written.
 struct Written {
     at: Duration,
     key: String,
-    /// Nothing changed but the attempts of an application that fits nowhere.
+    /// True if only the attempts of an application that no cluster fits changed.
     is_retry: bool,
 }
 
 #[derive(Default)]
 struct Judged {
     objects: Resources,
-    /// Entries of keys that are no resources.
+    /// Entries that are no resources.
     others: Entries,
     history: BTreeMap<i64, BTreeSet<String>>,
-    /// What the user was told: keys and the revisions that wrote them.
+    /// Keys and revisions of the user's acknowledged writes.
     acknowledged: Vec<(String, i64)>,
-    /// Revisions that instances were told.
+    /// Revisions of the instances' acknowledged commits.
     committed: BTreeSet<i64>,
-    /// How often the user asked for each resource, and how often it was made.
+    /// Numbers of requested and of observed creations of each resource.
     wanted: BTreeMap<ObjectKey, (u64, u64)>,
     deleting: BTreeSet<ObjectKey>,
-    /// Values that were given, by the names of metrics.
+    /// Recent values of the servers, by metric.
     values: BTreeMap<String, VecDeque<(Duration, f64)>>,
-    /// Values that stand in definitions, by the names of metrics.
+    /// Values of static providers, by metric.
     table: BTreeMap<String, f64>,
-    /// Since when a cluster is neither online nor only without metrics.
+    /// Start of a cluster's current outage; a cluster that only lacks metrics has none.
     down: BTreeMap<ObjectKey, OffsetDateTime>,
-    /// From when to when it was so before.
+    /// Start and end of a cluster's last outage.
     was_down: BTreeMap<ObjectKey, (OffsetDateTime, OffsetDateTime)>,
-    /// When moves were decided, by the clock of who did, and when they were seen.
+    /// Decision time of each move, by the clock of its leader, and time of its observation.
     moves: Vec<(OffsetDateTime, Duration)>,
     most_applications: u64,
     seen: Seen,
     violations: Vec<Violation>,
     exemptions: Exemptions,
-    /// Every write.
     writes: Vec<Written>,
     retries: Retries,
     contents: Contents,
 }
 
-/// Clones are the same checker.
+/// Clones share their state.
 #[derive(Clone)]
 pub struct PlacementChecker {
     judged: Arc<Mutex<Judged>>,
@@ -129,12 +127,11 @@ pub struct PlacementChecker {
 }
 
 impl PlacementChecker {
-    /// Has seen nothing yet.
     pub fn new(history: History, began: OffsetDateTime) -> Self {
         Self { judged: Arc::default(), history, began }
     }
 
-    /// Watches the whole store over a client of its own.
+    /// Reads the history of the whole store with its own client.
     pub async fn watch(self, store: StoreProcess) {
         let read = |event: &etcd_client::Event| {
             let kv = event.kv().unwrap();
@@ -148,7 +145,6 @@ impl PlacementChecker {
         every_revision(store, "", read, |revision, events| self.judge(revision, &events)).await;
     }
 
-    /// Judges a revision.
     pub fn judge(&self, revision: i64, events: &[Event]) {
         let (bindings, violations) = {
             let mut judged = self.judged.lock().unwrap();
@@ -162,51 +158,50 @@ impl PlacementChecker {
         }
     }
 
-    /// A server is about to give a value.
+    /// Records a value that a server is about to send.
     pub fn told(&self, metric: &str, value: f64) {
         self.judged.lock().unwrap().value(metric, value, self.history.now());
     }
 
-    /// The user asks for a new resource.
+    /// Records the user's request for a new resource.
     pub fn creates(&self, key: &ObjectKey) {
         self.judged.lock().unwrap().wanted.entry(key.clone()).or_default().0 += 1;
     }
 
-    /// The user asks for a deletion.
+    /// Records the user's request for a deletion.
     pub fn deletes(&self, key: &ObjectKey) {
         self.judged.lock().unwrap().deleting.insert(key.clone());
     }
 
-    /// The user was told that a resource was written.
+    /// Records an acknowledged write of the user.
     pub fn acknowledged(&self, key: &ObjectKey, revision: i64) {
         self.judged.lock().unwrap().acknowledged.push((key.etcd_key(), revision));
         self.history.judged(Id::I9);
     }
 
-    /// An instance was told that its commit is durable.
+    /// Records a commit that an instance knows to be durable.
     pub fn committed(&self, revision: i64) {
         self.judged.lock().unwrap().committed.insert(revision);
         self.history.judged(Id::I9);
     }
 
-    /// What was seen in the store so far: resources with the revisions of their creation.
+    /// Resources in the store by the last observed revision, with their create revisions.
     pub fn standing(&self) -> BTreeMap<ObjectKey, i64> {
         let judged = self.judged.lock().unwrap();
         judged.objects.iter().map(|(key, stored)| (key.clone(), stored.create_revision)).collect()
     }
 
-    /// What the user found wrong.
+    /// Records a violation that the user found.
     pub fn violate(&self, invariant: Id, what: String) {
         self.history.note("placement", &what);
         self.judged.lock().unwrap().violations.push(Violation { invariant, what });
     }
 
-    /// How often things were seen.
     pub fn seen(&self) -> Seen {
         self.judged.lock().unwrap().seen
     }
 
-    /// A store was started again: whether it has everything that was seen, as far as it answers.
+    /// Compares a restarted store with the observed contents. True if it has all of them or does not answer.
     pub async fn started(&self, store: &StoreProcess) -> bool {
         let contents = self.judged.lock().unwrap().contents.clone();
         let Some(mut client) = store.client().await else { return true };
@@ -219,12 +214,13 @@ impl PlacementChecker {
         has_all
     }
 
-    /// The last revision that was seen.
+    /// The last observed revision.
     pub fn revision(&self) -> i64 {
         self.judged.lock().unwrap().history.keys().next_back().copied().unwrap_or(0)
     }
 
-    /// Keys that were written since a time, but for retries of applications that fit nowhere, as far as their back-off allows them.
+    /// Keys that were written since a time, without retries that the back-off of an application without a fitting
+    /// cluster permits.
     #[must_use]
     pub fn changes_since(&self, since: Duration) -> Vec<(Duration, String)> {
         let judged = self.judged.lock().unwrap();
@@ -233,13 +229,13 @@ impl PlacementChecker {
         counted.map(|written| (written.at, written.key.clone())).collect()
     }
 
-    /// Violations of the state when nothing changes any more.
+    /// Violations of the state, if it no longer changes.
     pub fn unsettled(&self) -> Vec<Violation> {
         let judged = self.judged.lock().unwrap();
         unsettled(&judged.objects, &judged.latest(self.history.now()))
     }
 
-    /// Whether something was violated so far.
+    /// True after a violation.
     #[must_use]
     pub fn found_something(&self) -> bool {
         !self.judged.lock().unwrap().violations.is_empty()
@@ -249,7 +245,7 @@ impl PlacementChecker {
         self.judged.lock().unwrap().exemptions.clone()
     }
 
-    /// Every violation, when the run is over.
+    /// All violations, at the end of the run.
     pub fn finish(&self) -> Vec<Violation> {
         let mut judged = self.judged.lock().unwrap();
         let judged = &mut *judged;
@@ -277,7 +273,7 @@ impl Judged {
         }
     }
 
-    /// The last value of each metric that was given lately.
+    /// The last value of each metric with a recent value.
     fn latest(&self, now: Duration) -> BTreeMap<MetricKey, MetricState> {
         let last = self.values.iter().filter_map(|(name, values)| {
             let (at, value) = values.back()?;
@@ -290,7 +286,7 @@ impl Judged {
         self.objects.get(key).cloned()
     }
 
-    /// What keeps an application off a cluster; `None`: it is no cluster.
+    /// Unmet constraints of an application on a cluster; `None` if the resource is not a cluster.
     fn unmet(
         &self,
         application: &Application,
@@ -300,7 +296,7 @@ impl Judged {
         against(application, cluster, values, &self.objects)
     }
 
-    /// Judges a revision; what is known is what was before it. Says what it found.
+    /// Judges a revision by the state before it, and returns its violations.
     fn judge(&mut self, revision: i64, events: &[Event], checker: &PlacementChecker) -> Vec<String> {
         let now = checker.history.now();
         let found = self.violations.len();
@@ -362,7 +358,7 @@ impl Judged {
         self.violations.push(Violation { invariant, what: format!("revision {revision}: {what}") });
     }
 
-    /// Whoever decides about placement is the oldest candidate, and owns it.
+    /// Checks that the deciding leader is the oldest candidate and owns placement.
     fn decider(&mut self, revision: i64) {
         let owner = self.others.get(ownership::KEY).map(|owner| (&*owner.value, owner.lease));
         self.violations.extend(decider(revision, PREFIX, candidates(&self.others, PREFIX), owner));
@@ -407,13 +403,13 @@ impl Judged {
             Object::Application(application) => {
                 self.seen.degraded += u64::from(application.status.scheduled_retry.is_some());
             }
-            // The values of a table count as soon as it is written.
+            // The values of a table are valid as soon as it is written.
             Object::GlobalMetricsProvider(provider) => {
                 if let MetricsProviderKind::Static(table) = &provider.spec.value {
                     let listed: Vec<(String, f64)> =
                         table.metrics.iter().map(|(name, value)| (name.to_owned(), *value)).collect();
                     for (name, value) in listed {
-                        // The former one may still be decided on.
+                        // A decision may still use the former value.
                         if let Some(former) = self.table.insert(name.clone(), value) {
                             self.value(&name, former, now);
                         }
@@ -426,7 +422,7 @@ impl Judged {
     }
 }
 
-/// A version of a resource in a word or two.
+/// Short text of a version.
 fn told(stored: &Stored) -> String {
     let deleted = if stored.object.metadata().deleted.is_some() { ", deleted" } else { "" };
     match &stored.object {

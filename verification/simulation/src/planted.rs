@@ -1,9 +1,9 @@
-//! Panics of any actor in the middle of a message, and counts of what actors handle and what instances ask and answer: by the metrics that the service measures
-//! itself with, so that nothing of it is changed.
+//! Panics of any actor in the middle of a message, and counts of messages and requests. Both use the service's own
+//! metrics, so that the service stays unchanged.
 //!
-//! Flow: whoever handles a message first counts it, which tells which kind of actor it is, and then asks its instance's clock
-//! since when it does so. That clock belongs to the instance, so both together name the actor; and there it panics, if
-//! that was asked for.
+//! Flow: an actor first counts a message, which identifies the kind of actor, and then asks its instance's clock for
+//! the time. The clock identifies the instance, so that both together identify the actor; a planted panic happens
+//! there.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,10 +16,10 @@ use time::OffsetDateTime;
 
 use crate::pace::Pace;
 
-/// What a planted panic says.
+/// Message of a planted panic.
 pub const PLANTED: &str = "a planted panic";
 
-/// From now on panics that are faults of a scenario are told by its run alone; any other is told as ever.
+/// From now on only the run reports planted panics; any other panic is reported as before.
 pub fn keep_quiet() {
     let told = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -29,10 +29,10 @@ pub fn keep_quiet() {
     }));
 }
 
-/// The metric that each actor counts its messages with.
+/// Counter of each actor's messages.
 const MESSAGES: &str = "madako_actor_messages_total";
 
-/// The metrics that instances count their requests with, what they make them for, and the requests of their clients.
+/// Counters of the requests of instances, of their reasons, and of the requests of clients.
 const REQUESTS: [&str; 5] = [
     "madako_polls_total",
     "madako_report_polls_total",
@@ -41,24 +41,24 @@ const REQUESTS: [&str; 5] = [
     "madako_http_requests_total",
 ];
 
-/// The metric that instances count their writes with, and what it says of those that were refused: as a run on real processes reads
-/// it, so that both count the same.
+/// Counter of the writes of instances, and its labels for refused writes. A run with real processes reads the same
+/// counter, so that both counts agree.
 const WRITES: &str = "madako_commits_total";
 const REFUSED: [&str; 2] = ["conflict", "not-leader"];
 
 #[derive(Default)]
 struct Inside {
-    /// The actor that just began to handle a message, until a clock was asked.
+    /// The actor that has counted a message and not yet asked a clock.
     began: Option<Arc<str>>,
     handled: BTreeMap<Arc<str>, u64>,
-    /// Requests by their metrics, whatever came of them.
+    /// Requests by metric, with any outcome.
     requests: BTreeMap<&'static str, u64>,
     refused: u64,
-    /// Actors that are to panic, by the instance.
+    /// Actor of the planted panic, by instance.
     planted: BTreeMap<u32, Arc<str>>,
 }
 
-/// Who handles messages. Clones are the same.
+/// Counts messages and requests. Clones share their state.
 #[derive(Clone, Default)]
 pub struct Handling {
     inside: Arc<Mutex<Inside>>,
@@ -66,43 +66,43 @@ pub struct Handling {
 }
 
 impl Handling {
-    /// Nobody handles anything yet; each message counts for a pace.
+    /// Counts each message for a pace.
     #[must_use]
     pub fn paced(pace: &Pace) -> Self {
         Self { inside: Arc::default(), pace: Some(pace.clone()) }
     }
 
-    /// The next message that this actor of this instance handles is its end.
+    /// Plants a panic in the next message of this actor of this instance.
     pub fn plant(&self, instance: u32, actor: &str) {
         self.inside.lock().unwrap().planted.insert(instance, Arc::from(actor));
     }
 
-    /// Nothing is planted in the instance any more. Whether something was.
+    /// Removes the planted panic of an instance. True if there was one.
     #[must_use]
     pub fn clear(&self, instance: u32) -> bool {
         self.inside.lock().unwrap().planted.remove(&instance).is_some()
     }
 
-    /// Whether something is planted in the instance and has not happened.
+    /// True if a planted panic of the instance has not happened yet.
     #[must_use]
     pub fn is_planted(&self, instance: u32) -> bool {
         self.inside.lock().unwrap().planted.contains_key(&instance)
     }
 
-    /// How many messages actors of each name began to handle.
+    /// Number of messages that actors began to handle, by the actor's name.
     #[must_use]
     pub fn handled(&self) -> BTreeMap<String, u64> {
         let inside = self.inside.lock().unwrap();
         inside.handled.iter().map(|(actor, count)| (actor.to_string(), *count)).collect()
     }
 
-    /// How many requests all instances counted, by the metric.
+    /// Number of requests of all instances, by metric.
     #[must_use]
     pub fn requests(&self) -> BTreeMap<&'static str, u64> {
         self.inside.lock().unwrap().requests.clone()
     }
 
-    /// How many writes all instances counted as refused, because who wrote does not lead any more or something had changed.
+    /// Number of writes of all instances that the store refused: the writer is deposed, or a compared key changed.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.inside.lock().unwrap().refused
@@ -119,7 +119,6 @@ impl Handling {
     }
 }
 
-/// Counts the messages of actors of one name.
 struct Messages {
     actor: Arc<str>,
     handling: Handling,
@@ -138,7 +137,6 @@ impl CounterFn for Messages {
     fn absolute(&self, _: u64) {}
 }
 
-/// Counts requests of one metric.
 struct Requests {
     metric: &'static str,
     handling: Handling,
@@ -152,7 +150,6 @@ impl CounterFn for Requests {
     fn absolute(&self, _: u64) {}
 }
 
-/// Counts writes that were refused.
 struct Refused(Handling);
 
 impl CounterFn for Refused {
@@ -163,7 +160,7 @@ impl CounterFn for Refused {
     fn absolute(&self, _: u64) {}
 }
 
-/// Every other metric goes nowhere.
+/// Ignores every other metric.
 impl Recorder for Handling {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
@@ -195,7 +192,7 @@ impl Recorder for Handling {
     }
 }
 
-/// The clock of one instance: that of the world, and what it is ahead of it.
+/// The clock of one instance: the world's time plus an offset.
 #[derive(Clone)]
 pub struct InstanceClock {
     instance: u32,
@@ -205,13 +202,12 @@ pub struct InstanceClock {
 }
 
 impl InstanceClock {
-    /// Shows the time of the world.
     #[must_use]
     pub fn new(instance: u32, world: Arc<dyn Clock>, handling: Handling) -> Self {
         Self { instance, world, ahead: Arc::default(), handling }
     }
 
-    /// From now on it is so far ahead.
+    /// Sets the offset from the world's time.
     pub fn jump(&self, ahead: time::Duration) {
         *self.ahead.lock().unwrap() = ahead;
     }

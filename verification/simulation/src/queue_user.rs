@@ -1,4 +1,4 @@
-//! Users of the repair queue, who write as ckecli does: whole entries, sometimes older ones than are there.
+//! Users of the repair queue. They write whole entries as ckecli does, sometimes based on an outdated state.
 
 use std::collections::BTreeSet;
 
@@ -16,21 +16,19 @@ use crate::repair::RepairJudge;
 use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
 
-/// Entries above which users delete instead of adding.
+/// Number of entries above which users delete instead of adding.
 const FULL: usize = 12;
 
-/// A user of the queue. See the module.
 pub struct QueueUser {
     store: StoreProcess,
     registry: SimulatedRegistry,
     judge: RepairJudge,
     chance: ChaCha8Rng,
-    /// Values of entries that were read some time ago.
+    /// Outdated values of entries.
     read: Vec<(String, Vec<u8>)>,
 }
 
 impl QueueUser {
-    /// Has read nothing yet.
     #[must_use]
     pub fn new(
         store: StoreProcess,
@@ -41,10 +39,10 @@ impl QueueUser {
         Self { store, registry, judge, chance, read: Vec::new() }
     }
 
-    /// Does something that a user does. Says what.
+    /// Does a random act of a user, and describes it.
     ///
     /// # Errors
-    /// The store does not answer; what became of it is not known.
+    /// The store does not answer; the outcome of the act is unknown.
     pub async fn act(&mut self) -> Result<String, Error> {
         let entries = self.entries().await?;
         if entries.len() > FULL {
@@ -71,10 +69,7 @@ impl QueueUser {
         })
     }
 
-    /// Enables the queue if it is disabled, by whichever client.
-    ///
-    /// # Errors
-    /// The store does not answer.
+    /// Enables the queue, whichever client disabled it.
     pub async fn enable(&mut self) -> Result<(), Error> {
         let key = format!("{PREFIX}{}", keys::REPAIRS_DISABLED);
         let answer = self.store.people().await?.get(key, None).await?;
@@ -84,18 +79,12 @@ impl QueueUser {
         Ok(())
     }
 
-    /// Turns the queue, or what the registry asks for, off or on.
-    ///
-    /// # Errors
-    /// The store does not take it.
+    /// Switches the queue or automatic requests off or on.
     pub async fn disable(&mut self, key: &'static str, disabled: bool) -> Result<(), Error> {
         self.put(key, disabled.to_string().into_bytes()).await
     }
 
-    /// Asks for the deletion of every entry.
-    ///
-    /// # Errors
-    /// The store does not take it.
+    /// Requests the deletion of every entry.
     pub async fn delete_all(&mut self) -> Result<(), Error> {
         for (key, value) in self.entries().await? {
             let mut entry: RepairQueueEntry = serde_json::from_slice(&value).unwrap();
@@ -105,18 +94,12 @@ impl QueueUser {
         Ok(())
     }
 
-    /// Asks for the repair of a machine that does not answer.
-    ///
-    /// # Errors
-    /// The store does not take it.
+    /// Requests the repair of an unreachable machine.
     pub async fn ask_for(&mut self, address: &str) -> Result<String, Error> {
         self.add(address, "iDRAC-9", "unreachable").await
     }
 
-    /// Leaves the queue so that every entry can end, and none is added.
-    ///
-    /// # Errors
-    /// The store does not take it.
+    /// Lets every entry end, and prevents new entries from reports.
     pub async fn settle(&mut self) -> Result<(), Error> {
         self.put(keys::AUTO_REPAIR_DISABLED, b"true".to_vec()).await?;
         self.release().await?;
@@ -146,7 +129,7 @@ impl QueueUser {
         Ok(entries)
     }
 
-    /// Releases every rack, as `madako repair-queue release` does one.
+    /// Releases every rack; `madako repair-queue release` releases one.
     async fn release(&mut self) -> Result<String, Error> {
         let options = GetOptions::new().with_prefix();
         let answer =
@@ -174,10 +157,7 @@ impl QueueUser {
         Ok(())
     }
 
-    /// As `ckecli repair-queue add`: one machine, whatever its state.
-    ///
-    /// # Errors
-    /// The store does not take it.
+    /// Adds an entry for one machine in any state, as `ckecli repair-queue add` does.
     pub async fn add_one(&mut self) -> Result<String, Error> {
         let machines = self.registry.machines();
         let machine = &machines[self.chance.random_range(0..machines.len())];
@@ -186,10 +166,7 @@ impl QueueUser {
         self.add(&address, &machine_type, "unreachable").await
     }
 
-    /// Asks for the repair of some broken machine.
-    ///
-    /// # Errors
-    /// The store does not take it.
+    /// Adds an entry for a random broken machine.
     pub async fn add_broken(&mut self) -> Result<String, Error> {
         let broken: Vec<_> = self
             .registry
@@ -211,10 +188,7 @@ impl QueueUser {
         self.add(&address, &machine_type, &operation).await
     }
 
-    /// Asks for repairs of two control plane nodes at once, which are broken then.
-    ///
-    /// # Errors
-    /// The store does not take it.
+    /// Breaks two control plane nodes, and adds entries for both at once.
     pub async fn add_control_plane(&mut self) -> Result<String, Error> {
         let answer = self.store.people().await?.get(format!("{PREFIX}{}", keys::CLUSTER), None).await?;
         let Some(kv) = answer.kvs().first() else { return Ok("finds no cluster".to_owned()) };
@@ -222,10 +196,10 @@ impl QueueUser {
         let nodes: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
         let mut told = Vec::new();
         for node in nodes.iter().take(2) {
-            // They are broken, so that their repair goes its whole way.
+            // A broken machine takes the repair through all its steps.
             let serial = self.registry.machines().into_iter().find(|machine| machine.address() == Some(node));
             if let Some(machine) = serial {
-                // Refused for a machine that is being set up: then the repair finds it as it is.
+                // The registry refuses this for a machine in setup; its repair finds the machine as it is.
                 let _ = self.registry.set_state(&machine.spec.serial, MachineState::Unhealthy);
             }
             told.push(self.add(node, "iDRAC-9", "unhealthy").await?);
@@ -237,7 +211,7 @@ impl QueueUser {
         self.add("10.255.0.2", "iDRAC-9", UNKNOWN).await
     }
 
-    /// As ckecli: the index and the entry in one transaction.
+    /// Writes the index and the entry in one transaction, as ckecli does.
     async fn add(&mut self, address: &str, machine_type: &str, operation: &str) -> Result<String, Error> {
         let counter = format!("{PREFIX}{}", keys::REPAIRS_WRITE_INDEX);
         let answer = self.store.people().await?.get(counter.clone(), None).await?;
@@ -269,7 +243,7 @@ impl QueueUser {
         Ok(format!("deletes entry {}", entry.index))
     }
 
-    /// Writes what was read a while ago, as `ckecli repair-queue reset-backoff` may.
+    /// Writes an outdated value, as `ckecli repair-queue reset-backoff` may.
     async fn overwrite(&mut self) -> Result<String, Error> {
         if self.read.is_empty() {
             return Ok("has read nothing yet".to_owned());
@@ -292,20 +266,20 @@ impl QueueUser {
     }
 }
 
-/// An operation that no procedure has.
+/// An operation without a procedure.
 const UNKNOWN: &str = "levitate";
 
-/// The entries as somebody leaves them who wants each of them to end soon.
+/// Changes entries so that each of them ends soon.
 fn settled(mut entries: Vec<RepairQueueEntry>) -> Vec<RepairQueueEntry> {
     let begun = entries.iter().filter(|entry| entry.status == RepairStatus::Processing);
     let mut machines: BTreeSet<String> = begun.map(|entry| entry.address.clone()).collect();
     for entry in &mut entries {
         entry.deleted |= entry.operation == UNKNOWN;
-        // What waits for another repair of its machine would go on after it for as long again.
+        // An entry that waits for another repair of its machine would need as long again after it.
         if entry.status == RepairStatus::Queued && !entry.deleted {
             entry.deleted = !machines.insert(entry.address.clone());
         }
-        // As `ckecli repair-queue reset-backoff`: what was given up meanwhile need not wait for hours.
+        // As `ckecli repair-queue reset-backoff`: an abandoned drain need not wait for hours.
         entry.drain_backoff_count = 0;
         entry.drain_backoff_expire = None;
     }

@@ -1,8 +1,8 @@
-//! Judges what the service makes of the registry's reports, revision by revision: entries that it adds, and the racks that it
-//! holds.
+//! Judges, revision by revision, the entries and the holds of racks that the service makes from the registry's
+//! reports.
 //!
-//! What it does not judge: whether a rack should have been held ([`crate::holding`] does), and machines of a held rack that are none
-//! of the event's.
+//! Does not judge whether a rack should have been held ([`crate::holding`] does), or machines of a held rack that do
+//! not belong to the event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,12 +16,12 @@ use serde::de::DeserializeOwned;
 
 pub use madako_judges::history::{Change, below};
 
-/// What an entry holds, if it can be read.
+/// Parses the value of an entry.
 pub fn read<T: DeserializeOwned>(entry: &Entry) -> Option<T> {
     serde_json::from_slice(&entry.value).ok()
 }
 
-/// How many entries a revision adds.
+/// Number of entries that a revision adds.
 pub fn added(before: &BTreeMap<String, Entry>, changes: &[Change]) -> u64 {
     let is_new = |(key, after): &&Change| {
         key.starts_with(keys::REPAIRS) && after.is_some() && !before.contains_key(key)
@@ -29,7 +29,7 @@ pub fn added(before: &BTreeMap<String, Entry>, changes: &[Change]) -> u64 {
     changes.iter().filter(is_new).count() as u64
 }
 
-/// How many racks are held from a revision on.
+/// Number of racks whose hold begins with a revision.
 pub fn newly_held(before: &BTreeMap<String, Entry>, changes: &[Change]) -> u64 {
     let is_held = |entry: Option<&Entry>| entry.and_then(read::<Hold>).is_some_and(|hold| hold.is_held());
     let begins = |(key, after): &&Change| {
@@ -38,7 +38,7 @@ pub fn newly_held(before: &BTreeMap<String, Entry>, changes: &[Change]) -> u64 {
     changes.iter().filter(begins).count() as u64
 }
 
-/// What is wrong with what the service adds and begins in a revision, by what was there before it.
+/// Violations in the additions and starts of a revision. `before` is the state before the revision.
 pub fn wrong(before: &BTreeMap<String, Entry>, changes: &[Change]) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut wrong = |what: String| found.push(Violation { invariant: Id::I7, what });

@@ -1,8 +1,8 @@
-//! Applications that nothing fits: which of their writes are retries that the service may make in peace.
+//! Detects permitted retries of applications that no cluster fits; such writes do not end a quiet period.
 //!
-//! Such a write changes nothing but how often and when it is tried again: it comes when the version before it said that the next
-//! attempt is due, still finds no place, and either leaves fewer attempts or says that there is no time of another one. So their number
-//! is bounded by the application's own back-off, and any other write of it is one as of everything else.
+//! A retry changes only the number and the time of the attempts. The former version says that the attempt is due, the
+//! application still fits nowhere, and the new version has fewer attempts left or no time of a next one. So the
+//! application's own back-off bounds the number of retries; any other write counts as a change.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +15,19 @@ use time::OffsetDateTime;
 
 use crate::world::PREFIX;
 
-/// What a version of an application says of its next attempt.
+/// The next attempt according to a version of an application.
 struct Attempt {
     due: Option<OffsetDateTime>,
     left: Option<i64>,
     bound: Option<ResourceRef>,
 }
 
-/// The attempts of all applications that were seen.
 #[derive(Default)]
 pub(crate) struct Retries(BTreeMap<ObjectKey, Attempt>);
 
 impl Retries {
-    /// An application is written, or gone (`None`), or something that cannot be read. Whether that is a retry.
+    /// Records a version of an application, and returns true if it is a retry; `None` is a deleted or unreadable
+    /// application.
     pub(crate) fn wrote(
         &mut self,
         key: &ObjectKey,
@@ -49,7 +49,7 @@ impl Retries {
     }
 }
 
-/// The keys that a retry of an application writes: its own, and that of the decision on it.
+/// Keys that a retry of an application writes: the application and its decision.
 pub(crate) fn keys_of(application: &ObjectKey) -> [String; 2] {
     let name = format!("{}/{}", application.namespace.as_deref().unwrap_or_default(), application.name);
     [application.etcd_key(), format!("{PREFIX}{}{name}", keys::PLACEMENT_DECISIONS)]
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// A version of an application that nothing fits.
+    /// A version of an application that no cluster fits.
     fn version(retries: i64, retry: Option<&str>, to: Option<&str>, fails: bool) -> Object {
         let to =
             to.map(|name| json!({"api": "kubernetes", "kind": "Cluster", "namespace": "n", "name": name}));
@@ -84,7 +84,7 @@ mod tests {
         Object::from_stored(Kind::Application, &text.to_string()).unwrap()
     }
 
-    /// Whether each but the first of these versions, all written at ten minutes past, is a retry.
+    /// True for each version except the first that is a retry; all are written at ten minutes past.
     fn retries(versions: &[Object]) -> Vec<bool> {
         let (key, now) =
             (ObjectKey::new(Kind::Application, Some("n"), "app"), datetime!(2026-01-01 00:10 UTC));
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(retries(&[of(3, due), of(2, due), of(1, due), of(0, None)]), [true; 3]);
         assert_eq!(retries(&[of(3, later), of(2, later)]), [false], "it was not due");
         assert_eq!(retries(&[of(3, due), of(3, due)]), [false], "no attempt less");
-        // For ever, there is one that has a time.
+        // Without a limit of attempts, one version may lack a time.
         assert_eq!(retries(&[of(-1, due), of(-1, None), of(-1, None)]), [true, false]);
         assert_eq!(retries(&[of(-1, due), of(-1, due), of(-1, due)]), [false, false], "at any rate");
     }

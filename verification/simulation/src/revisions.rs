@@ -1,4 +1,4 @@
-//! The store's whole history, revision by revision, as a client of its own sees it: what every judge reads.
+//! The store's whole history, revision by revision, as its own client reads it: the input of every judge.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use etcd_client::{Event, WatchOptions};
 
 use crate::store_process::StoreProcess;
 
-/// Reads each event below a prefix (empty: all keys) from a revision on, and gives the judge what each revision
-/// brought, in order. Goes on where it was when the store was started again.
+/// Reads each event below `prefix` (empty: all keys) from revision `next` on, and passes the events of each revision
+/// to the judge, in order. Continues at the same revision after a restart of the store.
 ///
-/// It watches all keys, so that it knows of every revision: one that asks for a prefix alone would go on from before a compaction if
-/// nothing below the prefix was written for a while.
+/// The watch is on all keys, so that it observes every revision: a watch on the prefix alone would resume before a
+/// compaction if no key below the prefix was written for a while.
 ///
 /// # Panics
 /// The store refuses the watch: a revision was compacted before it was read.
@@ -24,7 +24,7 @@ pub async fn every_revision_from<T>(
     loop {
         let mut client = store.next_client().await;
         let options = WatchOptions::new().with_start_revision(next).with_all_keys();
-        // A store that was killed just now; the next one is waited for.
+        // The store was just killed; wait for the next one.
         let Ok(mut stream) = client.watch("", Some(options)).await else {
             tokio::task::yield_now().await;
             continue;
@@ -55,7 +55,7 @@ pub async fn every_revision_from<T>(
     }
 }
 
-/// The same from the first revision on.
+/// As [`every_revision_from`], from the first revision on.
 pub async fn every_revision<T>(
     store: StoreProcess,
     prefix: &str,

@@ -1,13 +1,13 @@
-//! Others that write just before the service does: between the reading of an instance and its transaction.
+//! Clients that write between a read of an instance and its transaction.
 //!
-//! For: contention. An operator, `ckecli`, CKE and Krake may write at any moment; rivals do so at the moment that shows whether
-//! a transaction compares what it was decided on.
+//! For: contention. An operator, `ckecli`, CKE and Krake may write at any moment; rivals write at the moment that
+//! shows whether a transaction compares the state on which it was decided.
 //!
-//! Guarantees: each write of a rival is one that an operator, `ckecli`, CKE or Krake could send, is compared with what stands
-//! there, and is durable before the instance's transaction leaves the instance. Transactions that the store refused are counted
-//! by the family of the first key that had changed.
+//! Guarantees: an operator, `ckecli`, CKE or Krake could send each write of a rival. The write compares the current
+//! state, and is durable before the instance sends its transaction. Refused transactions are counted by the family of
+//! the first changed key.
 //!
-//! Does not: write what the leader alone writes, such as its key, decisions, and what it keeps beside entries.
+//! Does not write keys that only the leader writes, such as its own key, decisions, and its state beside entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -37,11 +37,11 @@ use crate::repair::RepairJudge;
 use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
 
-/// Where applications and clusters are.
+/// Prefixes of applications and clusters.
 const APPLICATIONS: &str = "/kubernetes/applications/";
 const CLUSTERS: &str = "/kubernetes/clusters/";
 
-/// Keys that rivals write, or what these begin with.
+/// Keys, or prefixes of keys, that rivals write.
 const FAMILIES: [&str; 9] = [
     keys::SABAKAN_TEMPLATE,
     keys::CONSTRAINTS,
@@ -54,7 +54,7 @@ const FAMILIES: [&str; 9] = [
     CLUSTERS,
 ];
 
-/// Families of which each hour of a run with rivals must have so many refused transactions.
+/// Minimum number of refused transactions per hour in a run with rivals, by family.
 pub const REQUIRED: [(&str, u64); 8] = [
     (keys::SABAKAN_TEMPLATE, 10),
     (keys::CONSTRAINTS, 10),
@@ -66,27 +66,27 @@ pub const REQUIRED: [(&str, u64); 8] = [
     (CLUSTERS, 100),
 ];
 
-/// What the others are told as.
+/// Family of all other keys in counts.
 const OTHER: &str = "other keys";
 
-/// The part of the transactions that meets no rival.
+/// Share of the transactions without a rival.
 const UNDISTURBED: f64 = 0.25;
 
-/// How long a switch stays thrown.
+/// Time until a rival resets a switch.
 const BRIEFLY: Duration = Duration::from_secs(12);
 
-/// Entries of the repair queue up to which rivals add.
+/// Number of entries of the repair queue above which rivals add none.
 const FULL: i64 = 10;
 
 struct State {
     chance: ChaCha8Rng,
-    /// Mean time between two writes to a family; `None`: rivals rest.
+    /// Mean time between two writes to a family; `None` if rivals rest.
     pause: Option<Duration>,
-    /// When each family may be written next.
+    /// Earliest time of the next write to each family.
     next: BTreeMap<&'static str, Instant>,
-    /// Makes each write another one.
+    /// Makes each write unique.
     number: u64,
-    /// Switches that are thrown.
+    /// Switches that rivals have set.
     thrown: BTreeSet<&'static str>,
     refused: BTreeMap<&'static str, u64>,
 }
@@ -98,11 +98,11 @@ struct Inner {
     state: Mutex<State>,
 }
 
-/// The rivals of all instances. Clones are the same.
+/// The rivals of all instances. Clones share their state.
 #[derive(Clone)]
 pub struct Rivals(Arc<Inner>);
 
-/// The family of a key without the prefix of the service, or at the root.
+/// The family of a key that is relative to the service's prefix, or at the root.
 fn family(key: &str) -> Option<&'static str> {
     FAMILIES.into_iter().find(
         |family| {
@@ -111,13 +111,13 @@ fn family(key: &str) -> Option<&'static str> {
     )
 }
 
-/// A key as families name it: without the prefix of the service.
+/// A key without the service's prefix, as in families.
 fn relative<'k>(base: &str, key: &'k str) -> &'k str {
     if base.is_empty() { key.strip_prefix(PREFIX).unwrap_or(key) } else { key }
 }
 
-/// What a rival may write just before a transaction: what it compares, what it writes, and what it must have been decided on, whether
-/// it compares that or not.
+/// Keys that a rival may write just before a transaction: the compared keys, the written keys, and the keys on which
+/// its decision depends, whether or not it compares them.
 fn about(transaction: &Transaction, base: &str) -> Vec<(&'static str, String)> {
     let compared = transaction.conditions.iter().filter(|it| !matches!(it, Condition::Created { .. }));
     let written = transaction.writes.iter().map(|write| match write {
@@ -132,7 +132,7 @@ fn about(transaction: &Transaction, base: &str) -> Vec<(&'static str, String)> {
 }
 
 impl Rivals {
-    /// They rest.
+    /// Rivals that rest.
     #[must_use]
     pub fn new(store: StoreProcess, judge: RepairJudge, history: History, chance: ChaCha8Rng) -> Self {
         let state = State {
@@ -146,12 +146,12 @@ impl Rivals {
         Self(Arc::new(Inner { store, judge, history, state: Mutex::new(state) }))
     }
 
-    /// From now on they write so many times a second to each family at most.
+    /// Starts writes, at most `rate` per second to each family.
     pub fn begin(&self, rate: f64) {
         self.0.state.lock().unwrap().pause = Some(Duration::from_secs_f64(1.0 / rate));
     }
 
-    /// They write no more, and switches are as they were.
+    /// Stops writes, and resets switches.
     pub async fn rest(&self) {
         self.0.state.lock().unwrap().pause = None;
         let thrown = std::mem::take(&mut self.0.state.lock().unwrap().thrown);
@@ -160,13 +160,14 @@ impl Rivals {
         }
     }
 
-    /// Transactions that the store refused, by the family of the first key that had changed.
+    /// Number of refused transactions, by the family of the first changed key.
     #[must_use]
     pub fn refused(&self) -> BTreeMap<&'static str, u64> {
         self.0.state.lock().unwrap().refused.clone()
     }
 
-    /// A store whose transactions meet rivals. Its keys are below a base: the prefix of the service, or the root.
+    /// A store whose transactions meet rivals. Its keys are below `base`: the service's prefix, or empty for the
+    /// root.
     #[must_use]
     pub fn before(&self, inner: Arc<dyn Store>, base: &'static str) -> Arc<dyn Store> {
         Arc::new(Contended { inner, base, rivals: self.clone() })
@@ -178,18 +179,18 @@ impl Rivals {
         Arc::new(ContendedObjects { inner, rivals: self.clone() })
     }
 
-    /// A transaction is about to be sent.
+    /// Writes to a family of the transaction that is about to be sent.
     async fn meet(&self, transaction: &Transaction, base: &str) {
         let mut known = about(transaction, base);
         let (family, key, number, draw) = {
             let mut state = self.0.state.lock().unwrap();
             let Some(pause) = state.pause else { return };
-            // Otherwise a transaction that compares many families would never be taken.
+            // Otherwise a transaction that compares many families would always fail.
             if state.chance.random_bool(UNDISTURBED) {
                 return;
             }
             let now = Instant::now();
-            // The family that has waited longest: one that few transactions compare would lose most draws.
+            // The family with the longest wait: a family that few transactions compare would lose most draws.
             known.retain(|(family, _)| state.next.get(family).is_none_or(|next| *next <= now));
             let Some(longest) = known.iter().map(|(family, _)| state.next.get(family)).min() else { return };
             known.retain(|(family, _)| state.next.get(family) == longest);
@@ -204,7 +205,7 @@ impl Rivals {
         }
     }
 
-    /// Writes to a family. What; `None`: there was nothing to write, or the store does not run.
+    /// Writes to a family, and describes the write; `None` if there is nothing to write or the store does not run.
     async fn write(&self, family: &'static str, key: &str, (number, draw): (u64, u64)) -> Option<String> {
         let mut client = self.0.store.client().await?;
         match family {
@@ -212,7 +213,7 @@ impl Rivals {
             keys::REPAIRS_WRITE_INDEX => self.add(&mut client, number).await,
             keys::RECORD_ID => self.record(&mut client).await,
             _ => {
-                // A prefix stands for one of its keys.
+                // A prefix stands for its first key.
                 let absolute = absolute(key);
                 let is_prefix = absolute.ends_with('/');
                 let options = is_prefix.then(|| GetOptions::new().with_prefix().with_limit(1));
@@ -226,7 +227,7 @@ impl Rivals {
         }
     }
 
-    /// Writes while a key has a revision.
+    /// Writes if the key still has the revision.
     async fn done(
         &self,
         client: &mut Client,
@@ -243,7 +244,7 @@ impl Rivals {
         Some(())
     }
 
-    /// A switch is thrown for a short time.
+    /// Sets a switch for [`BRIEFLY`].
     async fn throw(&self, client: &mut Client, key: &'static str) -> Option<String> {
         let kv = client.get(absolute(key), None).await.ok()?.kvs().first().cloned();
         if kv.as_ref().is_some_and(|kv| kv.value() == b"true") {
@@ -266,14 +267,14 @@ impl Rivals {
 
     async fn put_back(&self, key: &'static str) {
         let mut client = self.0.store.next_client().await;
-        // A disk that is full takes it later; the operator leaves every switch as it should be.
+        // With a full disk, the write fails; the operator resets every switch later.
         if let Ok(put) = client.put(absolute(key), "false", None).await {
             self.0.judge.user_wrote(put.header().map_or(0, |header| header.revision()), None);
             self.0.history.note("rival", format_args!("{key}: false"));
         }
     }
 
-    /// As `ckecli repair-queue add`.
+    /// Adds an entry as `ckecli repair-queue add` does.
     async fn add(&self, client: &mut Client, number: u64) -> Option<String> {
         let counter = absolute(keys::REPAIRS_WRITE_INDEX);
         let there = GetOptions::new().with_prefix().with_count_only();
@@ -291,7 +292,7 @@ impl Rivals {
         Some(format!("adds entry {index} for {address}"))
     }
 
-    /// As CKE registers an operation that ends at once.
+    /// Adds a record of an operation that ends at once, as CKE does.
     async fn record(&self, client: &mut Client) -> Option<String> {
         let counter = absolute(keys::RECORD_ID);
         let (id, revision) = numbered(client, &counter, 1).await?;
@@ -306,7 +307,7 @@ impl Rivals {
         Some(format!("adds record {id}"))
     }
 
-    /// A transaction was answered.
+    /// Counts a refused transaction.
     fn answered(&self, outcome: &Result<Outcome, StoreError>, base: &str) {
         let Ok(Outcome::Refused { failed }) = outcome else { return };
         let compared = failed.iter().map(|condition| relative(base, condition.compared()));
@@ -318,19 +319,19 @@ impl Rivals {
     }
 }
 
-/// A key of a family as the store has it.
+/// The full key in the store.
 fn absolute(key: &str) -> String {
     if key.starts_with('/') { key.to_owned() } else { format!("{PREFIX}{key}") }
 }
 
-/// The number that stands at a counter, with its revision; `first` where there is none.
+/// The number in a counter, with its revision; `first` if the key is absent.
 async fn numbered(client: &mut Client, counter: &str, first: i64) -> Option<(i64, i64)> {
     let answer = client.get(counter, None).await.ok()?;
     let Some(kv) = answer.kvs().first() else { return Some((first, 0)) };
     Some((kv.value_str().ok()?.parse().ok()?, kv.mod_revision()))
 }
 
-/// What a rival makes of a value, and what is told of that; `None`: nothing.
+/// An edit of a value, and its description; `None` if the value stays.
 fn edited(family: &str, value: &[u8], number: u64, draw: u64) -> Option<(Vec<u8>, String)> {
     let mut json: Value = serde_json::from_slice(value).ok()?;
     let mut chance = ChaCha8Rng::seed_from_u64(draw);
@@ -523,7 +524,7 @@ mod tests {
             conditions: vec![Condition::Unchanged { key: keys::RECORD_ID.to_owned(), revision }],
             writes: vec![Write::Put { key: keys::RECORD_ID.to_owned(), value: "7".into(), lease: 0 }],
         };
-        // At rest they let everything pass.
+        // At rest, rivals let every transaction pass.
         let Outcome::Committed { revision } = contended.commit(transaction(0)).await.unwrap() else {
             panic!()
         };
@@ -532,7 +533,7 @@ mod tests {
         let refused = contended.commit(transaction(revision)).await.unwrap();
         assert!(matches!(refused, Outcome::Refused { .. }), "{refused:?}");
         assert_eq!(rivals.refused(), BTreeMap::from([(keys::RECORD_ID, 1)]));
-        // Soon after that it meets none.
+        // A transaction soon after that meets no rival.
         let again = contended.commit(transaction(revision + 1)).await.unwrap();
         assert!(matches!(again, Outcome::Committed { .. }), "{again:?}");
     }

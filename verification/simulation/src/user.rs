@@ -1,5 +1,5 @@
-//! People who use placement: through the API of any instance they make, change and delete applications and clusters,
-//! and sometimes through the store they delete everything and begin anew.
+//! Users of placement: they make, change and delete applications and clusters through the API of any instance, and
+//! sometimes delete everything through the store and begin anew.
 
 mod acts;
 
@@ -24,50 +24,45 @@ use crate::store_process::StoreProcess;
 
 use self::acts::metric_of;
 
-/// Longer than faults keep a store away, several at once included.
+/// Longer than the maximum outage of the store, several faults at once included.
 const STORE_IS_AWAY: Duration = Duration::from_secs(20 * 60);
 
-/// The metric that stands in a table.
+/// Metric of the static provider.
 const TABLED: &str = "cost";
 
-/// Two more, whose values never change: both so low that nothing else wants to go where they count, and the second by far the better one.
+/// Two metrics with constant values, both so low that no other application moves to a cluster with them; the second
+/// is far better than the first.
 const STEADY: [(&str, f64); 2] = [("frugal", 2.0), ("thrift", 20.0)];
 
-/// The zone of clusters that nothing else is placed on, and the metric that has no value for a while there.
+/// Zone of clusters for the drill's application only, and the metric that has no value for a while there.
 const DRILL: &str = "drill";
 const FAILS: &str = "heat_b";
 
-/// Where everything of this world is.
 const NAMESPACE: &str = "testing";
 
-/// Applications and clusters at most, and in the beginning, where nobody says otherwise.
+/// The default size.
 const SIZE: Size = Size { applications: (8, 26), clusters: (4, 7) };
 
-/// How many applications and clusters there are in the beginning, and at most.
+/// Numbers of applications and clusters, each at the start and at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Applications.
     pub applications: (usize, usize),
-    /// Clusters.
     pub clusters: (usize, usize),
 }
 
-/// How often things were done.
+/// Numbers of requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Requests of every kind.
     pub requests: u64,
-    /// 2xx to what writes.
+    /// Writes with a 2xx answer.
     pub acknowledged: u64,
-    /// 4xx.
+    /// Requests with a 4xx answer.
     pub refused: u64,
-    /// 5xx, or no whole answer.
+    /// Requests with a 5xx answer, or without a complete one.
     pub failed: u64,
 }
 
-/// A user. See the module.
 pub struct User {
-    /// How often things were done.
     pub done: Done,
     store: StoreProcess,
     doors: Doors,
@@ -77,13 +72,12 @@ pub struct User {
     chance: ChaCha8Rng,
     named: u64,
     size: Size,
-    /// The last version that was told of each path.
+    /// Last acknowledged version of each path.
     told: BTreeMap<String, i64>,
     facts: Facts,
 }
 
 impl User {
-    /// Has done nothing yet.
     pub fn new(
         store: StoreProcess,
         doors: Doors,
@@ -97,14 +91,14 @@ impl User {
         Self { done, store, doors, checker, history, prometheus, chance, named, size, told, facts }
     }
 
-    /// The same, who tells what it asks for.
+    /// Reports requests to `facts`.
     #[must_use]
     pub fn telling(self, facts: Facts) -> Self {
         Self { facts, ..self }
     }
 
-    /// A cluster whose only metric has no value for a while, and an application that another cluster becomes better for; a change of
-    /// a version that is not there any more.
+    /// A drill of three cases: a cluster whose only metric has no value for a while, an application for which another
+    /// cluster becomes better, and a change of an outdated version.
     pub async fn drill(&mut self) {
         self.define().await;
         let metric = |name: &str| json!([{"name": name, "weight": 1.0}]);
@@ -149,13 +143,12 @@ impl User {
         tokio::time::sleep(Duration::from_secs(120)).await;
     }
 
-    /// The same user of a place of another size.
     #[must_use]
     pub fn sized(self, size: Size) -> Self {
         Self { size, ..self }
     }
 
-    /// Fills the store, and goes on with that until it is full or until it is told to stop.
+    /// Makes resources until the initial number exists or `stop` is true.
     pub async fn move_in(&mut self, stop: &watch::Receiver<bool>) {
         let wanted = [(Kind::Cluster, self.size.clusters.0), (Kind::Application, self.size.applications.0)];
         for (kind, count) in wanted {
@@ -176,7 +169,7 @@ impl User {
         }
     }
 
-    /// Moves in, and works through the API, so many requests a second, until it is told to stop.
+    /// Fills the store, then sends `rate` requests a second on average through the API until `stop` is true.
     pub async fn work(mut self, rate: Option<f64>, mut stop: watch::Receiver<bool>) -> Self {
         self.move_in(&stop).await;
         let Some(rate) = rate else { return self };
@@ -192,7 +185,7 @@ impl User {
             let requests = u32::try_from(self.done.requests - before).unwrap_or(u32::MAX).max(1);
             let pause = Duration::from_secs_f64(f64::from(requests) / rate)
                 .mul_f64(self.chance.random_range(0.5..1.5));
-            // Woken by the end, or not: in both cases it looks.
+            // The loop reads `stop` after both outcomes.
             let _ = tokio::time::timeout(pause, stop.changed()).await;
         }
         self
@@ -215,13 +208,13 @@ impl User {
         }
     }
 
-    /// Leaves things so that they can become calm: everything is defined, and all clusters are online.
+    /// Leaves a state that can become quiet: everything is defined, and all clusters are online.
     pub async fn leave(&mut self) {
         self.define().await;
         for key in self.list(Kind::Cluster).await {
             self.change(&key, "/status", |cluster| {
                 let state = &mut cluster["status"]["state"];
-                // What the service found out about metrics stays.
+                // The service's own findings about metrics stay.
                 if *state != json!("FAILING_METRICS") {
                     *state = json!("ONLINE");
                 }
@@ -231,7 +224,7 @@ impl User {
         self.history.note("user", "rests");
     }
 
-    /// Asks an instance; `None`: nobody runs, or nobody knows what became of the request.
+    /// Sends a request to a random instance; `None` if no instance runs or the outcome is unknown.
     async fn ask(
         &mut self,
         method: &str,
@@ -269,7 +262,7 @@ impl User {
         Some(answer)
     }
 
-    /// Writes something, and remembers what it was told.
+    /// Sends a write, and records its acknowledgement.
     async fn write(
         &mut self,
         method: &str,
@@ -292,11 +285,11 @@ impl User {
         Some(answer)
     }
 
-    /// Waits until the checker has seen all that is stored, or for as long as a store is ever away.
+    /// Waits until the checker has observed the store's current revision, at most for [`STORE_IS_AWAY`].
     async fn caught_up(&mut self) {
         let caught_up = async {
             loop {
-                // A store that does not answer is caught up with later.
+                // Retries while the store does not answer.
                 let mut client = self.store.next_client().await;
                 if let Ok(answer) = client.get("none", None).await {
                     let revision = answer.header().unwrap().revision();
@@ -307,11 +300,11 @@ impl User {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        // One that never comes back is found by whoever starts it; a run must come to its end nevertheless.
+        // Another part of the run reports a store that never returns; the run must end nevertheless.
         let _ = tokio::time::timeout(STORE_IS_AWAY, caught_up).await;
     }
 
-    /// What there is, by what the checker has seen.
+    /// Resources in the store, by the checker's observations.
     async fn standing(&mut self) -> BTreeMap<ObjectKey, i64> {
         self.caught_up().await;
         self.checker.standing()
@@ -321,7 +314,7 @@ impl User {
         self.standing().await.keys().filter(|key| key.kind == kind).count()
     }
 
-    /// Reads a resource: never an older version than was told before.
+    /// Reads a resource. An older version than the acknowledged one is a violation.
     async fn read(&mut self, key: &ObjectKey) -> Option<(i64, Value)> {
         let before = self.checker.standing();
         let told = self.told.get(&of(key)).copied();
@@ -337,7 +330,7 @@ impl User {
         Some((tag, answer.body))
     }
 
-    /// The names of a kind, as an instance lists them: nothing that was there all the time is missing.
+    /// Lists the names of a kind. A missing resource that existed all the time is a violation.
     async fn list(&mut self, kind: Kind) -> Vec<ObjectKey> {
         let before = self.checker.standing();
         let Some(answer) = self.ask("GET", &collection(kind), None, None).await else { return Vec::new() };

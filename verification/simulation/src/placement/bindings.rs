@@ -1,4 +1,4 @@
-//! Who binds might, and said why; moves are few, and none is made without need.
+//! Checks that each binding is permitted and has a reason, and that moves are few and necessary.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use time::OffsetDateTime;
 use super::{Event, Judged, VALUES_COUNT, key_of, scheduled_to, state};
 use crate::world::{MAX_MOVES, PREFIX, RESCHEDULE_AFTER};
 
-/// So late may who decides hear of a change, where links are slow and lose packets: until then it may go by what was before, so that an
-/// application leaves a cluster that it believes to be online for a better one.
+/// Maximum delay before the scheduler observes a change over slow and lossy links. Until then it may decide by the
+/// former state, so that an application leaves a cluster that seems online for a better one.
 const HEARD_WITHIN: Duration = Exemption::Unheard.longest();
 
 impl Judged {
-    /// An application is written: whoever bound it might, and said why.
+    /// Checks a written application: its binding is permitted, and its decision is in the same transaction.
     pub(super) fn application(
         &mut self,
         revision: i64,
@@ -74,7 +74,8 @@ impl Judged {
         }
     }
 
-    /// I11, by the gate's own predicate, with the values that let most through of those that may have been decided on.
+    /// Checks I11 by the gate's own predicate, with the values that give the fewest violations of those that a
+    /// decision may use.
     fn i11(&mut self, revision: i64, stored: &Arc<Stored>, target: Option<&Arc<Stored>>, now: Duration) {
         let judged_by = |judged: &Self, values: BTreeMap<MetricKey, MetricState>| {
             misbound((revision, stored), target, values, &judged.objects)
@@ -83,7 +84,7 @@ impl Judged {
         let mut best = judged_by(self, values.clone());
         let mut oldest = None;
         if !best.is_empty() && target.is_some() {
-            // A constraint is on one metric: the value that each of them likes best can be looked for by itself.
+            // Each constraint is on one metric, so that the best value of each metric is independent of the others.
             for (name, given) in &self.values {
                 for (at, value) in given.iter().filter(|(at, _)| *at + VALUES_COUNT >= now) {
                     let mut others = values.clone();
@@ -104,7 +105,7 @@ impl Judged {
         }
     }
 
-    /// An application left a cluster, for the reason that its decision says.
+    /// Checks a move against the reason in its decision.
     fn moved(
         &mut self,
         revision: i64,
@@ -123,8 +124,8 @@ impl Judged {
             return;
         };
         self.moves.push((at, now));
-        // By the clocks of those who decided and by the time of the world: a clock that jumped lets moves seem close that were not,
-        // and a slow way to the store lets moves come close that were decided apart.
+        // By the clocks of the deciding leaders and by the world's time: after a jump of a clock, moves only seem
+        // close; over a slow link to the store, moves that were decided apart arrive close together.
         let close = |(other, seen): &&(OffsetDateTime, Duration)| {
             *other <= at && *other + RESCHEDULE_AFTER > at && *seen + RESCHEDULE_AFTER > now
         };
@@ -150,7 +151,7 @@ impl Judged {
         let fits =
             !unmet.iter().any(|unmet| matches!(unmet, Unmet::Label { .. } | Unmet::CustomResource { .. }));
         match self.down.get(former).copied() {
-            // An application that fits no longer leaves, whatever the state is.
+            // An application that no longer fits leaves in any state of the cluster.
             Some(since) if since + RESCHEDULE_AFTER > at && fits => {
                 let unaware = || {
                     let since = self.unaware(former, since, at, why.as_ref());
@@ -178,8 +179,9 @@ impl Judged {
         }
     }
 
-    /// Whether who decided may not have heard yet that a cluster is down: by what it says itself. Who says that it is not online knows,
-    /// unless it means an outage that was over just before.
+    /// Time since the start of an outage, if the reason of the decision shows that its leader may not have observed
+    /// the outage yet. A leader with the reason [`Move::NotOnline`] has observed it, unless it means an outage that
+    /// ended just before.
     fn unaware(
         &self,
         cluster: &ObjectKey,
@@ -197,7 +199,7 @@ impl Judged {
         (believes && since + HEARD_WITHIN > at).then_some(at - since)
     }
 
-    /// Age of a value by which a constraint on a metric was not met; `None`: each value that may have been decided on meets them.
+    /// Age of a value with an unmet constraint on a metric; `None` if every value that a decision may use meets them.
     fn outgrown(&self, application: &Application, cluster: &Stored, now: Duration) -> Option<Duration> {
         let is_outgrown = |values: &BTreeMap<MetricKey, MetricState>| {
             let unmet = self.unmet(application, cluster, values).unwrap_or_default();

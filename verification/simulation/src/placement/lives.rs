@@ -1,4 +1,4 @@
-//! Nothing is made that nobody asked for, and nothing goes that nobody deleted.
+//! Checks that the user asked for each creation and each deletion.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use madako_domain::placement::objects::Stored;
 use super::{Judged, scheduled_to};
 
 impl Judged {
-    /// Whatever is written was asked for, and keeps what the user was told.
+    /// Checks a written resource: the user asked for its creation or deletion, and it is still the same resource.
     pub(super) fn kept(
         &mut self,
         revision: i64,
@@ -37,7 +37,7 @@ impl Judged {
         if metadata.deleted.is_none() || was_deleted || self.deleting.contains(key) {
             return;
         }
-        // It goes along with what it is bound to.
+        // A deletion of the owner to which it is bound deletes it too.
         let goes = |owner: &ObjectKey| {
             let now = after.iter().find(|(other, _)| other == owner).and_then(|(_, stored)| stored.clone());
             let owner = now.or_else(|| self.stored(owner));
@@ -52,7 +52,7 @@ impl Judged {
         }
     }
 
-    /// A resource is gone: it was deleted, and nothing depends on it.
+    /// Checks that a missing resource was deleted, and that no other resource depends on it.
     pub(super) fn gone(
         &mut self,
         revision: i64,

@@ -1,4 +1,4 @@
-//! Spoiled histories that no planted bug gives, each beside one without violations.
+//! Invalid histories that no planted bug produces, each with a valid one.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn cluster(name: &str, state: &str, more: &Value) -> Value {
         "status": {"state": state}})
 }
 
-/// An application that wants a load above 5; bound at a minute after the beginning.
+/// An application that requires a load above 5; bound `minute` minutes after the start.
 fn application(to: Option<&str>, minute: u8, more: &Value) -> Value {
     let to = to.map(|name| json!({"api": "kubernetes", "kind": "Cluster", "namespace": "n", "name": name}));
     let scheduled = to.as_ref().map(|_| format!("2026-01-01T00:{minute:02}:00+00:00"));
@@ -95,12 +95,12 @@ impl World {
         self.commit(&[(key(kind, name).etcd_key(), Some(value))]);
     }
 
-    /// As the leader does: with its decision.
+    /// Binds the application with a decision, as the leader does.
     fn bind(&mut self, to: Option<&str>, minute: u8) {
         self.decide(to, minute, json!({}));
     }
 
-    /// From `one` to `two`, with the reason in the decision.
+    /// Moves the application from `one` to `two`, with the reason in the decision.
     fn move_for(&mut self, why: Move, minute: u8) {
         let (from, to) = (key(Kind::Cluster, "one"), key(Kind::Cluster, "two"));
         let decision = Decision {
@@ -130,7 +130,7 @@ async fn a_binding_passes_only_to_a_cluster_that_fits() {
     let mut world = World::new();
     world.bind(Some("one"), 0);
     assert_eq!(world.found(), []);
-    // A value that was replaced may still have been decided on, for a while.
+    // For a while, a decision may use a value that has been replaced.
     let mut world = World::new();
     world.checker.told("load", 1.0);
     world.bind(Some("one"), 0);
@@ -186,7 +186,7 @@ async fn too_many_moves_and_early_moves_are_found() {
 #[tokio::test(start_paused = true)]
 async fn a_move_is_early_unless_the_change_of_state_may_be_unheard() {
     let offline = || cluster("one", "OFFLINE", &json!({}));
-    // Two minutes after the beginning it moves, and its cluster is offline for so long then.
+    // The application moves two minutes after the start; at that time its cluster has been offline for `millis`.
     for (millis, why, found) in [
         (1_500, Move::Better, vec![]),
         (2_500, Move::Better, vec![Id::I5]),
@@ -202,7 +202,7 @@ async fn a_move_is_early_unless_the_change_of_state_may_be_unheard() {
         world.move_for(why.clone(), 2);
         assert_eq!(world.found(), found, "{why:?} {millis} ms later");
     }
-    // It was offline for long, and online in between for an unheard moment, or for longer.
+    // The cluster was offline for long, then online for too short a time to be observed, or for longer.
     for (online, found) in [(1_000, vec![]), (5_000, vec![Id::I5])] {
         let mut world = World::new();
         world.bind(Some("one"), 0);

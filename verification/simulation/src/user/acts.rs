@@ -1,4 +1,4 @@
-//! Each thing that a user does: it makes, changes and deletes resources and what defines metrics.
+//! The acts of a user: it makes, changes and deletes resources and definitions of metrics.
 
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use rand::RngExt as _;
@@ -17,7 +17,7 @@ impl User {
         format!("makes {key}: {:?}", answer.map(|answer| answer.status))
     }
 
-    /// Metrics and where they come from, as far as they are not there.
+    /// Makes the missing metrics and providers.
     pub(super) async fn define(&mut self) {
         let there = self.standing().await;
         let global = |kind: Kind, name: &str| ObjectKey::new(kind, None, name);
@@ -37,7 +37,7 @@ impl User {
         }
     }
 
-    /// Deletes a definition, or makes what is missing again.
+    /// Deletes a definition, or restores the missing ones.
     pub(super) async fn define_anew(&mut self) -> String {
         let there = self.standing().await;
         if there.keys().filter(|key| key.kind == Kind::GlobalMetric).count() <= SERIES.len() {
@@ -109,7 +109,7 @@ impl User {
         json!({"zone": zone})
     }
 
-    /// Some metrics with weights.
+    /// A random set of metrics with weights.
     pub(super) fn metrics(&mut self) -> Value {
         let mut all = Vec::new();
         for name in SERIES.into_iter().map(|(_, name)| name).chain([TABLED]) {
@@ -143,7 +143,7 @@ impl User {
         })
     }
 
-    /// Changes what is there, over the version that was read.
+    /// Reads a resource, changes it, and writes it with the version that was read.
     pub(super) async fn change(
         &mut self,
         key: &ObjectKey,
@@ -180,7 +180,7 @@ impl User {
         .await
     }
 
-    /// As the observer of a cluster does.
+    /// Sets the state of a random cluster, as the observer of a cluster does.
     pub(super) async fn set_state(&mut self) -> String {
         let Some(key) = self.one_of(Kind::Cluster).await else { return "finds no cluster".to_owned() };
         let states = ["ONLINE", "ONLINE", "ONLINE", "OFFLINE", "NOTREADY", "UNHEALTHY"];
@@ -201,7 +201,7 @@ impl User {
     }
 }
 
-/// A metric whose values a provider gives.
+/// The definition of a provider's metric.
 pub(super) fn metric_of(provider: &str, name: &str) -> Value {
     json!({
         "allowed_values": [],
