@@ -51,7 +51,7 @@ pub(crate) mod mutant_switch {
     }
 }
 """
-# Rust's comments and literals, and the braces outside of them.
+# Comments and literals of Rust, and braces outside of them.
 TOKENS = re.compile(r"""//[^\n]*|/\*.*?\*/|\bb?r(#*)".*?"\1|b?"(?:\\.|[^"\\])*"|b?'(?:\\.[^']*|[^'\\\n])'|[{}]""", re.S)
 
 
@@ -143,7 +143,7 @@ def faults(lines, mutants):
         for span in [span for span in message["spans"] if span["file_name"] in lines and span["is_primary"]][:1]:
             arms, wholes = ([what for first, last, what in ranges if first <= span["line_start"] <= last]
                             for ranges in lines[span["file_name"]])
-            # Arms of different types are the fault of the `match`.
+            # An error about arms of different types is due to the `match`, not to the mutant.
             fair = arms and "impl " not in mutants[arms[0]]["function"]["return_type"]
             found |= {number: f"{'does not build' if fair else 'not judged'}: {text}" for number in arms or sum(wholes, [])}
     if code != 0 and not found:

@@ -6,7 +6,6 @@ use clap::ValueEnum;
 use madako_json::go::{to_pretty_json, to_yaml};
 use serde::Serialize;
 
-/// How a value is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For people.

@@ -41,7 +41,6 @@ pub(crate) const OUR_TARGETS: &str = "madako";
 /// The program's name in every line.
 const TOPIC: &str = "madako";
 
-/// How much a line matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Severity {
     /// Something that people must act on now.
@@ -132,13 +131,12 @@ impl Output {
 pub(crate) struct CkeLog {
     format: LogFormat,
     severity: Severity,
-    /// Name of the program.
     topic: String,
     /// Name of the host.
     utsname: String,
     clock: Arc<dyn Clock>,
     output: Output,
-    /// Whether spans are needed for traces; the log alone does not need all.
+    /// True if all spans are needed for traces; the log alone does not need all of them.
     traced: bool,
 }
 

@@ -59,7 +59,7 @@ fn layer(directory: &str) -> Option<Layer> {
     }
 }
 
-/// Whether a crate of layer `from` may depend on one of layer `to`.
+/// True if a crate of layer `from` may depend on one of layer `to`.
 fn may_use(from: Layer, to: Layer, kind: Kind) -> bool {
     use Layer::{
         Actor, Adapter, Binary, Chaos, Console, Domain, Effects, Faults, Json, Judges, Protocol, Simulation,

@@ -52,7 +52,7 @@ fn amount(act: Act) -> Option<String> {
     }
 }
 
-/// Whether a scenario may have this number in its world.
+/// True if the world of a scenario may have this number.
 fn possible(field: &str, number: i64) -> bool {
     // The rest of the world is large, so that only this number decides.
     let machines = if field == "machines" { "" } else { "machines: 10000, " };

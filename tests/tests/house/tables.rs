@@ -14,9 +14,9 @@ struct Metric {
     /// `counter`, `gauge` or `histogram`; more than one is a fault.
     kinds: BTreeSet<String>,
     labels: BTreeSet<String>,
-    /// Whether the code describes it.
+    /// True if the code describes it.
     described: bool,
-    /// Whether the code sets it anywhere.
+    /// True if the code sets it anywhere.
     set: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Scenarios of the one simulation (`verification/simulation`), and the alerts of a simulated deployment.
+//! Scenarios in the simulation (`verification/simulation`), and the alerts of a simulated deployment.
 
 #![allow(unreachable_pub, reason = "a test binary has no public face")]
 #![allow(

@@ -1,5 +1,5 @@
-//! Scenarios of the language, run by the simulation: the same seed gives the same trace, nothing is gone around, and what is no
-//! pass is told as such.
+//! Scenarios in the simulation: one seed gives one trace, no part of a real service is bypassed, and an outcome other
+//! than a pass is reported as such.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -58,14 +58,14 @@ fn a_storm_passes_and_everything_goes_the_way_that_it_goes_in_a_real_service() {
     let report = run(&scenario("short-storm"), 1, TEN_MINUTES);
     assert_eq!(report.outcome(), Outcome::Passed, "{report:#?}");
     let count = |what: &str| report.traffic.get(what).copied().unwrap_or(0);
-    // Each poll is a message and asks the registry, but for the time in which nobody leads; each request of a client is a
-    // connection of its own.
+    // Each poll is a message and a request to the registry, except while there is no leader; each request of a client
+    // opens a connection.
     let polls = report.simulated.as_secs() / 60 / 2;
     assert!(count("requests to the registry") >= polls, "{:?}", report.traffic);
     assert!(count("messages of sabakan-poller") >= polls, "{:?}", report.traffic);
     let (requests, _) = report.calls["placement"];
     assert!(count("connections to instances") >= requests * 9 / 10, "{:?}", report.traffic);
-    // Whatever was committed went as bytes of gRPC, and back; so did each event of a watch.
+    // Each commit and each event of a watch crosses the link as gRPC bytes.
     assert!(count("bytes to the store") > report.counts.commits * 100, "{:?}", report.traffic);
     assert!(count("bytes from the store") > report.counts.commits * 100, "{:?}", report.traffic);
     assert!(count("requests to providers") >= report.simulated.as_secs() / 15 / 2, "{:?}", report.traffic);
@@ -97,23 +97,23 @@ fn what_instances_count_is_what_came_in_at_the_other_end() {
     };
     let busy = calm(&[ClientKind::Placement, ClientKind::EtcdWatch]);
     let quiet = calm(&[]);
-    // Those who write past the API have a connection to the store, too.
+    // Clients that write to the store directly have a connection to it too.
     for (report, people) in [(&busy, 1), (&quiet, 0)] {
         let count = |what: &str| report.traffic.get(what).copied().unwrap_or(0);
         let counted = |metric: &str| count(&format!("counted by madako_{metric}_total"));
-        // Each poll is one request, and the registry gets no other.
+        // Each poll is one request; the registry receives no other.
         let polls = counted("polls") + counted("report_polls");
         assert!(polls > 10, "{:?}", report.traffic);
         let at_the_registry = count("requests to the registry");
         assert_eq!((counted("registry_requests"), at_the_registry), (polls, polls), "{:?}", report.traffic);
-        // Each request of a client is a connection of its own, and every one is answered.
+        // Each request of a client opens a connection and is answered.
         let (asked, failed) = report.calls["placement"];
         let at_the_doors = (count("connections to instances"), counted("http_requests"), failed);
         assert_eq!(at_the_doors, (asked, asked, 0), "{:?}", report.traffic);
         let by_providers = count("requests to providers");
         assert!(by_providers > 10, "{:?}", report.traffic);
         assert_eq!(counted("metrics_provider_requests"), by_providers, "{:?}", report.traffic);
-        // Each instance has one for all that it does.
+        // Each instance has one connection for all of its requests.
         let instances = u64::from(scenario("short-storm").world.instances);
         assert_eq!(count("connections to the store"), instances + people, "{:?}", report.traffic);
     }
@@ -159,7 +159,7 @@ fn what_is_no_pass_is_made_smaller_and_is_still_none() {
     let mut scenario = scenario("short-storm");
     scenario.clients.clear();
     scenario.expect.at_least = Counts::default();
-    // Without a leader until the dead one's lease has ended, which is longer.
+    // Shorter than the time without a leader, which lasts until the killed leader's lease ends.
     scenario.expect.calm_within = Some(Span::seconds(20));
     scenario.faults = [
         "delay registry at 1m for 1m",
@@ -192,7 +192,7 @@ fn a_fault_of_a_leader_that_is_not_there_waits_for_one_and_lasts_its_whole_time(
     let mut scenario = scenario("short-storm");
     scenario.clients.clear();
     scenario.expect.at_least = Counts::default();
-    // The lease of the one that is killed ends after a minute; nobody leads until then.
+    // The killed leader's lease ends after a minute; until then there is no leader.
     scenario.faults = ["kill instance=leader at 1m for 10s", "cut instance=leader at 65s for 20s"]
         .map(|fault| Fault::parse(fault).unwrap())
         .to_vec();
@@ -230,7 +230,7 @@ fn a_compaction_that_the_store_did_not_take_is_asked_for_again_and_counts_only_w
     let at = |line: &str| line.split_whitespace().next().unwrap().parse::<f64>().unwrap();
     assert!(told.len() == 1 && at(told[0]) > 90.0, "{told:?}");
     assert_eq!(trace.lines().filter(|line| line.contains("is compacted at")).count(), 1);
-    // Longer than it is tried.
+    // Longer than the compaction is retried.
     let full = of(["disk-full store=1 at 1m for 8m", "compact store=1 at 70s"]);
     let report = run(&full, 1, TEN_MINUTES);
     assert_eq!((report.counts.faults, report.skipped.len()), (1, 1), "{report:#?}");
@@ -245,7 +245,7 @@ fn a_write_that_nobody_answered_is_none_that_was_refused() {
         scenario.expect.at_least = Counts { refused_writes: 1, ..Counts::default() };
         run(&scenario, 1, Span::seconds(300))
     };
-    // Operators change what a cluster was planned from.
+    // Operators change the inputs from which a cluster was planned.
     let overtaken = of("cut instance=leader at 90s for 20s");
     assert_eq!(overtaken.outcome(), Outcome::Passed, "{overtaken:#?}");
     assert!(overtaken.counts.refused_writes > 0, "{:?}", overtaken.counts);

@@ -75,7 +75,7 @@ pub type Samples = Vec<Option<f64>>;
 #[derive(Clone)]
 pub struct Gathered {
     inner: Arc<Mutex<Inner>>,
-    /// The metrics to keep: those that rules or dashboards name.
+    /// The metrics that rules or dashboards name; only these are kept.
     wanted: Arc<BTreeSet<String>>,
     /// Labels that Prometheus adds.
     labels: String,

@@ -11,7 +11,6 @@ impl Addressed for Hangs {
     const ACTOR: &'static str = "hanging";
 }
 
-/// See the module.
 pub struct Hanging;
 
 impl Actor for Hanging {

@@ -19,7 +19,7 @@ use super::gathered::{EVERY, Samples};
 /// Start of these hours, after 1970: the start of one of Prometheus' blocks.
 pub const BEGINS: Duration = Duration::from_secs(2 * 60 * 60 * 138_889);
 
-/// Asserts that each panel shows what the table says.
+/// Asserts that each panel is as the table requires.
 pub fn judge(series: &BTreeMap<String, Samples>) {
     if !(super::is_installed("prometheus")
         && super::is_installed("promtool")

@@ -13,7 +13,6 @@ pub struct Step {
     pub words: Vec<String>,
 }
 
-/// See the module.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     pub name: String,
