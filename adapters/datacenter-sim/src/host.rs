@@ -290,7 +290,7 @@ impl Datacenter {
             .is_some_and(|occupant| occupant.state == MachineState::Healthy)
     }
 
-    /// Heals a broken machine if its rack has power. Returns whether it did.
+    /// Heals a broken machine if its rack has power; true if it did.
     pub(crate) fn heal(&mut self, address: &str) -> bool {
         let Some(place) = self.at_address(address) else { return false };
         let rack = self.places[place as usize].rack;

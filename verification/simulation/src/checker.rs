@@ -245,7 +245,7 @@ pub struct Overheard<R> {
     /// Name of the requesting instance, the answers that it received, and the receiver of facts.
     pub heard: (&'static str, LastAnswers, Facts),
     pub checker: Checker,
-    /// Name of the instance in facts about repairs, the judge of repairs, and the faults of the registry.
+    /// The instance's name for the judge of repairs, that judge, and the faults of the registry.
     pub repairs: Option<(&'static str, RepairJudge, FaultSwitch)>,
 }
 

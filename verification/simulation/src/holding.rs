@@ -30,7 +30,7 @@ const HANDLED: Duration = Duration::from_secs(2 * SESSION_TTL.as_secs());
 /// Maximum difference in seconds between two reported times of one change, as in the service.
 const JITTER: f64 = 60.0;
 
-/// Minimum difference of two times whose order counts.
+/// Events within this time of each other have no known order.
 const MOMENT: Duration = Duration::from_millis(10);
 
 #[derive(Clone)]

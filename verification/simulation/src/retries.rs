@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(retries(&[of(3, due), of(2, due), of(1, due), of(0, None)]), [true; 3]);
         assert_eq!(retries(&[of(3, later), of(2, later)]), [false], "it was not due");
         assert_eq!(retries(&[of(3, due), of(3, due)]), [false], "no attempt less");
-        // Without a limit of attempts, one version may lack a time.
+        // With unlimited attempts, only a write that clears the due time is a retry.
         assert_eq!(retries(&[of(-1, due), of(-1, None), of(-1, None)]), [true, false]);
         assert_eq!(retries(&[of(-1, due), of(-1, due), of(-1, due)]), [false, false], "at any rate");
     }

@@ -300,7 +300,7 @@ impl User {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        // Another part of the run reports a store that never returns; the run must end nevertheless.
+        // The code that restarts the store reports a store that never returns; the run must end nevertheless.
         let _ = tokio::time::timeout(STORE_IS_AWAY, caught_up).await;
     }
 
