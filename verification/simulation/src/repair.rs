@@ -1,6 +1,7 @@
-//! Judges repairs from outside: the queue at every revision of the store, and every command that acts when it begins.
+//! Judges repairs from outside: the queue at every revision of the store, and every command with an effect when it
+//! begins.
 //!
-//! What it does not judge: steps that users wrote themselves.
+//! Does not: judge steps that users wrote.
 
 mod judged;
 
@@ -34,19 +35,19 @@ use crate::revisions::every_revision;
 use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
 
-/// Runs that one record stands for at most: what the configuration of the simulation says (a retry).
+/// Maximum runs of one record: the configuration of the simulation allows one retry.
 pub const ATTEMPTS: u32 = 2;
 
-/// How often things were seen.
+/// Numbers of observed events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Commands that began and act.
+    /// Commands with an effect that began.
     pub commands: u64,
-    /// Of these, retries.
+    /// Retries among them.
     pub retried: u64,
     /// Commands that were cut off.
     pub cut_off: u64,
-    /// Commands whose outcome is not known.
+    /// Commands of unknown outcome.
     pub unknown: u64,
     /// Repairs that succeeded.
     pub succeeded: u64,
@@ -54,23 +55,22 @@ pub struct Seen {
     pub failed: u64,
     /// Entries that the service added.
     pub requested: u64,
-    /// Racks that were held.
+    /// Held racks.
     pub held: u64,
-    /// Answers with machines that are well.
+    /// Answers of the registry that show healthy machines as broken.
     pub false_answers: u64,
-    /// Answers by a clock that was set.
+    /// Answers of a registry whose clock was set.
     pub shifted_answers: u64,
-    /// Records that were deleted.
+    /// Deleted records.
     pub collected: u64,
-    /// Revisions after which a control plane node reboots and the repair of another one waits.
+    /// Revisions with a rebooting control plane node and a waiting repair of another one.
     pub beside_reboots: u64,
-    /// Racks that answers asked to be held.
+    /// Racks that had to be held according to answers of the registry.
     pub to_be_held: u64,
-    /// What became of drains.
     pub drains: DrainsSeen,
 }
 
-/// Clones are the same judge.
+/// Clones share their state.
 #[derive(Clone)]
 pub struct RepairJudge {
     judged: Arc<Mutex<Judged>>,
@@ -79,7 +79,6 @@ pub struct RepairJudge {
     facts: Facts,
 }
 
-/// What a key holds, as the service reads it.
 pub fn entry_of(kv: &KeyValue) -> Entry {
     Entry {
         value: kv.value().to_vec().into(),
@@ -93,13 +92,13 @@ fn key_of(kv: &KeyValue) -> String {
     kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned()
 }
 
-/// What an event does to a key of the service.
+/// The change of a key by an event, with the key relative to [`PREFIX`].
 pub fn change_of(event: &Event) -> Change {
     let kv = event.kv().unwrap();
     (key_of(kv), (event.event_type() == EventType::Put).then(|| entry_of(kv)))
 }
 
-/// What is stored now, and at which revision; `None`: nobody can tell.
+/// The stored keys and their revision; `None` if the store does not answer.
 async fn standing(store: &StoreProcess) -> Option<(BTreeMap<String, Entry>, i64)> {
     let mut client = store.client().await?;
     let answer = client.get(PREFIX, Some(GetOptions::new().with_prefix())).await.ok()?;
@@ -108,23 +107,21 @@ async fn standing(store: &StoreProcess) -> Option<(BTreeMap<String, Entry>, i64)
 }
 
 impl RepairJudge {
-    /// Has seen nothing yet.
     pub fn new(history: History, drains: Drains) -> Self {
         Self { judged: Arc::default(), history, drains, facts: Facts::default() }
     }
 
-    /// The same, which tells what users write.
+    /// Reports the revisions of users to `facts`.
     #[must_use]
     pub fn telling(self, facts: Facts) -> Self {
         Self { facts, ..self }
     }
 
-    /// Watches the store over a client of its own.
+    /// Watches the store with its own client.
     pub async fn watch(self, store: StoreProcess) {
         every_revision(store, PREFIX, change_of, |revision, changes| self.judge(revision, changes)).await;
     }
 
-    /// Judges a revision.
     pub fn judge(&self, revision: i64, changes: Vec<Change>) {
         let mut judged = self.judged.lock().unwrap();
         let clustered = changes.iter().any(|(key, _)| key == keys::CLUSTER);
@@ -147,7 +144,7 @@ impl RepairJudge {
         }
     }
 
-    /// A user wrote a revision; with the index of an entry when it was acknowledged as added.
+    /// A user wrote `revision`. `added`: index of a new entry, if its addition was acknowledged.
     pub fn user_wrote(&self, revision: i64, added: Option<i64>) {
         self.facts.tell(&Fact::ByUser { revision });
         let mut judged = self.judged.lock().unwrap();
@@ -157,7 +154,7 @@ impl RepairJudge {
         }
     }
 
-    /// What an instance emits.
+    /// Takes an event of an instance.
     pub fn heard(&self, name: &str, event: &Told) {
         let (now, mut judged) = (self.history.now(), self.judged.lock().unwrap());
         match event {
@@ -168,7 +165,8 @@ impl RepairJudge {
         }
     }
 
-    /// The registry answered an instance which machines should be repaired, with these faults.
+    /// Takes an answer of the registry to an instance about machines to repair, and the faults of the registry at that
+    /// time.
     pub fn answered(&self, name: &str, fetched: &RegistryMachines, faults: &[Fault]) {
         let mut judged = self.judged.lock().unwrap();
         let is_false = |fault: &Fault| matches!(fault, Fault::FalseReports(_));
@@ -179,13 +177,13 @@ impl RepairJudge {
         judged.holding.answered(name, machines);
     }
 
-    /// Somebody deleted every leader key now, and this epoch led until then.
+    /// A user deleted all leader keys now; this epoch led until then.
     pub fn deposed(&self, epoch: i64) {
         self.judged.lock().unwrap().deposed.insert(epoch, self.history.now());
     }
 
-    /// Instances that say at one moment that they lead, with their epochs. Who leads knows the end of its lease before another is
-    /// elected.
+    /// Judges the instances that report at one moment that they lead, with their epochs. A leader knows the end of its
+    /// lease before another instance is elected.
     pub fn say_that_they_lead(&self, leaders: &[(&str, i64)]) {
         if leaders.is_empty() {
             return;
@@ -204,52 +202,52 @@ impl RepairJudge {
         }
     }
 
-    /// Whether an entry is in this state.
+    /// True if any entry is in this state.
     pub fn is_somewhere(&self, status: &RepairStatus, step_status: &RepairStepStatus) -> bool {
         let judged = self.judged.lock().unwrap();
         let is = |entry: &RepairQueueEntry| entry.status == *status && entry.step_status == *step_status;
         judged.queue.entries.values().any(|item| is(&item.value))
     }
 
-    /// How many entries are not finished.
+    /// Number of unfinished entries.
     #[must_use]
     pub fn unfinished(&self) -> usize {
         let judged = self.judged.lock().unwrap();
         judged.queue.entries.values().filter(|item| !item.value.is_finished()).count()
     }
 
-    /// Something acts that is no poll and no health check of an unfinished repair.
+    /// Records an effect: any action except polls and health checks of unfinished repairs.
     fn acts(&self, what: String) {
         self.judged.lock().unwrap().acted = Some((self.history.now(), what));
     }
 
-    /// What acted last, and when: a command, a write to Kubernetes, or a health check while no repair was unfinished.
+    /// Time and description of the last effect: a command, a write to Kubernetes, or a health check without an
+    /// unfinished repair.
     #[must_use]
     pub fn acted(&self) -> Option<(Duration, String)> {
         self.judged.lock().unwrap().acted.clone()
     }
 
-    /// Whether a command runs.
+    /// True while a command runs.
     pub fn is_running(&self) -> bool {
         !self.judged.lock().unwrap().running.is_empty()
     }
 
-    /// How often things were seen.
     pub fn seen(&self) -> Seen {
         let judged = self.judged.lock().unwrap();
-        // Only now all that users wrote is known.
+        // The revisions that users wrote are complete only now.
         let by_us = judged.added.iter().filter(|(revision, _)| !judged.users.contains(revision));
         let requested = by_us.map(|(_, count)| count).sum();
         Seen { requested, to_be_held: judged.holding.asked, ..judged.seen }
     }
 
-    /// Whether something was violated so far, as far as is known who wrote what.
+    /// True if a violation is known. A revision counts as the service's until its user reports it.
     #[must_use]
     pub fn found_something(&self) -> bool {
         !self.found().is_empty()
     }
 
-    /// What was violated so far, as far as is known who wrote what.
+    /// Violations so far. A revision counts as the service's until its user reports it.
     #[must_use]
     pub fn found(&self) -> Vec<Violation> {
         let judged = self.judged.lock().unwrap();
@@ -263,7 +261,6 @@ impl RepairJudge {
         found
     }
 
-    /// What was excused.
     #[must_use]
     pub fn exemptions(&self) -> Exemptions {
         let judged = self.judged.lock().unwrap();
@@ -274,7 +271,7 @@ impl RepairJudge {
         exemptions
     }
 
-    /// Every violation, when the run is over and every repair must have ended.
+    /// All violations at the end of a run, when every repair must have ended.
     pub fn finish(&self) -> Vec<Violation> {
         let mut found = self.found();
         let judged = self.judged.lock().unwrap();
@@ -297,7 +294,7 @@ impl RepairJudge {
         found
     }
 
-    /// What the store shows: now, or, when it is gone or full, what it showed last.
+    /// The stored keys and their revision, or the last known ones while the store is down or its disk is full.
     async fn shown(&self, store: &StoreProcess) -> (BTreeMap<String, Entry>, i64) {
         match standing(store).await {
             Some(standing) => standing,
@@ -308,7 +305,7 @@ impl RepairJudge {
         }
     }
 
-    /// Something is about to be written to Kubernetes.
+    /// Judges a write to Kubernetes before it is sent.
     pub async fn writes_to_kubernetes(&self, store: &StoreProcess, permit: &Permit, what: &str) {
         self.acts(what.to_owned());
         let (entries, revision) = self.shown(store).await;
@@ -323,7 +320,7 @@ impl RepairJudge {
         }
     }
 
-    /// A command is about to act. Gives its place among those that run.
+    /// Judges a command before it runs. The command counts as running until the result is dropped.
     pub async fn begins(
         &self,
         store: &StoreProcess,
@@ -346,7 +343,7 @@ impl RepairJudge {
         }
         let cluster =
             entries.get(keys::CLUSTER).and_then(|entry| serde_json::from_slice::<Cluster>(&entry.value).ok());
-        // Whoever leads since somebody deleted the key of this one may have ended its record already, and it cannot know.
+        // After a user deleted this leader's key, a successor may have ended the record, which this leader cannot know.
         if leader(&entries) == Some(epoch) || !judged.cannot_know(epoch, self.history.now()) {
             found.extend(judged.announced(&queue, epoch, program, address, |index, step| {
                 self.drains.undrained(cluster.as_ref()?, &queue.entries.get(&index)?.value, step)
@@ -361,7 +358,7 @@ impl RepairJudge {
     }
 }
 
-/// A command that runs.
+/// A running command. The drop counts it as cut off unless `ended` is set.
 pub struct Acting {
     judge: RepairJudge,
     address: String,
@@ -378,19 +375,17 @@ impl Drop for Acting {
     }
 }
 
-/// A host of an instance whose every command that acts is judged.
+/// The host of an instance, whose commands with an effect are judged.
 pub struct JudgedHost {
-    /// The host itself.
     pub host: SimulatedHost,
-    /// Who judges.
     pub judge: RepairJudge,
-    /// How the judge reads the store.
+    /// Source of the judge's reads.
     pub store: StoreProcess,
-    /// The instance, and where what it does is told.
+    /// The instance, and the receiver of the facts about it.
     pub told: (String, Facts),
 }
 
-/// A command that is told to run: when it is cut off, that it ended without success.
+/// A command whose beginning was reported as a fact. The drop reports its end, without success if it was cut off.
 struct Announced {
     facts: Facts,
     instance: String,
@@ -410,7 +405,7 @@ impl Announced {
 
 impl Drop for Announced {
     fn drop(&mut self) {
-        // A health check that was cut off said nothing.
+        // A health check that was cut off has no result.
         if self.command == Command::HealthCheck && !self.ended {
             return;
         }

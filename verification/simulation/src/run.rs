@@ -1,8 +1,9 @@
-//! A run of a scenario: its world, its clients and its faults, then peace, then the demand that everything is calm.
+//! Runs a scenario: plays its faults on a world with clients, and then requires a quiet period.
 //!
-//! Guarantees: the same scenario, seed and length give the same report and the same trace, in every process and every build.
+//! Guarantees: the same scenario, seed and length give the same report and the same trace, in every process and every
+//! build.
 //!
-//! Does not: break time within one handler, nor anything on nodes, which nobody works on yet.
+//! Does not: disturb time within one handler, or break anything on nodes, because no actor works on nodes yet.
 
 mod ambush;
 mod contenders;
@@ -59,25 +60,24 @@ pub use self::report::{Calm, Outcome, Report, Skipped};
 use self::settle::Settling;
 pub use self::shrink::{Shrunk, shrink};
 
-/// How often the world is looked after: what is to be tried again, instances that ended by themselves, values of metrics.
+/// Interval of the upkeep of the world: attempts of late faults, restarts of ended instances, new values of metrics.
 const TICK: Duration = Duration::from_secs(5);
 
-/// For how long a violation must stand until a run ends for it: a user is told of a write after the judges saw it, and what users
-/// spoil is held against nobody.
+/// Minimum age of a violation that ends a run: the judges see a write before its user reports it, and the violations of
+/// users do not count.
 const SURE: Duration = Duration::from_secs(60);
 
-/// What may happen within a simulated second: far more than ever does while a world of that size is set up, and reached within
-/// seconds by whatever goes round without waiting for anything.
+/// Limit on messages and notes within a simulated second. The setup of a world of that size needs far fewer; an endless
+/// loop that waits for nothing reaches the limit within seconds.
 fn most_a_second(things: u64) -> u64 {
     10_000 + 200 * things
 }
 
-/// Of how many things a world is.
 fn things(world: &madako_faults::World) -> u64 {
     u64::from(world.machines + world.clusters + world.applications)
 }
 
-/// One thread on paused time, and what counts by its clock.
+/// A runtime of one thread with paused time, and a pace that counts by its clock.
 fn paused(most_a_second: u64) -> (Runtime, Pace) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -90,80 +90,72 @@ fn paused(most_a_second: u64) -> (Runtime, Pace) {
     (runtime, pace)
 }
 
-/// How long a fault that strikes once, or is over, waits for its target: two elections after the lease of a lost leader.
+/// Maximum wait for its target of a fault that strikes once, or whose end has passed: two elections after the lease of
+/// a lost leader.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// How long faults that waited for their targets may go on after the end of all others.
+/// Maximum time after the end of all other faults for the faults that waited for their targets.
 const LATEST: Duration = Duration::from_secs(60 * 60);
 
-/// How long everybody may take to leave things in order: what they try meets nobody who leads until a lease has ended and another one was
-/// elected. The time to become calm counts from then.
+/// Maximum time for the cleanup of the clients: their requests find no leader until a lease has ended and another
+/// instance is elected. The time until the quiet period counts from the end of the cleanup.
 const LONGEST_REST: Duration = Duration::from_secs(3 * 60);
 
-/// Called now and then with the time that was simulated so far.
+/// Called once a simulated minute with the simulated time so far, until the faults end.
 pub type Progress = Box<dyn FnMut(Duration)>;
 
-/// How a scenario is run.
 #[derive(Default)]
 pub struct Options {
-    /// Takes every line of the history.
+    /// Receives every line of the history.
     pub trace: Option<Trace>,
-    /// Only these injections of the schedule happen, by their numbers; `None`: all.
+    /// Numbers of the injections to play; `None`: all.
     pub only: Option<BTreeSet<usize>>,
-    /// Is told how far the run is.
     pub progress: Option<Progress>,
-    /// The run ends when something has violated an invariant for [`SURE`], and is not demanded to become calm then. (It ends in any
-    /// case when the store has lost what it showed, or when simulated time does not go on.)
+    /// Ends the run without a wait for the quiet period as soon as a violation has stood for [`SURE`]. (Any run ends
+    /// when the store has lost data that it showed, or when simulated time stops.)
     pub until_wrong: bool,
 }
 
-/// Why a scenario is not simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
-    /// A simulation has the embedded store.
     #[error(
         "world.store: got etcd, expected embedded: a simulation runs in one process, where only the embedded store fits; \
          `madako-chaos run` has a real etcd"
     )]
     Etcd,
-    /// It is too short for anything to be there.
     #[error(
         "the run is {length} long, expected at least {least}: before that, nothing is placed and no cluster is planned"
     )]
     TooShort {
-        /// How long it is.
         length: Span,
-        /// How long it must be.
+        /// Minimum length of a run.
         least: Span,
     },
-    /// Its faults begin too often.
+    /// The faults begin too often.
     #[error("laying out the faults failed")]
     Schedule(#[from] TooMany),
-    /// The world is none that can be built.
     #[error("building the world failed")]
     World(#[from] madako_json::input::InputError),
-    /// The trace cannot be written.
     #[error("writing the trace failed")]
     Trace(#[source] std::io::Error),
-    /// Machines that were copied cannot be simulated.
     #[error("the machines cannot be simulated")]
     Machines(#[from] madako_datacenter_sim::CopyError),
-    /// What was copied from the store cannot be the contents of one.
+    /// The copied keys cannot be the contents of a store.
     #[error("what was read from the store cannot be put into another one")]
     Contents(#[source] madako_embedded_etcd::OpenError),
 }
 
-/// The shortest run: a leader is elected, the registry polled, and a cluster committed.
+/// Minimum length of a run: a leader is elected, the registry is polled, and a cluster is committed.
 const SHORTEST: Span = Span::seconds(60);
 
-/// Each kind of chance has a generator of its own, so that one change does not reshuffle the others.
+/// Each kind of random choice has a generator of its own, so that one change does not reshuffle the others.
 fn generator(seed: u64, stream: u64) -> ChaCha8Rng {
     let mut generator = ChaCha8Rng::seed_from_u64(seed);
     generator.set_stream(stream);
     generator
 }
 
-/// What happens when in a run: the same schedule as [`simulate`] has.
+/// The schedule of a run, as [`simulate`] plays it.
 ///
 /// # Errors
 /// The faults begin too often.
@@ -171,7 +163,8 @@ pub fn laid_out(scenario: &Scenario, seed: u64, length: Span) -> Result<Schedule
     schedule(&scenario.faults, length, &mut generator(seed, 0))
 }
 
-/// Runs a scenario for so long, and then until it is calm or had its time to become so.
+/// Plays the faults of a scenario for `length`, and then waits for the quiet period or the end of the time allowed for
+/// it.
 ///
 /// # Errors
 /// The scenario cannot be simulated, or the trace cannot be written.
@@ -278,7 +271,7 @@ async fn run(
         if to_the_end && has(scenario, ClientKind::Saboteurs) {
             missed = ambush::ambush(&mut injector, &mut people, (&drains, &repairs)).await;
         }
-        // Who is not done in time has not left things in order either.
+        // A cleanup that exceeds its time counts as failed.
         tokio::time::timeout(LONGEST_REST, people.rest()).await.unwrap_or_default()
     };
     let settling =
@@ -290,18 +283,17 @@ async fn run(
     Ok(Report { schedule, simulated: began.elapsed(), ..report })
 }
 
-/// Whether a scenario has clients of a kind.
 fn has(scenario: &Scenario, kind: ClientKind) -> bool {
     scenario.clients.iter().any(|client| client.kind == kind)
 }
 
-/// What is wrong where a judge did not see everything.
+/// A finding if a judge ended before the run did, because it missed the rest.
 fn blind(judges: &[Task]) -> Option<String> {
     let gave_up = judges.iter().any(Task::has_ended);
     gave_up.then(|| "a judge gave up before the end, and saw nothing from then on".to_owned())
 }
 
-/// Does what the schedule says, up to its end. Whether it came there.
+/// Plays the schedule. Returns false if the run ended before the schedule did.
 async fn play(
     schedule: &Schedule,
     length: Span,
@@ -323,7 +315,7 @@ async fn play(
         }
     }
     if to_the_end {
-        // A panic of an actor that hears nothing has as long as a fault that waits for its target.
+        // A planted panic whose actor gets no message waits as long as a fault without its target.
         let latest = Instant::now() + LATEST;
         while (player.is_late() || injector.awaits_panic()) && Instant::now() < latest {
             if !idle.until(idle.next_tick(), injector, &mut player).await {
@@ -337,13 +329,13 @@ async fn play(
     to_the_end
 }
 
-/// Between faults.
+/// The state of a run between faults.
 struct Idle {
     began: Instant,
     ticks: u32,
     progress: Option<Progress>,
     pace: Pace,
-    /// Who says that something is wrong, where a run ends for that.
+    /// Judges whose findings end the run; `None`: findings do not end it.
     judges: Option<(Checker, PlacementChecker, RepairJudge, Facts)>,
     wrong_since: Option<Instant>,
 }
@@ -353,7 +345,7 @@ impl Idle {
         self.began + TICK * (self.ticks + 1)
     }
 
-    /// Waits, and looks after the world meanwhile. Whether the run goes on.
+    /// Waits until a time, with the upkeep of the world. Returns false if the run ends before.
     async fn until(&mut self, until: Instant, injector: &mut Injector, player: &mut Player<'_>) -> bool {
         loop {
             if self.is_hopeless(injector) || self.is_wrong() {
@@ -376,7 +368,8 @@ impl Idle {
         }
     }
 
-    /// Whether nothing more can be learnt: it goes round at one moment, or the store has lost what judges go by.
+    /// True if the run can show nothing more: the service loops without waiting, or the store lost the history that
+    /// judges read.
     fn is_hopeless(&self, injector: &Injector) -> bool {
         self.pace.ran_away().is_some() || injector.store_is_lost
     }
@@ -395,10 +388,9 @@ impl Idle {
     }
 }
 
-/// By how much what is seen may be late: what is slow or lost twice on its way.
+/// Maximum delay of an observation: its message is slow, or lost twice.
 const TOLERANCE: Duration = Duration::from_secs(5);
 
-/// What the settings of a world promise.
 fn terms(working: &Working) -> Terms {
     Terms {
         interval: working.interval,
@@ -418,8 +410,8 @@ fn note_schedule(history: &History, schedule: &Schedule) {
     }
 }
 
-/// A data center of that size, in which nothing breaks by itself: the scenario says what does. What people begin with a machine
-/// comes to its end.
+/// A data center of the scenario's size, in which nothing breaks without a fault of the scenario. Setups, updates and
+/// retirements of machines come to their end.
 fn datacenter(
     scenario: &Scenario,
     seed: u64,
@@ -433,7 +425,7 @@ fn datacenter(
         initialize_takes: minutes(1),
         update_takes: minutes(2),
         retiring_takes: minutes(2),
-        // Longer than a worker may stay after it retired.
+        // Longer than a worker may stay in the cluster after its machine retired.
         retired_kept: minutes(15),
         returns_percent: 50,
         replaced_after: minutes(3),
@@ -455,7 +447,7 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(blind(&judges).is_some());
         assert!(settle::cut_short(false, true).is_some());
-        // What it ended for is told by itself.
+        // A finding that ended the run is reported by itself.
         assert_eq!((settle::cut_short(false, false), settle::cut_short(true, true)), (None, None));
     }
 }

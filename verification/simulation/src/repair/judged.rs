@@ -1,4 +1,4 @@
-//! What the judge of repairs knows, and what it makes of each revision and of each command that begins.
+//! State of the judge of repairs, and its rules for each revision and for each command that begins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::holding::{Holding, Unheld};
 use crate::requests;
 use crate::world::SESSION_TTL;
 
-/// Where repairs are kept.
+/// Prefixes of the keys of repairs.
 const OURS: [&str; 4] = [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REPAIR_HOLDS];
 
-/// The number under which a success command counts as a step of its entry.
+/// Step number of an entry's success command.
 const SUCCESS_STEP: u32 = u32::MAX;
 
 pub(super) fn violation(invariant: Id, what: String) -> Violation {
@@ -34,38 +34,38 @@ pub(super) struct Judged {
     pub(super) entries: BTreeMap<String, Entry>,
     pub(super) queue: RepairQueue,
     pub(super) cluster: Option<Cluster>,
-    /// Violations that a revision brought.
+    /// Violations by revision. Those of effects have a negative revision, which no user can have written.
     pub(super) found: Vec<(i64, Violation)>,
-    /// What answers of the registry ask for, and entries that began in spite of it.
+    /// Compares stored holds with the answers of the registry.
     pub(super) holding: Holding,
     pub(super) unheld: Vec<(i64, Unheld)>,
-    /// Revisions that users wrote: what these spoil is not held against the service.
+    /// Revisions that users wrote: their violations are not the service's.
     pub(super) users: BTreeSet<i64>,
     pub(super) acknowledged: BTreeMap<i64, i64>,
-    /// How many entries a revision added, whoever wrote it.
+    /// Number of entries that each revision added, whether the service or a user wrote it.
     pub(super) added: BTreeMap<i64, u64>,
     pub(super) seen: Seen,
     /// Epoch and number of runs of each record.
     pub(super) runs: BTreeMap<i64, (i64, u32)>,
-    /// The record of each step of each entry, by the entry's number and create revision: one revision may add several.
+    /// Record of each step, by the entry's number and create revision: one revision may add several entries.
     pub(super) steps: BTreeMap<(i64, i64, u32), i64>,
-    /// When each entry became what it is, by the world's clock.
+    /// Time of the last change of each entry's state, by the world's clock.
     pub(super) entered: BTreeMap<i64, Duration>,
-    /// Addresses of commands that run.
+    /// Addresses of the running commands.
     pub(super) running: Vec<String>,
-    /// What acted last, and when.
+    /// Time and description of the last effect.
     pub(super) acted: Option<(Duration, String)>,
-    /// The last revision that was judged.
+    /// The last judged revision.
     pub(super) revision: i64,
-    /// Epochs that led until somebody deleted their key, and when that was: until their lease would have ended they cannot know.
+    /// Epochs whose leader key a user deleted, with the time: they cannot know that until their lease would have ended.
     pub(super) deposed: BTreeMap<i64, Duration>,
     pub(super) exemptions: Exemptions,
-    /// Epochs that were seen to go on beside each other.
+    /// Pairs of epochs that led at once; each is reported once.
     pub(super) lead_together: BTreeSet<(i64, i64)>,
 }
 
 impl Judged {
-    /// Whoever acts must lead; `None`: it does, or cannot know yet that it does not.
+    /// A violation if an effect's epoch does not lead; `None` if it leads, or cannot know yet that it does not.
     pub(super) fn leads(
         &mut self,
         epoch: i64,
@@ -84,12 +84,13 @@ impl Judged {
         Some(violation(Id::I1, format!("epoch {epoch} acts while {leader:?} leads")))
     }
 
-    /// Whether an epoch led, and may not know yet that somebody deleted its key.
+    /// True if a user deleted the key of this epoch, and its lease would not have ended yet.
     pub(super) fn cannot_know(&self, epoch: i64, now: Duration) -> bool {
         self.deposed.get(&epoch).is_some_and(|at| now < *at + SESSION_TTL)
     }
 
-    /// A new leader writes its status, and nothing before that but the end of what an earlier one left unfinished.
+    /// Violations of a rule for new leaders: a leader ends the unfinished records of earlier ones before it writes its
+    /// status.
     fn left_open(&self) -> Vec<Violation> {
         let keys = self
             .entries
@@ -105,7 +106,7 @@ impl Judged {
             .collect()
     }
 
-    /// Which invariants these changes give something to judge.
+    /// Invariants that these changes concern.
     pub(super) fn subjects(&self, changes: &[(String, Option<Entry>)]) -> Vec<Id> {
         let touches = |prefix: &str| changes.iter().any(|(key, _)| key.starts_with(prefix));
         let mut subjects = Vec::new();
@@ -137,7 +138,7 @@ impl Judged {
         let mut found = Vec::new();
         let (mut touched, mut clustered) = (false, false);
         let begins = changes.iter().any(|(key, entry)| key == keys::STATUS && entry.is_some());
-        // A transition may write a part of what it is about as it was; all of it is a write for nothing.
+        // A transition may write some of its keys unchanged; a revision that changes none of its keys is superfluous.
         let is_ours = |key: &str| OURS.iter().any(|prefix| key.starts_with(prefix));
         let same = |(key, after): &(String, Option<Entry>)| {
             self.entries.get(key).map(|entry| &entry.value) == after.as_ref().map(|entry| &entry.value)
@@ -230,16 +231,16 @@ impl Judged {
         found
     }
 
-    /// Whether the store showed an entry that a user was told is there.
+    /// True if the store showed an entry whose addition was acknowledged to a user.
     pub(super) fn steps_known(&self, index: i64, revision: i64) -> bool {
         let next = self.queue.write_index.map_or(0, |(next, _)| next);
         let is_there = self.queue.entries.get(&index).is_some_and(|item| item.created == revision);
-        // One that went was deleted, which is judged where it goes.
+        // A missing entry was deleted; the judge evaluated its deletion.
         index < next && (is_there || !self.queue.entries.contains_key(&index))
     }
 
-    /// That a command was announced, and was not run before.
-    /// `undrained` says why a step of an entry may not begin on its node.
+    /// Violations of two rules: a command is announced before it runs, and is not run again. `undrained` returns the
+    /// reason why a step of an entry may not begin on its node.
     pub(super) fn announced(
         &mut self,
         queue: &RepairQueue,
@@ -287,7 +288,7 @@ impl Judged {
                 if first != *record {
                     found.push(about(&format!("step {step:?} was run by record {first} already")));
                 }
-                // A retry is part of the same command, whatever became of the node since it began.
+                // A retry belongs to the same command, even if the node changed since that began.
                 if !again && let Some(why) = undrained(step.0, step.2) {
                     found.push(about(&why));
                 }
@@ -298,13 +299,13 @@ impl Judged {
     }
 }
 
-/// The epoch of who leads: the oldest candidate's.
+/// Epoch of the leader, which is the oldest candidate.
 pub(super) fn leader(entries: &BTreeMap<String, Entry>) -> Option<i64> {
     let keys = entries.iter().filter(|(key, _)| key.starts_with(keys::LEADER));
     keys.map(|(_, entry)| entry.create_revision).min()
 }
 
-/// Whether an entry took the place of one that asked for something else.
+/// True if another request replaced an entry.
 fn became_another(before: Option<RepairQueueEntry>, after: Option<RepairQueueEntry>) -> bool {
     before.zip(after).is_some_and(|(before, after)| {
         (before.operation, before.machine_type, before.address)
@@ -312,7 +313,7 @@ fn became_another(before: Option<RepairQueueEntry>, after: Option<RepairQueueEnt
     })
 }
 
-/// Whether a control plane node reboots, and another one's repair waits.
+/// True if a control plane node reboots while the repair of another one waits.
 fn waits_beside_a_reboot(queue: &RepairQueue, cluster: Option<&Cluster>) -> bool {
     let control_plane: BTreeSet<&str> = cluster
         .iter()
@@ -327,7 +328,7 @@ fn waits_beside_a_reboot(queue: &RepairQueue, cluster: Option<&Cluster>) -> bool
     reboots.is_some() && queue.entries.values().any(|item| waits(&item.value))
 }
 
-/// What is wrong with a queue by itself.
+/// Violations of I7, I8 and I10 in one state of the queue.
 fn states(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
     let mut found = one_repair_a_machine(queue);
     found.extend(one_api_server(queue, cluster));

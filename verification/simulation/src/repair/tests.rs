@@ -1,4 +1,4 @@
-//! Spoiled histories that no planted bug gives, each beside one without violations.
+//! Invalid histories that no planted bug produces, each beside a valid one.
 
 mod holding;
 
@@ -22,14 +22,14 @@ use crate::history::History;
 use crate::store_process::StoreProcess;
 use crate::world::{PREFIX, SESSION_TTL};
 
-/// The machine that is repaired.
+/// Address of the machine under repair.
 const MACHINE: &str = "10.0.0.1";
 
-/// A store with a leader, and a judge of what is written there.
+/// A store with a leader, and the judge of its revisions.
 struct World {
     judge: RepairJudge,
     client: Client,
-    /// Of the leader.
+    /// Epoch of the leader.
     epoch: i64,
     store: StoreProcess,
 }
@@ -42,7 +42,7 @@ fn entry(index: i64, address: &str) -> RepairQueueEntry {
     RepairQueueEntry { index, ..RepairQueueEntry::new("unreachable", "iDRAC-9", address) }
 }
 
-/// The entry when its command was announced.
+/// The entry after the announcement of its command.
 fn watching() -> RepairQueueEntry {
     RepairQueueEntry {
         status: RepairStatus::Processing,
@@ -70,7 +70,7 @@ impl World {
         world
     }
 
-    /// Another leader.
+    /// Replaces the leader.
     async fn lead(&mut self) {
         let key = format!("{}1", keys::LEADER);
         self.write(&[(key.clone(), None)]).await;
@@ -101,7 +101,7 @@ impl World {
         self.write(&[(keys::repair(entry.index), value(entry))]).await
     }
 
-    /// An entry in the queue whose command is announced as it must be, by the first record.
+    /// A world with an entry whose command record 1 announces correctly.
     async fn announced() -> Self {
         let mut world = Self::new().await;
         let created = world.put(&entry(0, MACHINE)).await;
@@ -109,7 +109,7 @@ impl World {
         world
     }
 
-    /// The entry was created at a revision, and a record announces its command.
+    /// Announces the command of the entry with create revision `created` by record `id`.
     async fn announce(&mut self, created: i64, id: i64) {
         let started = json!({"step": 0, "at": "2026-01-01T00:00:00Z", "record": id});
         self.write(&[
@@ -156,7 +156,7 @@ async fn a_command_that_a_new_leader_repeats_is_found() {
     world.lead().await;
     drop(world.run(world.epoch, RESET).await);
     assert_eq!(world.found(), [Id::I7], "the same record");
-    // With a record of its own it is a second command for the step.
+    // With a record of its own, this is a second command for the step.
     let mut world = World::announced().await;
     drop(world.run(world.epoch, RESET).await);
     let created = world.epoch + 3;
@@ -173,7 +173,8 @@ async fn two_leaders_at_once_are_found_unless_a_key_was_just_deleted() {
     world.judge.say_that_they_lead(&[]);
     world.judge.say_that_they_lead(&[("alpha", 3)]);
     assert_eq!(world.found(), []);
-    // A leader whose key a user deleted may not know it yet, for as long as its lease; nor may its deposed successor.
+    // A leader whose key a user deleted may not know that until its lease ends; the same holds for its deposed
+    // successor.
     world.judge.deposed(3);
     world.judge.say_that_they_lead(&[("alpha", 3), ("beta", 8)]);
     world.judge.deposed(8);

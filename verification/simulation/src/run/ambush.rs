@@ -1,5 +1,6 @@
-//! After the faults of a run with saboteurs: leaders end in each state of a repair, killed or in order, and a control plane node gets a
-//! taint that it does not tolerate. No state depends on chance, as it does for the faults of a schedule.
+//! After the faults of a run with saboteurs: ends leaders in each state of a repair, killed or in order, and gives a
+//! control plane node a taint that it does not tolerate. Unlike with the faults of a schedule, no state depends on
+//! chance.
 
 use std::time::Duration;
 
@@ -17,20 +18,20 @@ use crate::network::Endpoint;
 use crate::repair::RepairJudge;
 use crate::world::{INTERVAL, number};
 
-/// How often the states of repairs are looked at, and for how long at most: a new leader is elected, and drains take their time.
+/// Interval and maximum time of the wait for a state of a repair: a new leader must be elected, and drains take time.
 const LOOK: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
-/// How long a killed leader is away.
+/// Time until a killed leader starts again.
 const AWAY: Span = Span::seconds(30);
 
-/// Machines that are broken for each state: more than are repaired at once.
+/// Number of machines that break for each state: more than are repaired at once.
 const BROKEN: usize = 5;
 
-/// How long a tainted control plane node may stay: a look at Kubernetes, and a plan.
+/// Maximum time until a tainted control plane node is replaced: a read of Kubernetes, and a plan.
 const REPLACED_WITHIN: Duration = Duration::from_secs(2 * INTERVAL.as_secs() + 30);
 
-/// States in which a leader ends.
+/// States of a repair in which a leader ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Queued,
@@ -54,20 +55,20 @@ impl State {
     }
 }
 
-/// Says what did not happen though it should have.
+/// Returns the required events that did not happen.
 pub(super) async fn ambush(
     injector: &mut Injector,
     people: &mut Stopped,
     (drains, repairs): (&Drains, &RepairJudge),
 ) -> Vec<String> {
-    // A store that refuses this leaves no repair to wait for, which is told below.
+    // If the store refuses this, no repair begins, which is reported below.
     let _ = people.operator.settle().await;
     let _ = people.queue.settle().await;
     drains.heal();
     let mut missed = Vec::new();
     for in_order in [false, true] {
         for state in State::ALL {
-            // A repair waits between its steps when a drain is given up.
+            // A repair waits between its steps after its drain is given up.
             drains.forbid(state == State::Begun);
             break_machines(injector, people, drains).await;
             if !wait_for(injector, || state.is_there(repairs)).await {
@@ -84,7 +85,7 @@ pub(super) async fn ambush(
     missed
 }
 
-/// Machines of the cluster fail, and operators ask for their repairs.
+/// Breaks machines of the cluster, and requests their repairs as an operator.
 async fn break_machines(injector: &mut Injector, people: &mut Stopped, drains: &Drains) {
     let Some(cluster) = injector.world.checker.cluster() else { return };
     let registry = injector.world.registry.clone();
@@ -102,7 +103,7 @@ async fn break_machines(injector: &mut Injector, people: &mut Stopped, drains: &
     }
 }
 
-/// Whether it came to that while an instance led.
+/// Returns true when an instance leads in this state, false after [`PATIENCE`].
 async fn wait_for(injector: &mut Injector, is_there: impl Fn() -> bool) -> bool {
     for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
         if is_there() && injector.leader().is_some() {
@@ -114,7 +115,7 @@ async fn wait_for(injector: &mut Injector, is_there: impl Fn() -> bool) -> bool 
     false
 }
 
-/// As a fault of a schedule.
+/// Kills the leader as a fault of a schedule does.
 async fn kill_leader(injector: &mut Injector) {
     let target = Target::Instance(InstanceTarget::Leader);
     let begins = Span::seconds(0);
@@ -133,7 +134,7 @@ async fn kill_leader(injector: &mut Injector) {
     }
 }
 
-/// As an operator restarts a service.
+/// Restarts the leader as an operator restarts a service.
 async fn stop_leader(injector: &mut Injector) {
     let Some(name) = injector.leader() else { return };
     let Some(running) = injector.running.remove(name) else { return };
@@ -145,7 +146,7 @@ async fn stop_leader(injector: &mut Injector) {
     injector.tell(Act::Kill, place, false);
 }
 
-/// A taint that nobody tolerates moves the control plane away from its node.
+/// Taints a control plane node, which must then leave the control plane. Returns a finding if it stays.
 async fn taint(injector: &mut Injector, drains: &Drains) -> Option<String> {
     let cluster = injector.world.checker.cluster()?;
     let node = cluster.control_plane().next()?.clone();

@@ -1,5 +1,5 @@
-//! Clients that contend: several requests at once for one resource, with the version that they read and without, and another
-//! operator and another user of the repair queue beside those that every run has.
+//! Contending clients: concurrent requests for one resource, with and without the version that was read, and a second
+//! operator and a second user of the repair queue.
 
 use std::collections::BTreeMap;
 
@@ -25,10 +25,9 @@ use crate::serving::{Door, Doors};
 use crate::user::of;
 use crate::world::World;
 
-/// Of the requests of rivals, so many are made through the API or by another operator: one in ten.
+/// Share of the rivals' requests that go through the API or come from the second operator.
 const PART: f64 = 0.1;
 
-/// Those who contend.
 pub(super) struct Contenders {
     rivals: Rivals,
     operator: Operator,
@@ -38,7 +37,6 @@ pub(super) struct Contenders {
     facts: Facts,
     history: History,
     chance: ChaCha8Rng,
-    /// How often they did something.
     pub(super) calls: Calls,
     number: u64,
 }
@@ -65,7 +63,7 @@ impl Contenders {
         })
     }
 
-    /// Contends until it is told to stop.
+    /// Works until `stop` is true.
     pub(super) async fn work(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
         self.rivals.begin(rate);
         while next(rate * PART, &mut self.chance, &mut stop).await {
@@ -93,7 +91,7 @@ impl Contenders {
         doors.values().nth(at).cloned()
     }
 
-    /// Four clients change one resource at once: two the version that they read, two whatever is there.
+    /// Four clients change one resource at once: two only in the version that they read, two in any version.
     async fn burst(&mut self, kind: Kind) -> String {
         let there: Vec<ObjectKey> =
             self.placement.standing().into_keys().filter(|key| key.kind == kind).collect();

@@ -1,5 +1,5 @@
-//! After the last fault, before everybody rests: people do what puts each promise to an operator to the test, so that no run
-//! of some length depends on chance for that.
+//! After the last fault, before the cleanup of the clients: clients test each promise to operators, so that a run of
+//! sufficient length does not depend on chance for that.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,27 +17,29 @@ use crate::drains::Drains;
 use crate::network::Endpoint;
 use crate::world::{INTERVAL, PREFIX};
 
-/// The shortest run, and the fewest machines, with a drill: a shorter one is a look at its faults alone.
+/// Minimum length, and minimum number of machines, of a run with a drill: a shorter run tests only its faults.
 const SHORTEST: Span = Span::seconds(20 * 60);
 const FEWEST_MACHINES: u32 = 40;
 
-/// How many machines are repaired side by side: more than may be at once.
+/// Number of machines with concurrent requests for repairs: more than may run at once.
 const REPAIRED: usize = 5;
 
-/// Of a rack, how many fail: one less than make it an event.
+/// Failing machines per rack: one less than count as one event.
 const OF_A_RACK: usize = 2;
 
-/// How long machines stay broken whatever is done for them: the watch after the first step, and what is in turn before it.
+/// Time that machines stay broken in spite of repairs: the watch after the first step, and the repairs before it in the
+/// queue.
 const STUBBORN: Duration = Duration::from_secs(260);
 
-/// Long enough for a plan to be on its way while the way to the leader is slow, and short enough for it not to have arrived.
+/// Pause between two changes of the template: with slow connections of the leader, the first plan is under way by then,
+/// and has not arrived yet.
 const BETWEEN_CHANGES: Duration = Duration::from_millis(250);
 
-/// How long the retired worker is waited for, and how often it is looked for: it retires, waits, and leaves with the next poll.
+/// Maximum time and interval of the wait for the retired worker: it retires, waits, and leaves with the next poll.
 const LEAVES_WITHIN: Duration = Duration::from_secs(12 * 60);
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Whether a run has a drill.
+/// True if the run is long and large enough for a drill, and has the clients for it.
 pub(super) fn is_held(scenario: &Scenario, length: Span) -> bool {
     let kinds = [ClientKind::Placement, ClientKind::EtcdWatch, ClientKind::Registry];
     length >= SHORTEST
@@ -52,7 +54,7 @@ struct Drill<'a> {
     drains: &'a Drains,
 }
 
-/// Does everything, one after the other; what people of placement do, beside it.
+/// Runs all parts in sequence, and concurrently those of placement's users.
 pub(super) async fn drill(injector: &mut Injector, people: &mut Stopped, drains: &Drains) {
     injector.world.history.note("drill", "begins");
     if let Some(registry) = &mut people.registry {
@@ -84,8 +86,8 @@ impl Drill<'_> {
         self.wait(Duration::from_secs(seconds)).await;
     }
 
-    /// Addresses of the control plane nodes, and of the healthy workers, [`OF_A_RACK`] of each rack. Workers whose drain meets pods that may
-    /// not go are first.
+    /// Addresses of the control plane nodes, and of the healthy workers, at most [`OF_A_RACK`] per rack. Workers with
+    /// pods that may not be evicted come first.
     fn nodes(&self) -> (Vec<String>, Vec<String>) {
         let Some(cluster) = self.injector.world.checker.cluster() else { return (Vec::new(), Vec::new()) };
         let machines = self.injector.world.registry.machines();
@@ -118,7 +120,7 @@ impl Drill<'_> {
     }
 
     async fn of_machines(&mut self) {
-        // What faults and people left is over: the settings are the usual ones, and nothing is repaired.
+        // Earlier faults and clients left changes: restore the usual settings, and end all repairs.
         self.wait_seconds(1).await;
         let _ = self.people.operator.settle().await;
         let _ = self.people.queue.disable(keys::AUTO_REPAIR_DISABLED, true).await;
@@ -130,7 +132,7 @@ impl Drill<'_> {
         let mut workers = workers.into_iter();
         let repaired: Vec<String> = workers.by_ref().take(REPAIRED).collect();
         let retires = workers.next();
-        // One that nobody asks for: only the registry could.
+        // No user requests the repair of this machine: only reports of the registry could.
         let unasked = workers.next();
         if let Some(retires) = &retires {
             self.set_state(retires, MachineState::Retiring);
@@ -176,7 +178,7 @@ impl Drill<'_> {
         }
     }
 
-    /// Keeps machines broken whatever is done for them, as long as it is not dropped.
+    /// Keeps machines broken in spite of repairs, for [`STUBBORN`] or until the task is dropped.
     fn stay_broken(&self, addresses: &[String]) -> Task {
         let registry = self.injector.world.registry.clone();
         let addresses = addresses.to_vec();
@@ -195,7 +197,7 @@ impl Drill<'_> {
         })
     }
 
-    /// A control plane node does not answer any more.
+    /// Makes a control plane node unreachable for two polls.
     async fn control_plane(&mut self) {
         let (control_plane, _) = self.nodes();
         let Some(node) = control_plane.first().cloned() else { return };
@@ -204,7 +206,7 @@ impl Drill<'_> {
         self.set_state(&node, MachineState::Healthy);
     }
 
-    /// The template changes while the plan of the change before is on its slow way.
+    /// Changes the template while the plan of the previous change is still on its slow way.
     async fn slow_leader(&mut self) {
         let Some(name) = self.injector.leader() else { return };
         let place = Endpoint::Instance(crate::world::number(name));
@@ -223,7 +225,7 @@ impl Drill<'_> {
         self.injector.tell(Act::Delay, place, false);
     }
 
-    /// Nodes are missing in the registry for less than three polls, and the template changes meanwhile.
+    /// Hides nodes in the registry for less than three polls, and changes the template meanwhile.
     async fn missing(&mut self) {
         let (control_plane, workers) = self.nodes();
         let nodes = self.injector.world.checker.cluster().map_or(0, |cluster| cluster.nodes.len());
@@ -249,7 +251,7 @@ impl Drill<'_> {
         self.wait(INTERVAL + Duration::from_secs(15)).await;
     }
 
-    /// The registry does not answer, and the template changes when its last answer is too old.
+    /// Stops the registry, and changes the template when the last answer is too old.
     async fn silent_registry(&mut self) {
         self.note("the registry is gone");
         self.injector.tell(Act::Kill, Endpoint::Registry, true);
@@ -265,7 +267,7 @@ impl Drill<'_> {
         self.wait(INTERVAL + Duration::from_secs(15)).await;
     }
 
-    /// Transactions of which all conditions hold, or all but one.
+    /// Sends transactions of which all conditions hold, or all but one.
     async fn transactions(&mut self) {
         let Ok(mut client) = self.injector.world.store.people().await else { return };
         let key = |name: &str| format!("{PREFIX}drill/{name}");

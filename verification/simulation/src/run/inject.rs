@@ -1,7 +1,7 @@
-//! Faults of a schedule, done to the world.
+//! Injects the faults of a schedule into the world.
 //!
-//! A store that is down or whose disk is full takes no compaction, and a machine that is being set up does not go: such a fault waits as one
-//! whose target is absent does ([`madako_judges::player`]).
+//! A store that is down or whose disk is full refuses a compaction, and a machine in setup refuses to fail: such a
+//! fault waits like one whose target is absent ([`madako_judges::player`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,10 +25,10 @@ use crate::network::Endpoint;
 use crate::serving::Fail;
 use crate::world::{NAMES, Running, World};
 
-/// The provider that each world has.
+/// The metrics provider of every world.
 const PROVIDER: &str = "prometheus";
 
-/// Somebody whom a fault can happen to, once it is known who that is.
+/// The target of a fault after resolution, for example of the leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Victim {
     Place(Endpoint),
@@ -36,7 +36,7 @@ enum Victim {
     Machine(String),
 }
 
-/// The world, and what is done to it.
+/// The world, and the faults in force.
 pub(super) struct Injector {
     pub(super) world: World,
     pub(super) running: BTreeMap<&'static str, Running>,
@@ -44,15 +44,15 @@ pub(super) struct Injector {
     chance: ChaCha8Rng,
     machines: Machines,
     began: BTreeMap<usize, (Act, Victim)>,
-    /// How many faults say that a clock is ahead, that a disk is full, that answers are wrong.
+    /// Numbers of faults in force that set a clock ahead, fill the store's disk, or corrupt answers.
     jumped: BTreeMap<Endpoint, u32>,
     full: u32,
     corrupt: BTreeMap<Endpoint, u32>,
-    /// Panics that are planted: which injection, where, and in which actor.
+    /// The planted panic: number of the injection, instance, and actor.
     planted: Option<(usize, u32, &'static str)>,
     pub(super) injected: u64,
     pub(super) skipped: Vec<Skipped>,
-    /// The store lost what it had shown, or cannot be opened: judges know its history no more.
+    /// True if the store lost data that it had shown, or cannot be opened: the judges no longer know its history.
     pub(super) store_is_lost: bool,
 }
 
@@ -83,7 +83,7 @@ impl Injector {
         }
     }
 
-    /// Starts an instance, with its clock as it is.
+    /// Starts an instance. A clock fault in force applies to it.
     pub(super) async fn start(&mut self, name: &'static str) {
         let running = self.world.start(name).await;
         let place = Endpoint::Instance(crate::world::number(name));
@@ -93,7 +93,7 @@ impl Injector {
         self.running.insert(name, running);
     }
 
-    /// The instance that leads, by what it says itself: of several the one with the latest term.
+    /// The instance that reports that it leads; of several, the one with the latest term.
     pub(super) fn leader(&self) -> Option<&'static str> {
         let term =
             |running: &Running| running.instance.view().reign.borrow().as_ref().map(|epoch| epoch.number);
@@ -101,7 +101,7 @@ impl Injector {
         self.running.iter().filter_map(leads).max().map(|(_, name)| name)
     }
 
-    /// Makes an attempt, and tells its player what came of it.
+    /// Makes an attempt, and passes its outcome to the player.
     pub(super) async fn make(&mut self, player: &mut Player<'_>, attempt: Attempt<'_>) {
         let Attempt { number, injection, begins, .. } = attempt;
         let outcome = if !begins || self.try_to_begin(number, injection).await {
@@ -117,7 +117,7 @@ impl Injector {
         }
     }
 
-    /// Keeps a fault that was skipped; what else became of it is in the history already.
+    /// Keeps a skipped fault. The history already has the other outcomes.
     pub(super) fn note_skipped(&mut self, Attempt { number, injection, .. }: &Attempt<'_>, told: Told) {
         let Some(why) = told.why else { return };
         self.note(*number, format_args!("{} {}: {why}", injection.act, injection.target));
@@ -130,7 +130,7 @@ impl Injector {
             return self.end_actor(number, injection.act, actor).await;
         }
         let Some(victim) = self.victim(&injection.target) else { return false };
-        // What can be refused is asked first: only what happened is told and counts.
+        // Faults that can be refused are tried first, so that only injected faults are reported and counted.
         let mut compacted = None;
         match &victim {
             Victim::Machine(serial) if !self.machines.machine_goes(serial) => return false,
@@ -184,7 +184,7 @@ impl Injector {
         Some(Victim::Place(place))
     }
 
-    /// Tells that a fault begins or ends.
+    /// Reports the beginning or the end of a fault as a fact.
     pub(super) fn tell(&self, act: Act, place: Endpoint, begins: bool) {
         let place = match place {
             Endpoint::Instance(number) => Part::Instance(NAMES[number as usize - 1].to_owned()),
@@ -233,7 +233,7 @@ impl Injector {
                 *self.corrupt.entry(place).or_default() += 1;
                 self.set_corrupt(place);
             }
-            // Done before it was told: it can be refused.
+            // Done before the report, because the store can refuse it.
             Act::Compact => {}
             Act::Panic => unreachable!("only actors panic, and they are no places"),
         }
@@ -270,7 +270,7 @@ impl Injector {
             Act::DiskFull => {
                 less(&mut self.full);
                 self.disk.set_full(self.full > 0);
-                // A store that could not be opened on a full disk is started again.
+                // A store that could not open on the full disk is started again.
                 if network.condition(Endpoint::Store).down == 0 {
                     self.start_store().await;
                 }
@@ -296,7 +296,7 @@ impl Injector {
             Err(error) => {
                 let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
                 self.world.history.note("store", format_args!("does not start: {error}: {why}"));
-                // With room on its disk, a store opens whatever a crash left there.
+                // With room on its disk, a store opens after any crash.
                 if self.full == 0 {
                     let what = format!("the store cannot be opened after a crash: {error}: {why}");
                     self.world.placement.violate(Id::I9, what);
@@ -338,15 +338,15 @@ impl Injector {
         }
     }
 
-    /// As `etcdctl compact` does at the present revision. Says at which, and whether something was left to be compacted there;
-    /// `None`: the store does not run, or does not take it.
+    /// Compacts the store at its current revision, as `etcdctl compact` does. Returns the revision, and whether
+    /// anything was left to compact; `None` if the store is down or refuses.
     async fn compact(&self) -> Option<(i64, bool)> {
         let mut client = self.world.store.client().await?;
         let answer = client.get("none", None).await.ok()?;
         let revision = answer.header()?.revision();
         match client.compact(revision, None).await {
             Ok(_) => Some((revision, true)),
-            // Nothing was written since the last one: it is as asked for.
+            // Without a write since the last compaction, the store is already compacted as requested.
             Err(error) if error.to_string().contains("has been compacted") => Some((revision, false)),
             Err(_) => None,
         }
@@ -383,7 +383,8 @@ impl Injector {
         parent.child(actor).await.ok()?
     }
 
-    /// Faults that are late are attempted, instances that ended by themselves are started again, and metrics wander.
+    /// Upkeep: attempts late faults, restarts instances and a store that ended by themselves, and changes metric
+    /// values.
     pub(super) async fn look_after(&mut self, player: &mut Player<'_>, now: Duration) {
         self.judge_leaders();
         for attempt in player.late(now) {
@@ -394,7 +395,7 @@ impl Injector {
         if let Some(failure) = self.world.store.failure() {
             let told = format!("failed: {failure}");
             self.world.history.note("store", &told);
-            // Only a full disk may fail it for good.
+            // Only a full disk may make the store fail for good.
             if self.full == 0 {
                 self.world.unplanted.lock().unwrap().push(format!("the store {told}"));
             }
@@ -406,7 +407,7 @@ impl Injector {
         self.world.prometheus.wander_a_little(&mut self.chance);
     }
 
-    /// As a service manager does with a process that ended by itself.
+    /// Restarts instances that ended by themselves, as a service manager does.
     pub(super) async fn restart_those_that_ended(&mut self) {
         let up = |name: &str, injector: &Self| {
             injector.world.network.condition(Endpoint::Instance(crate::world::number(name))).down == 0
@@ -427,7 +428,7 @@ impl Injector {
         }
     }
 
-    /// A panic that waits for a message of an actor whose instance does not lead any more waits elsewhere.
+    /// Moves a planted panic to the new leader if the actor got no message before its instance lost the lead.
     async fn move_panic(&mut self) {
         let Some((number, instance, actor)) = self.planted else { return };
         if !self.world.handling.is_planted(instance) {
@@ -443,19 +444,19 @@ impl Injector {
         }
     }
 
-    /// How often the store's disk synced something.
+    /// Number of syncs of the store's disk.
     pub(super) fn syncs(&self) -> u64 {
         self.disk.syncs()
     }
 
-    /// Every instance ends, and none is started again.
+    /// Kills all instances and restarts none.
     pub(super) async fn stop_all(&mut self) {
         for (_, running) in std::mem::take(&mut self.running) {
             running.instance.kill().await;
         }
     }
 
-    /// Who leads now by what they say themselves is shown to a judge.
+    /// Passes the instances that report that they lead to a judge.
     fn judge_leaders(&self) {
         let Some(hosts) = &self.world.hosts else { return };
         let epoch =
@@ -464,12 +465,12 @@ impl Injector {
         hosts.judge.say_that_they_lead(&leaders.collect::<Vec<_>>());
     }
 
-    /// Whether a planted panic waits for a message of its actor.
+    /// True while a planted panic waits for a message of its actor.
     pub(super) fn awaits_panic(&self) -> bool {
         self.planted.is_some_and(|(_, instance, _)| self.world.handling.is_planted(instance))
     }
 
-    /// Everything that holds ends.
+    /// Ends all faults in force.
     pub(super) async fn finish(&mut self) {
         for number in self.began.keys().copied().collect::<Vec<_>>() {
             self.end(number).await;

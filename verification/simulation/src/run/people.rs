@@ -1,7 +1,7 @@
-//! Who works with the service while faults happen: the clients of a scenario, each kind at its rate.
+//! The clients of a scenario, which work with the service while faults happen, each kind at its rate.
 //!
-//! Whatever the scenario says, an operator sets the cluster up, changes its template and asks for one repair, so that there is
-//! something to keep.
+//! In every scenario, an operator sets the cluster up, changes its template and requests one repair, so that the
+//! service has work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,22 +28,21 @@ use crate::queue_user::QueueUser;
 use crate::user::{Size, User};
 use crate::world::{PREFIX, World};
 
-/// When the operator changes the template and asks for a repair: the first cluster is there by then.
+/// Times at which the operator changes the template and requests a repair: the first cluster exists by then.
 const FIRST_WORK: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(20)];
 
-/// Mean time between two acts of an operator, and between two of users of the repair queue, as long as clients of etcd work
-/// often enough for that.
+/// Mean time between two acts of an operator, and between two of users of the repair queue, if clients of etcd send
+/// requests often enough for it.
 const BETWEEN_ACTS: Duration = Duration::from_secs(6 * 60);
 const BETWEEN_REPAIRS: Duration = Duration::from_secs(2 * 60);
 
-/// How often things were done, and in vain.
+/// Numbers of requests, and of the failed ones among them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Calls {
     pub(super) made: u64,
     pub(super) failed: u64,
 }
 
-/// The clients that work.
 pub(super) struct People {
     stop: watch::Sender<bool>,
     placement: Option<JoinHandle<User>>,
@@ -54,7 +53,7 @@ pub(super) struct People {
     saboteurs: Option<JoinHandle<Saboteurs>>,
 }
 
-/// What is left of them when they rest.
+/// Results of the clients, after their cleanup.
 #[derive(Default)]
 pub(super) struct Done {
     pub(super) calls: BTreeMap<&'static str, Calls>,
@@ -124,7 +123,7 @@ impl People {
         Self { stop, placement, etcd, registry, contenders, reboots, saboteurs }
     }
 
-    /// Everybody stops where they are.
+    /// Stops all clients without a cleanup.
     pub(super) async fn stop(self) -> Stopped {
         self.stop.send_replace(true);
         let registry = done(self.registry).await;
@@ -156,7 +155,7 @@ impl People {
     }
 }
 
-/// Clients that do nothing by themselves any more.
+/// Clients that no longer act by themselves.
 pub(super) struct Stopped {
     pub(super) registry: Option<OfRegistry>,
     pub(super) operator: Operator,
@@ -167,7 +166,8 @@ pub(super) struct Stopped {
 }
 
 impl Stopped {
-    /// Everybody leaves things so that they can become calm. Whether what is written to the store for that was taken.
+    /// Cleans up after all clients, so that a quiet period can come. Returns false if the store refused writes for
+    /// that.
     pub(super) async fn rest(mut self) -> (Done, bool) {
         if let Some(registry) = &mut self.registry {
             registry.leave();
@@ -175,15 +175,15 @@ impl Stopped {
         let left = self.leave().await;
         if let Some(user) = &mut self.placement {
             user.leave().await;
-            // The requests of leaving are requests too; a failure of one of them is no failure of the service.
+            // Requests of the cleanup count; their failures do not, because they are no failures of the service.
             self.calls.entry("placement").or_default().made = user.done.requests;
         }
         (Done { calls: self.calls }, left)
     }
 
-    /// Whether it could.
+    /// Retries each second, up to 100 times. Returns true on success.
     async fn leave(&mut self) -> bool {
-        // A store that was down until now takes writes when it is up, and nothing is wrong with it any more.
+        // A store that was down until now takes writes as soon as it is up, because it has no other fault any more.
         for _ in 0..100 {
             if self.operator.settle().await.is_ok() && self.queue.settle().await.is_ok() {
                 self.history.note("etcd", "rests");
@@ -198,7 +198,7 @@ impl Stopped {
 
 const NO_PANIC: &str = "a client does not panic";
 
-/// What is left of clients that stop.
+/// Waits for clients that stop, and returns them.
 async fn done<T>(clients: Option<JoinHandle<T>>) -> Option<T> {
     match clients {
         Some(clients) => Some(clients.await.expect(NO_PANIC)),
@@ -210,20 +210,20 @@ fn world_places(scenario: &Scenario) -> bool {
     scenario.world.places()
 }
 
-/// How many of so many requests a second do something that is done with such pauses between.
+/// Share of `rate` requests a second that are acts with this mean pause between them; at most 0.3.
 pub(super) fn often(rate: f64, pause: Duration) -> f64 {
     (1.0 / (rate * pause.as_secs_f64())).min(0.3)
 }
 
-/// Waits for the next request of so many a second. Whether the run goes on.
+/// Waits for the next of `rate` requests a second. Returns false when the run stops.
 pub(super) async fn next(rate: f64, chance: &mut ChaCha8Rng, stop: &mut watch::Receiver<bool>) -> bool {
     let pause = Duration::from_secs_f64(chance.random_range(0.5..1.5) / rate);
-    // Woken by the end, or not: in both cases it looks.
+    // A wake-up and the time-out both lead to the check below.
     let _ = timeout(pause, stop.changed()).await;
     !*stop.borrow()
 }
 
-/// Clients of etcd, as `ckecli` is one.
+/// Clients of etcd, like `ckecli`.
 struct OfEtcd {
     store: EtcdStore,
     operator: Operator,
@@ -259,11 +259,11 @@ impl OfEtcd {
         self
     }
 
-    /// What there is to be kept.
+    /// Gives the service its first work at the times of [`FIRST_WORK`].
     async fn first_work(&mut self, stop: &mut watch::Receiver<bool>) {
         let began = Instant::now();
         for (nth, at) in FIRST_WORK.into_iter().enumerate() {
-            // It goes on whether it was time or the end of the run.
+            // Continues at the time, and also at the end of the run.
             let _ = timeout_at(began + at, stop.wait_for(|stop| *stop)).await;
             let done = if nth == 0 {
                 self.operator.settle().await.map(|()| "changes the template".to_owned())
@@ -311,7 +311,7 @@ mod tests {
                 history,
                 calls: BTreeMap::new(),
             };
-            // It gives up before anybody gives it up.
+            // `leave` gives up before the limit of the cleanup.
             let left = timeout(LONGEST_REST, people.leave()).await;
             assert_eq!(left, Ok(runs), "with a store that runs: {runs}");
         }

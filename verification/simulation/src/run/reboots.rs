@@ -1,8 +1,8 @@
-//! Reboots: operators ask for them as `ckecli reboot-queue add` does, and CKE carries them out, which Madako does not do yet. While a
-//! control plane node reboots, repairs of control plane nodes are asked for.
+//! Reboots: operators request them as `ckecli reboot-queue add` does, and a simulated CKE carries them out, because
+//! Madako does not do that yet. While a control plane node reboots, operators request repairs of control plane nodes.
 //!
-//! Guarantees: no reboot of a control plane node begins beside another one's repair or reboot: its beginning compares the counter of
-//! records, which each beginning of a repair changes.
+//! Guarantees: the reboot of a control plane node does not begin during the repair or reboot of another one: its
+//! transaction compares the counter of records, which the beginning of each repair changes.
 
 use std::collections::BTreeMap;
 
@@ -28,17 +28,17 @@ use crate::repair::{RepairJudge, entry_of};
 use crate::store_process::StoreProcess;
 use crate::world::{PREFIX, World};
 
-/// Records that CKE has left: more than are kept, and more than one more than that.
+/// Number of old records of CKE: more than Madako keeps, by more than one.
 const LEFT: usize = MAX_RECORDS + 50;
 
-/// Operations of a transaction at most: etcd takes 128.
+/// Maximum operations of a transaction: etcd takes 128.
 const MOST: usize = 100;
 
 fn absolute(key: &str) -> String {
     format!("{PREFIX}{key}")
 }
 
-/// A record of CKE's that is complete.
+/// A completed record of CKE.
 fn record(id: i64, operation: &str) -> Vec<u8> {
     let at = OffsetDateTime::UNIX_EPOCH;
     let mut record = Record::new(id, operation, Vec::new(), at);
@@ -46,10 +46,10 @@ fn record(id: i64, operation: &str) -> Vec<u8> {
     serde_json::to_vec(&record).expect("a record is JSON")
 }
 
-/// Writes the records that CKE has left.
+/// Writes the old records of CKE.
 ///
 /// # Errors
-/// The store does not take them.
+/// The store refuses them.
 pub(super) async fn leave_records(store: &StoreProcess, judge: &RepairJudge) -> Result<(), Error> {
     let ids: Vec<i64> = (1..).take(LEFT).collect();
     for some in ids.chunks(MOST) {
@@ -65,7 +65,7 @@ pub(super) async fn leave_records(store: &StoreProcess, judge: &RepairJudge) -> 
     Ok(())
 }
 
-/// Operators who ask for reboots, and CKE.
+/// The operators that request reboots, and the simulated CKE.
 pub(super) struct OfReboots {
     store: StoreProcess,
     judge: RepairJudge,
@@ -75,11 +75,11 @@ pub(super) struct OfReboots {
     pub(super) calls: Calls,
 }
 
-/// Everything that is stored for cluster keeping.
+/// All stored keys of cluster keeping.
 type Stored = BTreeMap<String, Entry>;
 
 impl OfReboots {
-    /// `None`: nothing is repaired in this world.
+    /// `None`: this world has no repairs.
     pub(super) fn new(seed: u64, world: &World) -> Option<Self> {
         let judge = world.hosts.as_ref()?.judge.clone();
         let queue =
@@ -88,7 +88,7 @@ impl OfReboots {
         Some(Self { store, judge, queue, history, chance: generator(seed, 16), calls: Calls::default() })
     }
 
-    /// Works until it is told to stop, and leaves no reboot behind.
+    /// Works until `stop` is true, and then deletes all reboots.
     pub(super) async fn work(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
         while next(rate, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
@@ -112,7 +112,7 @@ impl OfReboots {
         Ok(answer.kvs().iter().filter_map(entry).collect())
     }
 
-    /// The next thing that happens to the first reboot, or the request for one.
+    /// Continues the first reboot, or requests one.
     async fn act(&mut self) -> Result<String, Error> {
         let stored = self.stored().await?;
         let cluster = stored.get(keys::CLUSTER).and_then(|entry| serde_json::from_slice(&entry.value).ok());
@@ -146,7 +146,8 @@ impl OfReboots {
         Ok(format!("{operation} of {node}, a control plane node; {asked}"))
     }
 
-    /// As CKE operates: the next record, and what becomes of the entry, unless somebody registered a record since.
+    /// Writes the next record and the changed entry, as CKE does. Returns false if another record was registered since
+    /// the read.
     async fn operates(
         &mut self,
         stored: &Stored,
@@ -168,7 +169,7 @@ impl OfReboots {
         self.write(Txn::new().when(unchanged).and_then(writes)).await
     }
 
-    /// As `ckecli reboot-queue add`: of four, three are control plane nodes.
+    /// Requests a reboot as `ckecli reboot-queue add` does: in three cases of four, of a control plane node.
     async fn ask(&mut self, stored: &Stored, cluster: &Cluster) -> Result<String, Error> {
         let control_plane = self.chance.random_range(0..4_u32) > 0;
         let nodes: Vec<&str> = cluster
@@ -203,7 +204,7 @@ impl OfReboots {
     }
 }
 
-/// The number at a counter and its revision; `first` where there is none.
+/// The number at a counter and its revision; `first` and 0 if the counter is absent.
 fn number(stored: &Stored, counter: &str, first: i64) -> (i64, i64) {
     let known = stored.get(counter).and_then(|entry| {
         let number = std::str::from_utf8(&entry.value).ok()?.parse().ok()?;
@@ -212,7 +213,7 @@ fn number(stored: &Stored, counter: &str, first: i64) -> (i64, i64) {
     known.unwrap_or((first, 0))
 }
 
-/// Whether two control plane nodes would be drained, rebooting or under repair if an entry became this.
+/// True if this value of an entry would make two control plane nodes drained, rebooting or under repair at once.
 fn is_too_many(stored: &Stored, cluster: &Cluster, key: &str, put: &[u8]) -> bool {
     let mut after = stored.clone();
     if let Some(entry) = after.get_mut(key) {

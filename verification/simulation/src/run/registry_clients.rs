@@ -52,7 +52,6 @@ struct Mistake {
     addresses: Vec<Ipv4Addr>,
 }
 
-/// See the module.
 pub(super) struct OfRegistry {
     search: SabakanRegistry<Transport>,
     transport: Arc<Transport>,

@@ -46,7 +46,7 @@ const OF_API_SERVER: [Fault; 5] = [
     Fault::TruncateBody,
 ];
 
-/// Answers of the registry that are whole and wrong, beside those of a `corrupt` fault.
+/// Well-formed but wrong answers of the registry, in addition to those of a `corrupt` fault.
 const OF_REGISTRY: [Fault; 4] = [
     Fault::FalseReports(30),
     Fault::ClockSet(-3600),
@@ -67,7 +67,7 @@ pub(super) struct Saboteurs {
 }
 
 impl Saboteurs {
-    /// `None`: nothing is repaired in this world.
+    /// `None`: this world has no repairs.
     pub(super) fn new(seed: u64, world: &World, stop: watch::Receiver<bool>) -> Option<Self> {
         Some(Self {
             store: world.store.clone(),

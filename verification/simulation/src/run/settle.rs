@@ -1,4 +1,4 @@
-//! After the last fault: everything must become calm in its time, and be as it should be then.
+//! After the last fault: waits for the quiet period within its time, and checks the final state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,20 +21,21 @@ use crate::repair::{self, RepairJudge};
 use crate::rivals::{REQUIRED, Rivals};
 use crate::world::{INTERVAL, RESCHEDULE_AFTER, SESSION_TTL};
 
-/// For how long nothing may be written until it is called calm: longer than anything of the service comes round by itself.
+/// Length of the quiet period, without writes: longer than the interval of any periodic work of the service.
 const QUIET: Duration = Duration::from_secs(15 * 60);
 
-/// How often somebody looks.
+/// Interval of the checks for it.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// The longest back-off of the service: a drain that is given up waits so long for the next, as the users leave the queue
-/// (five minutes, and up to as much again).
+/// Longest back-off of the service: the pause after a drain is given up, with the queue as the users leave it (five
+/// minutes, and up to as much again).
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(2 * 300);
 
-/// Invariants whose subject each world of a simulation has; I11 where something is placed.
+/// Invariants whose subject each simulated world has; I11 only with placement.
 const EXERCISED: [Id; 9] = [Id::I1, Id::I3, Id::I4, Id::I5, Id::I6, Id::I7, Id::I9, Id::I11, Id::I12];
 
-/// What the settings of the run allow: the lease ends, three polls, what waits may move, and what failed is tried again.
+/// Time until the quiet period that the settings of the run allow: the lease ends, three polls, waiting applications
+/// may move, and failed work is retried.
 const ALLOWED: Duration = SESSION_TTL
     .saturating_add(INTERVAL.saturating_mul(3))
     .saturating_add(RESCHEDULE_AFTER)
@@ -44,15 +45,14 @@ fn span(duration: Duration) -> Span {
     Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// What there is to settle, beside the world.
 pub(super) struct Settling<'a> {
     pub(super) facts: &'a Facts,
     pub(super) drains: &'a Drains,
     pub(super) repairs: &'a RepairJudge,
     pub(super) pace: &'a Pace,
-    /// Whether the run came to its end, so that it must become calm.
+    /// True if the run came to its end, so that a quiet period is required.
     pub(super) to_the_end: bool,
-    /// Whether everybody left things in order.
+    /// True if the cleanup of the clients succeeded.
     pub(super) rested: bool,
 }
 
@@ -92,7 +92,7 @@ pub(super) async fn settle(
         }
     };
     if last.is_some() {
-        // Peace was there, and nothing was written in it.
+        // A quiet period without writes is an evaluation of I12.
         history.judged(Id::I12);
     }
     let calm_after = last.map(|last| span(last.saturating_sub(began)));
@@ -107,7 +107,7 @@ pub(super) async fn settle(
         let acted = repairs.acted().filter(|(at, _)| *at + QUIET > history.now());
         found.extend(acted.map(|(_, what)| format!("still acts: {what}")));
     }
-    // Before somebody knocks at every door.
+    // Read before `unserved` connects to every instance.
     let traffic = traffic(&injector);
     if to_the_end {
         found.extend(as_it_should_be(scenario, &injector));
@@ -182,13 +182,14 @@ pub(super) async fn settle(
     }
 }
 
-/// A run that ended before its time for something that turned out to be nothing: it was neither seen to its end nor to become calm.
+/// A finding if the run ended early for a violation that vanished later: the run had neither its full length nor its
+/// quiet period.
 pub(super) fn cut_short(to_the_end: bool, nothing_found: bool) -> Option<String> {
     (!to_the_end && nothing_found)
         .then(|| "it ended before its time, and what it ended for was nothing".to_owned())
 }
 
-/// What a run with certain clients is for, and did not have.
+/// Events that runs with certain clients must contain, and that this run lacks.
 fn never(scenario: &Scenario, repairs: &repair::Seen, placement: placement::Seen) -> Vec<String> {
     let of_reboots = [
         ("old records deleted", repairs.collected),
@@ -215,7 +216,7 @@ fn never(scenario: &Scenario, repairs: &repair::Seen, placement: placement::Seen
     wanted.filter(|(_, count)| *count == 0).map(|(what, _)| format!("never: {what}")).collect()
 }
 
-/// Families of keys of which too few transactions were refused for a run of that length: it shows nothing about them.
+/// Families of keys with too few refused transactions for the length of the run: it shows nothing about them.
 fn too_few(refused: &BTreeMap<&'static str, u64>, length: Span) -> Vec<String> {
     let seconds = length.duration().as_secs();
     let few = REQUIRED.into_iter().filter_map(|(family, an_hour)| {
@@ -227,7 +228,8 @@ fn too_few(refused: &BTreeMap<&'static str, u64>, length: Span) -> Vec<String> {
     few.collect()
 }
 
-/// One leads, nobody has given up, the cluster has its size, and whoever fits somewhere is placed there.
+/// Deviations from the required final state: one leader, all instances running and none given up, the cluster's size
+/// and nodes, and a place for each application that fits somewhere.
 fn as_it_should_be(scenario: &Scenario, injector: &Injector) -> Vec<String> {
     let mut found = Vec::new();
     let leaders: Vec<&str> = injector
@@ -266,8 +268,8 @@ fn as_it_should_be(scenario: &Scenario, injector: &Injector) -> Vec<String> {
     found
 }
 
-/// Nodes that a cluster should not have when everything had its time: whose machine is not there, has retired, or is not healthy
-/// and in the control plane.
+/// Nodes that do not belong in the cluster at the end: their machine is missing, has retired, or is unhealthy in the
+/// control plane.
 fn unfit(cluster: &Cluster, machines: &[Machine]) -> Vec<String> {
     let unfit = |node: &Node| {
         let machine = machines.iter().find(|machine| machine.address() == Some(&*node.address));
@@ -290,7 +292,7 @@ fn unfit(cluster: &Cluster, machines: &[Machine]) -> Vec<String> {
     found
 }
 
-/// Whoever runs serves its pages, and placement's API where something is placed.
+/// Running instances that do not serve their pages, or the API of placement in a world with placement.
 async fn unserved(scenario: &Scenario, injector: &Injector) -> Vec<String> {
     let mut doors = vec![("pages", &injector.world.pages)];
     if scenario.world.places() {

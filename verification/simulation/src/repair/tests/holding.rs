@@ -1,4 +1,4 @@
-//! Spoiled histories of racks: an entry begins though its rack should be held, or may begin.
+//! Histories of racks: an entry begins although its rack should be held, or begins without a violation.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::{MACHINE, World, entry};
 /// The leader's name.
 const ALPHA: &str = "alpha";
 
-/// A machine that is unreachable for so long; the first one has the entry.
+/// A machine that has been unreachable for `seconds`. The entry is about the machine with id 1.
 fn machine(id: u8, rack: i64, seconds: f64) -> Machine {
     let date = datetime!(2026-01-01 00:00 UTC);
     Machine {
@@ -36,12 +36,12 @@ fn machine(id: u8, rack: i64, seconds: f64) -> Machine {
     }
 }
 
-/// Three of rack 3, within two minutes.
+/// Three machines of rack 3 that failed within two minutes.
 fn failed() -> Vec<Machine> {
     vec![machine(1, 3, 200.0), machine(2, 3, 140.0), machine(3, 3, 80.0)]
 }
 
-/// A history in which the leader is told, writes something, and begins the entry.
+/// A history: the leader gets an answer of the registry, writes to the queue, and begins the entry.
 struct HoldingTest(World);
 
 impl HoldingTest {
@@ -66,7 +66,7 @@ impl HoldingTest {
         self.0.write(&[(keys::repair_hold("3"), Some(hold))]).await;
     }
 
-    /// Another write of the queue.
+    /// Writes another entry of the queue.
     async fn write(&mut self) -> i64 {
         let refreshed = RepairQueueEntry { nodename: "node".to_owned(), ..entry(1, "10.0.0.99") };
         self.0.put(&refreshed).await
@@ -82,7 +82,7 @@ impl HoldingTest {
         self.0.put(&begun).await
     }
 
-    /// How often the judge says that the rack is not held.
+    /// Number of violations because the rack is not held.
     fn found(&self) -> usize {
         let found = self.0.judge.finish();
         found.iter().filter(|one| one.invariant == Id::I7 && one.what.contains("not held")).count()
@@ -103,7 +103,7 @@ async fn an_entry_that_begins_in_a_rack_that_should_be_held_is_found() {
     case.begin().await;
     assert_eq!(case.found(), 1, "writes that were under way have ended");
 
-    // Held once, and then forgotten while the same machines are reported.
+    // The rack was held; its hold is deleted while the registry reports the same machines.
     let mut case = HoldingTest::new().await;
     case.answer(failed(), &[]).await;
     case.hold(held()).await;
@@ -113,19 +113,19 @@ async fn an_entry_that_begins_in_a_rack_that_should_be_held_is_found() {
     assert_eq!(case.found(), 1);
 }
 
-/// What is kept of a machine.
+/// A machine as a stored hold has it.
 fn report(id: u8) -> Value {
     let (serial, address) = (format!("s{id}"), format!("10.0.0.{id}"));
     json!({"changed": "2026-01-01T00:00:00Z", "serial": serial, "address": address})
 }
 
-/// The rack is held for others of its machines.
+/// A hold of the rack for machines 2, 3 and 4, without the entry's.
 fn held() -> Value {
     let event = json!({"since": "2026-01-01T00:00:00Z", "machines": [report(2), report(3), report(4)]});
     json!({"label": "rack", "events": [event]})
 }
 
-/// The same some time later.
+/// The same machines `seconds` later.
 fn failed_later(seconds: f64) -> Vec<Machine> {
     let mut machines = failed();
     for machine in &mut machines {

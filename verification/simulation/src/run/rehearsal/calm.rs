@@ -1,4 +1,4 @@
-//! After the last fault of a rehearsal: until nothing changes any more, or for as long as the settings allow.
+//! After the last fault of a rehearsal: waits for a quiet period, for as long as the settings allow.
 
 use std::time::Duration;
 
@@ -12,28 +12,27 @@ use super::observer::Observer;
 use super::{Calm, START_TAKES, UPDATE_TAKES};
 use crate::world::Working;
 
-/// Least time in which nothing may be written until it is called calm: longer than anything of the service pauses by itself, drains
-/// aside.
+/// Minimum length of the quiet period, without writes: longer than any pause of the service except back-offs of drains.
 const QUIET: Duration = Duration::from_secs(5 * 60);
-/// Greatest such time: what pauses for longer is not waited for.
+/// Maximum length of the quiet period: the wait ignores longer pauses.
 const LONGEST_QUIET: Duration = Duration::from_secs(24 * 3600);
-/// How often somebody looks.
+/// Interval of the checks for it.
 const LOOK: Duration = Duration::from_secs(30);
-/// The longest back-off of drains: one that is given up waits so long for the next.
+/// Longest back-off of drains: the pause after a drain is given up.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(2 * 300);
-/// Longest time that it may take altogether: a procedure may name times that nobody will see the end of.
+/// Maximum allowed time in total: a procedure may name times that are too long for any wait.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Written keys that are named.
+/// Maximum number of written keys that a finding names.
 const NAMED: usize = 10;
 
-/// What it takes.
+/// Parameters of the wait.
 pub(super) struct Waiting<'a> {
     pub(super) working: &'a Working,
-    /// What the scenario allows, if it says so.
+    /// Time that the scenario allows, if it names one.
     pub(super) allowed: Option<Duration>,
-    /// Whether nodes are drained.
+    /// True if nodes are drained.
     pub(super) drains: bool,
-    /// What was copied.
+    /// The copied state.
     pub(super) state: &'a ClusterState,
     pub(super) applications: usize,
 }
@@ -42,7 +41,7 @@ fn span(duration: Duration) -> Span {
     Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// What one repair takes at most: each step with its drain, its attempts and its watch.
+/// Maximum time of one repair: each step with its drain, its attempts and its watch.
 fn longest(config: &RepairConfig) -> Duration {
     let drain =
         config.eviction_timeout.saturating_add(config.evict_interval.saturating_mul(config.evict_attempts));
@@ -59,7 +58,8 @@ fn longest(config: &RepairConfig) -> Duration {
 }
 
 impl Waiting<'_> {
-    /// What the settings of the copied system allow for so many repairs that are not finished.
+    /// Time until the quiet period that the settings of the copied system allow, with this number of unfinished
+    /// repairs.
     fn settings_allow(&self, unfinished: usize) -> Duration {
         let working = self.working;
         let max_moves = working.scheduler.max_moves;
@@ -79,7 +79,7 @@ impl Waiting<'_> {
             .min(LONGEST)
     }
 
-    /// For how long nothing may be written: longer than any pause of the service or of a repair.
+    /// Length of the quiet period: longer than any pause of the service or of a repair.
     fn quiet(&self) -> Duration {
         let pause = self.state.repair_config.as_ref().map_or(Duration::ZERO, |config| longest(config));
         let after = self.working.scheduler.reschedule_after;
@@ -87,7 +87,7 @@ impl Waiting<'_> {
         quiet.max(pause).max(after.saturating_mul(2)).max(self.working.interval * 4).min(LONGEST_QUIET)
     }
 
-    /// Nobody waits: what was found says why.
+    /// The result without a wait; `found` has the reason.
     pub(super) fn never(&self, observer: &Observer, found: Vec<String>) -> Calm {
         Calm { after: None, within: span(self.within(observer)), found }
     }

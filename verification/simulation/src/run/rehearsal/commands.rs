@@ -1,5 +1,5 @@
-//! The commands of an operator's repair procedures, as simulated ones: a health check tells the state of its machine, a success
-//! command does nothing to it, and every other one may heal it.
+//! Simulates the commands of an operator's repair procedures: a health check reports the state of its machine, a
+//! success command does not change it, and any other command may heal it.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,6 @@ use madako_domain::repair::config::RepairConfig;
 use madako_protocol::host::{Host, HostCommand, HostError, HostOutcome};
 use madako_protocol::permit::Permit;
 
-/// See the module.
 pub(super) struct Commands {
     host: SimulatedHost,
     checks: BTreeSet<Vec<String>>,
@@ -18,10 +17,10 @@ pub(super) struct Commands {
 }
 
 impl Commands {
-    /// What each command is, by the procedures that these have.
+    /// Classifies commands by the repair procedures of these clusters.
     pub(super) fn of<'c>(host: SimulatedHost, clusters: impl Iterator<Item = &'c Cluster>) -> Self {
         let (mut checks, mut successes) = (BTreeSet::new(), BTreeSet::new());
-        // A section that cannot be used has no commands: the service runs none of it.
+        // The service runs no command of an invalid section.
         for config in clusters.filter_map(|cluster| RepairConfig::read(&cluster.repair).ok()) {
             for operation in config.procedures.into_iter().flat_map(|procedure| procedure.operations) {
                 checks.extend(operation.health_check.map(|command| command.words));

@@ -1,7 +1,7 @@
-//! Who watches a rehearsal: by the store's history, which is what a running system would show, and by what instances tell.
+//! Observes a rehearsal by the store's history, as a running system would show it, and by the events of instances.
 //!
-//! Judges I7, I8 and I10 by the same predicates as the leader's gate: what a revision brings that was not wrong before. That of I11
-//! is the gate's own judgement, which it gives before it commits.
+//! Judges I7, I8 and I10 with the predicates of the leader's gate: a revision's violations count unless they existed
+//! before it. For I11, the gate's own check before each commit counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ use crate::revisions::every_revision_from;
 use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
 
-/// What the service keeps of the last plan, as far as a report needs it.
+/// The parts of the stored last plan that a report needs.
 #[derive(Deserialize)]
 struct LastPlan {
     action: Option<Action>,
@@ -54,14 +54,13 @@ struct LastReason {
     why: String,
 }
 
-/// What was seen so far.
 #[derive(Default, Clone)]
 pub(super) struct RehearsalObservations {
     pub(super) plans: Vec<PlanSeen>,
     pub(super) repairs: BTreeMap<(i64, i64), RepairSeen>,
     pub(super) placements: Vec<PlacementSeen>,
     pub(super) waits: Vec<WaitSeen>,
-    /// How many more waits there were than are kept.
+    /// Number of further waits that were not kept.
     pub(super) more_waits: usize,
     pub(super) last_change: Option<Span>,
 }
@@ -74,24 +73,23 @@ struct Inner {
     queue: RepairQueue,
     cluster: Option<Cluster>,
     retries: Retries,
-    /// The last decision on each application that was written in this run.
+    /// The last decision on each application, if it was written in this run.
     decisions: BTreeMap<String, Decision>,
-    /// Every write, when it was seen, and whether it is no more than a retry of an application that fits nowhere.
+    /// Every write with its time, and whether it is only a retry of an application without a suitable cluster.
     writes: Vec<(Duration, String, bool)>,
     violations: Vec<Violation>,
 }
 
-/// Clones are the same observer.
+/// Clones share their state.
 #[derive(Clone)]
 pub(super) struct Observer {
     inner: Arc<Mutex<Inner>>,
     history: History,
-    /// The time of the world then.
+    /// The world's time at the beginning.
     began: OffsetDateTime,
     drains: Option<Drains>,
 }
 
-/// The application that a key is of.
 fn application(key: &str) -> Option<ObjectKey> {
     ObjectKey::from_etcd_key(key).filter(|key| key.kind == Kind::Application)
 }
@@ -105,7 +103,7 @@ fn read<T: serde::de::DeserializeOwned>(entry: &Entry) -> Option<T> {
 }
 
 impl Observer {
-    /// Knows what was copied. Its drains follow the cluster.
+    /// Begins with the copied keys. `drains` follow the cluster.
     pub(super) fn new(
         (history, began): (History, OffsetDateTime),
         own: &BTreeMap<String, Entry>,
@@ -126,7 +124,7 @@ impl Observer {
         Self { inner: Arc::new(Mutex::new(inner)), history, began, drains }
     }
 
-    /// Watches the store over a client of its own.
+    /// Watches the store with its own client.
     pub(super) async fn watch(self, revision: i64, store: StoreProcess) {
         let read = |event: &etcd_client::Event| {
             let kv = event.kv().expect("an event is of a key");
@@ -177,7 +175,7 @@ impl Observer {
         }
     }
 
-    /// Takes a revision into the queue, and judges what it brought.
+    /// Applies a revision to the queue, and records the violations that it added.
     fn repairs(&self, inner: &mut Inner, own: Vec<(String, Option<Entry>)>, now: Duration) {
         const OF_QUEUE: [&str; 4] = [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REBOOTS];
         let touches = |prefix: &str| own.iter().any(|(key, _)| key.starts_with(prefix));
@@ -219,38 +217,36 @@ impl Observer {
         inner.queue = after;
     }
 
-    /// What was violated.
     pub(super) fn violations(&self) -> Vec<Violation> {
         self.inner.lock().unwrap().violations.clone()
     }
 
-    /// When something was written last since a time that was not merely tried again: applications that fit nowhere are.
+    /// Time of the last write since `since`, except retries of applications without a suitable cluster.
     pub(super) fn last_write(&self, since: Duration) -> Option<Duration> {
         let inner = self.inner.lock().unwrap();
         inner.last_write(since)
     }
 
-    /// Keys that were written since a time, but for such.
+    /// Keys that were written since `since`, with the same exception.
     pub(super) fn written_since(&self, since: Duration) -> BTreeSet<String> {
         let inner = self.inner.lock().unwrap();
         let first = inner.writes.partition_point(|(at, ..)| *at < since);
         inner.writes[first..].iter().filter(|(.., retry)| !retry).map(|(_, key, _)| key.clone()).collect()
     }
 
-    /// Repairs that are not finished.
+    /// Number of unfinished repairs.
     pub(super) fn unfinished(&self) -> usize {
         let inner = self.inner.lock().unwrap();
         inner.queue.entries.values().filter(|item| !item.value.is_finished()).count()
     }
 
-    /// Everything that was seen.
     pub(super) fn seen(&self) -> RehearsalObservations {
         let inner = self.inner.lock().unwrap();
         let last_change = inner.last_write(Duration::ZERO).map(span);
         RehearsalObservations { last_change, ..inner.seen.clone() }
     }
 
-    /// What stands in the way of something now.
+    /// Obstacles that remain now.
     pub(super) fn held(&self, leader: Option<&str>) -> Vec<Held> {
         let inner = self.inner.lock().unwrap();
         let mut held = Vec::new();
@@ -276,10 +272,10 @@ impl Observer {
 }
 
 impl Inner {
-    /// An application is another one, or gone. Whether it was merely tried again.
+    /// Records a changed or deleted application. Returns true if the write is only a retry.
     fn retried(&mut self, key: &ObjectKey, entry: Option<&Entry>, wall: OffsetDateTime) -> bool {
         let text = entry.and_then(|entry| std::str::from_utf8(&entry.value).ok());
-        // What cannot be read is no retry.
+        // An unreadable application is no retry.
         let object = text.and_then(|text| Object::from_stored(key.kind, text).ok());
         self.retries.wrote(key, object.as_ref().and_then(Application::of), wall)
     }
@@ -304,7 +300,7 @@ impl Inner {
     fn decided(&mut self, application: &str, entry: &Entry, now: Duration) {
         let Some(decision) = read::<Decision>(entry) else { return };
         let row = reasons::row(&decision);
-        // What is merely tried again is no news.
+        // A mere retry adds no row.
         if self.decisions.get(application).is_none_or(|before| reasons::row(before) != row) {
             let Row { what, from, to, why } = row;
             let (at, application) = (span(now), application.to_owned());
@@ -359,7 +355,7 @@ impl RehearsalObservations {
     }
 }
 
-/// What is wrong with a queue by itself.
+/// Violations of I7, I8 and I10 in one state of the queue.
 fn states(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
     let mut found = one_repair_a_machine(queue);
     found.extend(one_api_server(queue, cluster));

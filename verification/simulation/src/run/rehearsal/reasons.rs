@@ -1,8 +1,8 @@
-//! The row of a decision about an application in a report: the outcome, from where to where, and why.
+//! Rows of a report about decisions on applications: outcome, source, target and reason.
 
 use madako_domain::placement::decision::{Counts, Decision, LeftAlone, Move, Outcome, Stay};
 
-/// The rows of two decisions that say the same are equal.
+/// Equal for decisions with equal texts: a smaller number of attempts makes no difference.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) what: &'static str,
@@ -11,7 +11,6 @@ pub(super) struct Row {
     pub(super) why: Option<String>,
 }
 
-/// See the module.
 pub(super) fn row(decision: &Decision) -> Row {
     let (from, to, why) = match &decision.outcome {
         Outcome::Bound { to } => (None, Some(to), None),
@@ -37,7 +36,7 @@ pub(super) fn row(decision: &Decision) -> Row {
     }
 }
 
-/// Why an application fits none of the clusters.
+/// Reasons why an application fits none of the clusters.
 pub(super) fn unfit(counts: &Counts) -> String {
     let parts = [
         (counts.not_online, "not online"),

@@ -1,4 +1,4 @@
-//! Which metrics are in use among copied resources, and which providers they come from.
+//! Finds the metrics that copied resources use, and their providers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use madako_metrics_fetcher::catalog::Catalog;
 
 use crate::walk::{CopiedMetric, CopiedProvider};
 
-/// Each provider that a metric in use comes from, with its metrics and no values yet; and the metrics in use that come from
-/// nowhere, as they do in the running system.
+/// Returns the providers of used metrics, each with its metrics but no values, and the used metrics without a source,
+/// which have none in the running system either.
 #[must_use]
 pub fn providers(resources: &[Arc<Stored>]) -> (Vec<CopiedProvider>, Vec<String>) {
     let mut catalog = Catalog::default();
@@ -38,7 +38,7 @@ pub fn providers(resources: &[Arc<Stored>]) -> (Vec<CopiedProvider>, Vec<String>
             value: None,
         });
         metric.names.insert(key.to_string());
-        // Of several definitions the narrowest counts for all of them.
+        // Of several definitions, the narrowest range applies to all.
         metric.least = metric.least.max(least);
         metric.greatest = metric.greatest.min(greatest).max(metric.least);
         metric.fixed |= fixed;

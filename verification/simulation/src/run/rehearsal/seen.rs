@@ -1,92 +1,82 @@
-//! What was seen of a rehearsal, as its report tells it. Times count from its beginning.
+//! Observations of a rehearsal, as its report shows them. Times count from its beginning.
 
 use madako_domain::plan::Change;
 use madako_faults::Span;
 use serde::Serialize;
 
-/// A plan that was committed.
+/// A committed plan.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PlanSeen {
-    /// When.
     pub at: Span,
-    /// What it does.
     pub action: String,
-    /// The nodes that it changes, as far as they are kept with it.
+    /// Changed nodes that the stored plan names.
     pub changes: Vec<Change>,
-    /// How many it changes.
+    /// Number of all changed nodes.
     pub changes_total: usize,
-    /// Why: the reasons of the rule that led to it.
+    /// Reasons of the rule that led to the plan.
     pub reasons: Vec<String>,
 }
 
 /// An entry of the repair queue.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RepairSeen {
-    /// Its number.
     pub index: i64,
-    /// Address of its machine.
     pub address: String,
-    /// Type of its machine.
     pub machine_type: String,
-    /// The operation.
     pub operation: String,
-    /// When it came into the queue; `None`: before the rehearsal.
+    /// Time of its addition to the queue; `None`: before the rehearsal.
     pub requested: Option<Span>,
-    /// When it was begun; `None`: it was not, or before the rehearsal.
+    /// Time of its beginning; `None`: not begun, or begun before the rehearsal.
     pub begins: Option<Span>,
-    /// When it ended; `None`: it did not.
+    /// Time of its end; `None`: not ended.
     pub ends: Option<Span>,
-    /// How far it came.
+    /// Last status.
     pub status: String,
-    /// What was done, in order.
+    /// In order of time.
     pub steps: Vec<StepSeen>,
 }
 
-/// Something that was done for an entry.
+/// An action for an entry.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StepSeen {
-    /// When.
     pub at: Span,
-    /// What.
     pub what: String,
 }
 
-/// A decision about an application that led to something.
+/// A decision about an application with a new result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PlacementSeen {
-    /// When.
     pub at: Span,
-    /// Its namespace and name.
+    /// Namespace and name.
     pub application: String,
-    /// What: `bound`, `moved` and the like.
+    /// Outcome: `bound`, `moved` and so on.
     pub what: String,
-    /// Where it was.
+    /// Previous cluster, or the cloud of a created cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// Where it is.
+    /// New or intended cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// Why it left, or what holds it.
+    /// Reason for the outcome, or the obstacle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// Something that stood in the way of something at the end.
+/// An obstacle that remained at the end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Held {
-    /// Of what.
+    /// The blocked object.
     pub what: String,
-    /// What stood in its way.
+    /// The obstacle.
     pub why: String,
 }
 
-/// Something that was held back for a while, when instances said so.
+/// An obstacle, or its end, that an instance reported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WaitSeen {
-    /// When.
     pub at: Span,
-    /// Of what.
+    /// The blocked object.
     pub what: String,
-    /// What stood in its way, or that it does not any more.
+    /// The obstacle, or a note that it is gone.
     pub why: String,
 }

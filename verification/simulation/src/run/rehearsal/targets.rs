@@ -1,4 +1,4 @@
-//! Whom faults can happen to in a copy.
+//! Possible targets of faults in a copy.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::{Copied, Service, racks};
 /// Names or numbers that a message lists; a line holds about as many.
 const LISTED: usize = 12;
 
-/// The world that a copy is, for the language of faults: with one instance, where the scenario says nothing else.
+/// The world of a copy, for the language of faults: with one instance, unless the scenario sets another number.
 #[must_use]
 pub fn world(copied: &Copied, service: &Service) -> World {
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
@@ -29,10 +29,10 @@ pub fn world(copied: &Copied, service: &Service) -> World {
     }
 }
 
-/// Whether the copy has every target of a scenario.
+/// Checks that the copy has every target of a scenario.
 ///
 /// # Errors
-/// Names each one that it does not have, and what was expected.
+/// Names each missing target, and the expected ones.
 pub fn check(copied: &Copied, scenario: &Scenario) -> Result<(), InputError> {
     let mut problems = Problems::default();
     let racks = racks(&copied.machines);

@@ -9,14 +9,13 @@ use super::*;
 use crate::world::INTERVAL;
 
 const AT: OffsetDateTime = datetime!(2026-11-21 12:00 UTC);
-/// The last machine is in this rack.
 const RACKS: u32 = 4;
 
 fn entry(revision: i64, lease: i64, value: impl Into<String>) -> Entry {
     Entry { value: Bytes::from(value.into()), create_revision: revision, mod_revision: revision, lease }
 }
 
-/// A system whose operator has just set it up, with a leader whose keys hang on its lease.
+/// A newly set up system, with a leader whose keys are bound to its lease.
 fn copied() -> Copied {
     let worker = |role: &str, weight: &str| json!({"user": "u", "labels": {"cke.cybozu.com/role": role, "cke.cybozu.com/weight": weight}});
     let template = json!({
@@ -77,7 +76,7 @@ fn rehearsed(faults: &[&str], seed: u64) -> Rehearsal {
     rehearse(copied(), service(), ASSUMED, &scenario(faults), (seed, length), Options::default()).unwrap()
 }
 
-/// The address of the first node of the first plan that became a worker.
+/// Address of the first worker in the first plan.
 fn first_worker(rehearsal: &Rehearsal) -> String {
     let mut changes = rehearsal.plans[0].changes.iter();
     changes.find(|change| change.part == madako_domain::plan::Part::Worker).unwrap().address.clone()
@@ -111,7 +110,7 @@ fn a_machine_that_fails_is_repaired_and_one_seed_gives_one_report() {
     assert_ne!(one.history, rehearsed(&[&fault], 2).history, "another seed has another history");
 }
 
-/// The same system later: with the cluster that its first plan led to, whose workers are drained before they are repaired.
+/// The same system with the cluster of its first plan. Its workers are drained before repairs.
 fn with_cluster(planned: &PlanSeen) -> Copied {
     let mut copied = copied();
     let template = copied.own.get_mut(keys::SABAKAN_TEMPLATE).unwrap();
@@ -151,7 +150,7 @@ fn a_rack_that_fails_as_one_is_held_and_told() {
     let rehearsal = rehearsed(&["kill rack=2 at 5m"], 1);
     let held = rehearsal.waits.0.iter().any(|wait| wait.what == "repairs of rack 2");
     assert!(held, "{:#?}", rehearsal.waits);
-    // When it has power again its machines start one by one: the last ones are no event any more.
+    // After power returns, its machines start one by one: the last ones still down are no event any more.
     let dark = Span::seconds(20 * 60);
     assert!(
         rehearsal.repairs.iter().all(|repair| repair.requested >= Some(dark)),

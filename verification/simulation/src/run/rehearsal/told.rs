@@ -1,4 +1,4 @@
-//! What instances tell of what stands in the way of something, and for whom.
+//! Collects the obstacles that instances report, with the blocked objects.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use madako_protocol::event::{BlockedBy, Event};
 use super::observer::RehearsalObservations;
 use super::seen::{Held, StepSeen, WaitSeen};
 
-/// Waits that are kept: what a person reads of them, a hundred times.
+/// Maximum number of kept waits: a hundred times the number that a person reads.
 const MOST_WAITS: usize = 10_000;
 
-/// What instances said last of what stands in the way.
+/// The last reported obstacles.
 #[derive(Default)]
 pub(super) struct LastReports {
-    /// Its short name, and in full: an age that grows is no news.
+    /// Short name and full text of the obstacle to plans: a report with only a higher age is not new.
     blocked: Option<(&'static str, String)>,
     no_plan: Option<String>,
     repairs: BTreeMap<i64, (String, String)>,
@@ -26,10 +26,10 @@ pub(super) struct LastReports {
 }
 
 impl LastReports {
-    /// Takes in what an instance told.
+    /// Takes an event of an instance.
     pub(super) fn hear(&mut self, event: Event, now: Span, seen: &mut RehearsalObservations) {
         match event {
-            // Who begins to lead tells everything anew.
+            // A new leader reports everything again.
             Event::Elected { .. } => *self = Self::default(),
             Event::Held(_) | Event::Blocked(BlockedBy::NoState | BlockedBy::NoObservation) => {}
             Event::Blocked(why) => {
@@ -71,7 +71,7 @@ impl LastReports {
                     seen.wait(now, format!("repairs of rack {rack}"), "held no longer");
                 }
                 for refusal in news.refused {
-                    // Who is held with its rack is told of there, and who has an entry by that.
+                    // The report of the rack covers its held machines, and that of the entry its machine.
                     if !matches!(refusal.reason, Reason::RackHeld { .. } | Reason::HasEntry { .. }) {
                         let what = format!("repair of {}", refusal.address);
                         seen.wait(now, what, refusal.reason.to_string());
@@ -94,7 +94,7 @@ impl LastReports {
         }
     }
 
-    /// What stands in the way of something now.
+    /// Obstacles that remain now.
     pub(super) fn held(&self, queue: &RepairQueue) -> Vec<Held> {
         let mut held = Vec::new();
         let mut add = |what: String, why: String| held.push(Held { what, why });
@@ -111,7 +111,7 @@ impl LastReports {
             }
         }
         for refusal in self.refused.values() {
-            // Who has an entry is told of there.
+            // The report of the entry covers its machine.
             if !matches!(refusal.reason, Reason::HasEntry { .. }) {
                 add(format!("repair of {}", refusal.address), refusal.reason.to_string());
             }
