@@ -194,7 +194,7 @@ fn report_news(instance: &str, news: &ReportNews) {
     for rack in &news.released {
         info!(instance, rack, "the leader no longer holds back repairs in a rack");
     }
-    for name in Reason::NAMES {
+    for &name in Reason::NAMES {
         let of_name: Vec<&Refusal> =
             news.refused.iter().filter(|refusal| refusal.reason.name() == name).collect();
         let Some(first) = of_name.first() else { continue };

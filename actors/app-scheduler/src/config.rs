@@ -42,7 +42,8 @@ pub struct ClusterCreation {
 }
 
 /// Clusters that an application may be bound to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::EnumString)]
+#[strum(serialize_all = "lowercase")]
 pub enum Candidates {
     /// All clusters: "the application handler considers every Kubernetes cluster" (Krake's "Scheduling").
     #[default]

@@ -59,7 +59,8 @@ pub enum Deletion {
     Done,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum WriteKind {
     /// An application is bound, fails, waits, or may be deployed.
     Application,
@@ -68,24 +69,13 @@ pub enum WriteKind {
     /// The metrics of a cluster, cloud or project begin or cease to fail.
     Metrics,
     /// Deletion of a cluster that was created for an application and is unused.
+    #[strum(serialize = "unused-cluster")]
     Unused,
     /// A step of a deletion.
     Garbage,
 }
 
-impl WriteKind {
-    /// Label of a metric.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Application => "application",
-            Self::Cluster => "cluster",
-            Self::Metrics => "metrics",
-            Self::Unused => "unused-cluster",
-            Self::Garbage => "garbage",
-        }
-    }
-}
+madako_json::named!(WriteKind);
 
 struct Entry {
     kind: WriteKind,

@@ -378,7 +378,7 @@ impl PlannerState {
             let begun = || self.given.clock.now().unix_timestamp();
             (name, before.filter(|(other, _)| *other == name).map_or_else(begun, |(_, since)| since))
         });
-        for name in BlockedBy::NAMES {
+        for &name in BlockedBy::NAMES {
             let since = self.blocked.and_then(|(reason, since)| (reason == name).then_some(since));
             gauge!("madako_planner_blocked", "reason" => name).set(if since.is_some() { 1.0 } else { 0.0 });
             gauge!("madako_planner_blocked_since_timestamp_seconds", "reason" => name)

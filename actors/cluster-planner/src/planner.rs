@@ -59,7 +59,7 @@ impl<'a> Planner<'a> {
     }
 
     pub(crate) fn run(mut self) -> Result<Plan, PlanError> {
-        for (index, rule) in Action::ALL.into_iter().enumerate() {
+        for (index, rule) in Action::ALL.iter().copied().enumerate() {
             let later = &Action::ALL[index + 1..];
             let carried_through = match self.try_rule(rule) {
                 Ok(Tried::StepsAside) => continue,

@@ -123,7 +123,7 @@ impl Actor for Leader {
     ) -> Result<LeaderState, ActorProcessingErr> {
         show_leadership(None);
         // Counters start at 0, so that a rate shows the first violation.
-        for invariant in Id::ALL {
+        for &invariant in Id::ALL {
             violated(invariant, 0);
         }
         let Campaign { events, commands } = given.store.campaign(given.campaign.clone());

@@ -17,6 +17,7 @@ use madako_protocol::placement::providers::{MetricsProviders, PROVIDER_DEADLINE,
 use madako_protocol::ports::Clock;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use strum::VariantNames as _;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{Span, info_span};
@@ -209,7 +210,7 @@ impl FetcherState {
     #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
     fn tell(&self, now: Moment) {
         for (kind, summary) in self.schedule.summary(now) {
-            for ((_, condition), count) in Condition::ALL.iter().zip(summary.conditions) {
+            for (condition, count) in Condition::VARIANTS.iter().zip(summary.conditions) {
                 gauge!("madako_metrics", "kind" => kind, "condition" => *condition).set(count as f64);
             }
             gauge!("madako_metrics_oldest_seconds", "kind" => kind).set(summary.oldest.as_secs_f64());

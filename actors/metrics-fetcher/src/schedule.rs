@@ -15,6 +15,7 @@ use madako_domain::placement::metrics::{MetricKey, MetricsObserved};
 use madako_domain::placement::objects::{Change, Stored};
 use madako_json::krake::tagged::Variants;
 use madako_protocol::placement::providers::{FetchError, Samples};
+use strum::VariantNames as _;
 use time::OffsetDateTime;
 
 use self::providers::{Ended, Providers};
@@ -68,7 +69,7 @@ pub enum Notice {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Summary {
     /// Metrics in each [`Condition`], in its order.
-    pub conditions: [usize; Condition::ALL.len()],
+    pub conditions: [usize; Condition::VARIANTS.len()],
     /// Age of the oldest current value.
     pub oldest: Duration,
     /// Number of providers that count as down.

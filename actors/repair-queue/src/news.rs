@@ -65,14 +65,14 @@ impl ReportedState {
     }
 }
 
-/// Number of refused reports for each limiter, in the order of [`Reason::NAMES`], for a metric.
+/// Number of refused reports for each limiter, for a metric; `None`: auto-repair is off.
 #[must_use]
-pub fn counts(decision: &Decision) -> [(&'static str, usize); Reason::NAMES.len()] {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for refused in &decision.refused {
+pub fn counts(decision: Option<&Decision>) -> BTreeMap<&'static str, usize> {
+    let mut counts: BTreeMap<_, _> = Reason::NAMES.iter().map(|name| (*name, 0)).collect();
+    for refused in decision.iter().flat_map(|decision| &decision.refused) {
         *counts.entry(refused.reason.name()).or_default() += 1;
     }
-    Reason::NAMES.map(|name| (name, counts.get(name).copied().unwrap_or_default()))
+    counts
 }
 
 #[cfg(test)]
@@ -107,7 +107,7 @@ mod tests {
         decision.refused[0].reason = Reason::JustRemoved;
         assert_eq!(reported.news(&decision, &reports).refused, [decision.refused[0].refusal(&reports)]);
         assert_eq!(
-            counts(&decision).into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>(),
+            counts(Some(&decision)).into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>(),
             [("just-removed", 1), ("too-many", 1)]
         );
         // The same reports in another order.

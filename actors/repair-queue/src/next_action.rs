@@ -4,11 +4,14 @@ use std::fmt;
 
 use madako_domain::keys;
 use madako_domain::repair::config::MissingConfig;
+use madako_json::named;
 use serde::Serialize;
+use strum::{IntoStaticStr, VariantNames};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Action {
     /// The entry ended, and stays until it is deleted.
     Nothing,
@@ -25,6 +28,7 @@ pub enum Action {
         step: u32,
     },
     /// The drain under way is given up.
+    #[strum(serialize = "abandon-drain")]
     Abandon(Abandoned),
     Execute {
         step: u32,
@@ -72,9 +76,11 @@ pub enum Abandoned {
 }
 
 /// Reason that the next action is not performed now.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum BlockedBy {
     Disabled,
+    #[strum(serialize = "rack-held")]
     Held {
         rack: String,
     },
@@ -86,6 +92,7 @@ pub enum BlockedBy {
     RackUnknown,
     /// The entry's operation is not configured.
     Missing(MissingConfig),
+    #[strum(serialize = "unusable-configuration")]
     Unusable {
         why: String,
     },
@@ -146,62 +153,9 @@ pub enum BlockedBy {
     },
 }
 
+named!(Action, BlockedBy names);
+
 impl BlockedBy {
-    pub const NAMES: [&'static str; 22] = [
-        "disabled",
-        "rack-held",
-        "missing",
-        "unusable-configuration",
-        "no-cluster",
-        "back-off",
-        "same-machine",
-        "slots",
-        "api-server-repaired",
-        "api-server-rebooted",
-        "command-runs",
-        "no-kubernetes",
-        "no-host",
-        "health-unknown",
-        "draining",
-        "watching",
-        "no-records",
-        "reports-awaited",
-        "kept-unreadable",
-        "hold-unreadable",
-        "rack-unknown",
-        "success-command-runs",
-    ];
-
-    /// Stable name for programs and metric labels.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        let place = match self {
-            Self::Disabled => 0,
-            Self::Held { .. } => 1,
-            Self::Missing(_) => 2,
-            Self::Unusable { .. } => 3,
-            Self::NoCluster => 4,
-            Self::BackOff { .. } => 5,
-            Self::SameMachine { .. } => 6,
-            Self::Slots { .. } => 7,
-            Self::ApiServerRepaired { .. } => 8,
-            Self::ApiServerRebooted { .. } => 9,
-            Self::CommandRuns { .. } => 10,
-            Self::NoKubernetes => 11,
-            Self::NoHost => 12,
-            Self::HealthUnknown => 13,
-            Self::Draining { .. } => 14,
-            Self::Watching { .. } => 15,
-            Self::NoRecords => 16,
-            Self::ReportsAwaited { .. } => 17,
-            Self::KeptUnreadable { .. } => 18,
-            Self::HoldUnreadable { .. } => 19,
-            Self::RackUnknown => 20,
-            Self::SuccessCommandRuns { .. } => 21,
-        };
-        Self::NAMES[place]
-    }
-
     /// Time at which the obstacle disappears by itself, if known.
     #[must_use]
     pub fn until(&self) -> Option<OffsetDateTime> {
@@ -243,23 +197,6 @@ impl NextAction {
     #[must_use]
     pub fn due(&self) -> Option<&Action> {
         (self.blocked_by.is_none() && self.action != Action::Nothing).then_some(&self.action)
-    }
-}
-
-impl Action {
-    /// Stable name for programs.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Nothing => "nothing",
-            Self::Remove => "remove",
-            Self::Restore => "restore",
-            Self::Succeed { .. } => "succeed",
-            Self::Fail(_) => "fail",
-            Self::Drain { .. } => "drain",
-            Self::Abandon(_) => "abandon-drain",
-            Self::Execute { .. } => "execute",
-        }
     }
 }
 

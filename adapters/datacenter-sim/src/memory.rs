@@ -11,7 +11,7 @@ use hyper::header::HOST;
 use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use madako_protocol::ports::{HttpError, HttpMethod, HttpRequest, HttpResponse, HttpTransport};
+use madako_protocol::ports::{HttpError, HttpRequest, HttpResponse, HttpTransport};
 use tokio::io::DuplexStream;
 
 use crate::faults::FaultSwitch;
@@ -146,13 +146,8 @@ fn to_hyper(request: HttpRequest) -> Result<Request<Full<Bytes>>, String> {
     if !matches!(uri.scheme_str(), Some("http" | "https")) {
         return Err("expected an http or https URL".to_owned());
     }
-    let method = match request.method {
-        HttpMethod::Get => "GET",
-        HttpMethod::Post => "POST",
-        HttpMethod::Put => "PUT",
-    };
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
-    let mut builder = Request::builder().method(method).uri(target);
+    let mut builder = Request::builder().method(request.method.name()).uri(target);
     builder = builder.header(HOST, uri.host().unwrap_or_default());
     for (name, value) in &request.headers {
         builder = builder.header(name, value);

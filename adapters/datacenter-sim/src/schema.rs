@@ -321,7 +321,7 @@ impl<'a> Run<'a> {
         let serial = text(&arguments, "serial");
         if entry.name == "setMachineState" {
             let name = text(&arguments, "state");
-            let state = MachineState::ALL.into_iter().find(|state| state.name() == name);
+            let state = MachineState::ALL.iter().copied().find(|state| state.name() == name);
             let state = state.ok_or_else(|| failed(format!("{name} is not a valid MachineState"), None))?;
             self.registry.set_state(&serial, state).map_err(|error| {
                 let extensions = json!({"serial": serial, "type": error.code()});

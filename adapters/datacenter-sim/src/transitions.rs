@@ -74,9 +74,9 @@ mod tests {
             ("RETIRED",       "+ - - - - - ="),
         ];
         let mut pairs = 0;
-        for (from, (name, row)) in MachineState::ALL.into_iter().zip(table) {
+        for (from, (name, row)) in MachineState::ALL.iter().copied().zip(table) {
             assert_eq!(from.name(), name, "the table has sabakan's order");
-            for (to, cell) in MachineState::ALL.into_iter().zip(row.split(' ')) {
+            for (to, cell) in MachineState::ALL.iter().copied().zip(row.split(' ')) {
                 assert_eq!(check(from, to).is_ok(), cell != "-", "{from:?} to {to:?}");
                 assert_eq!(permitted(from).contains(&to), cell == "+", "{from:?} to {to:?}");
                 pairs += 1;

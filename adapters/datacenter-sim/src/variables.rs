@@ -136,7 +136,7 @@ fn input_fields(name: &str) -> Option<&'static [(&'static str, &'static str)]> {
 
 fn domain_name(text: &str) -> Option<&'static str> {
     use madako_domain::machine::MachineState;
-    MachineState::ALL.map(MachineState::name).into_iter().find(|name| name.eq_ignore_ascii_case(text))
+    MachineState::NAMES.iter().copied().find(|name| name.eq_ignore_ascii_case(text))
 }
 
 /// Name of a value's kind in sabakan's messages, where numbers are kept as text.

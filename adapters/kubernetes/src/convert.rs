@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use madako_domain::cluster::Taint;
-use madako_domain::kubernetes::{KubeNode, Pod, PodId, PodPhase};
+use madako_domain::kubernetes::{KubeNode, Pod, PodId};
 use time::OffsetDateTime;
 
 use crate::limits::MAX_NAME;
@@ -76,13 +76,7 @@ pub(crate) fn pod(pod: core::Pod, node: &str) -> Result<Pod, &'static str> {
     };
     Ok(Pod {
         id,
-        phase: match pod.status.and_then(|status| status.phase).as_deref() {
-            Some("Pending") => PodPhase::Pending,
-            Some("Running") => PodPhase::Running,
-            Some("Succeeded") => PodPhase::Succeeded,
-            Some("Failed") => PodPhase::Failed,
-            _ => PodPhase::Unknown,
-        },
+        phase: pod.status.and_then(|status| status.phase?.parse().ok()).unwrap_or_default(),
         controller: owners.into_iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.kind),
         mirror: metadata.annotations.is_some_and(|annotations| annotations.contains_key(MIRROR)),
         deleted_at,

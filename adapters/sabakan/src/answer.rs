@@ -66,7 +66,7 @@ fn machine(wire: wire::CkeSearchSearchMachines) -> Result<Machine, RegistryError
             "state of machine {} is {:?}; expected one of {}",
             shorten(&serial),
             shorten(&other),
-            MachineState::ALL.map(MachineState::name).join(", ")
+            MachineState::NAMES.join(", ")
         ))
     })?;
     Ok(Machine {

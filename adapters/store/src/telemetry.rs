@@ -6,34 +6,26 @@ use madako_domain::store::StoreErrorKind;
 use madako_protocol::ports::Clock;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum Operation {
     List,
     Commit,
     Watch,
+    #[strum(serialize = "lease_grant")]
     Grant,
+    #[strum(serialize = "lease_keep_alive")]
     KeepAlive,
+    #[strum(serialize = "lease_revoke")]
     Revoke,
     Enrol,
     Revision,
     Snapshot,
 }
 
-impl Operation {
-    fn label(self) -> &'static str {
-        match self {
-            Self::List => "list",
-            Self::Commit => "commit",
-            Self::Watch => "watch",
-            Self::Grant => "lease_grant",
-            Self::KeepAlive => "lease_keep_alive",
-            Self::Revoke => "lease_revoke",
-            Self::Enrol => "enrol",
-            Self::Revision => "revision",
-            Self::Snapshot => "snapshot",
-        }
-    }
+madako_json::named!(Operation);
 
+impl Operation {
     /// Description for an error.
     pub(crate) fn of(self, object: &str) -> String {
         let object = if object.is_empty() { "every key" } else { object };
@@ -48,17 +40,6 @@ impl Operation {
             Self::Revision => "question for the store's revision".to_owned(),
             Self::Snapshot => "snapshot of the store".to_owned(),
         }
-    }
-}
-
-fn outcome(kind: StoreErrorKind) -> &'static str {
-    match kind {
-        StoreErrorKind::Unavailable => "unavailable",
-        StoreErrorKind::Deadline => "deadline",
-        StoreErrorKind::Denied => "denied",
-        StoreErrorKind::Invalid => "invalid",
-        StoreErrorKind::Full => "full",
-        StoreErrorKind::Other => "other",
     }
 }
 
@@ -101,9 +82,9 @@ pub fn describe_metrics() {
 }
 
 pub(crate) fn request(operation: Operation, result: Result<(), StoreErrorKind>, took: Duration) {
-    let outcome = result.map_or_else(outcome, |()| "ok");
-    counter!(REQUESTS, "operation" => operation.label(), "outcome" => outcome).increment(1);
-    histogram!(SECONDS, "operation" => operation.label()).record(took.as_secs_f64());
+    let outcome = result.map_or_else(|kind| kind.name(), |()| "ok");
+    counter!(REQUESTS, "operation" => operation.name(), "outcome" => outcome).increment(1);
+    histogram!(SECONDS, "operation" => operation.name()).record(took.as_secs_f64());
 }
 
 /// Records the time of a successful answer.
@@ -129,7 +110,7 @@ pub(crate) fn connection_replaced() {
 }
 
 pub(crate) fn authenticated(result: Result<(), StoreErrorKind>) {
-    counter!(TOKENS, "outcome" => result.map_or_else(outcome, |()| "ok")).increment(1);
+    counter!(TOKENS, "outcome" => result.map_or_else(|kind| kind.name(), |()| "ok")).increment(1);
 }
 
 pub(crate) fn key_skipped() {

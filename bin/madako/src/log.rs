@@ -41,7 +41,8 @@ pub(crate) const OUR_TARGETS: &str = "madako";
 /// The program's name in every line.
 const TOPIC: &str = "madako";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum Severity {
     /// Something that people must act on now.
     #[value(alias = "crit")]
@@ -57,6 +58,8 @@ pub(crate) enum Severity {
     /// How it happens.
     Debug,
 }
+
+madako_json::named!(Severity);
 
 impl Severity {
     fn of(level: Level) -> Self {

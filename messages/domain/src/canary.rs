@@ -7,9 +7,11 @@
 //! Does not: change a checker or a simulator. The code with the bug calls [`is_planted`] once.
 
 macro_rules! canaries {
-    ($($canary:ident = $name:literal, $part:ident, $what:literal;)+) => {
+    ($($canary:ident, $part:ident, $what:literal;)+) => {
         /// A bug that can be planted.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        #[cfg_attr(debug_assertions, derive(strum::IntoStaticStr, strum::VariantArray, strum::VariantNames))]
+        #[cfg_attr(debug_assertions, strum(serialize_all = "kebab-case"))]
         #[repr(u8)]
         pub enum Canary {
             $(#[doc = $what] $canary,)+
@@ -17,17 +19,6 @@ macro_rules! canaries {
 
         #[cfg(debug_assertions)]
         impl Canary {
-            /// All canaries, in order of declaration.
-            pub const ALL: &[Self] = &[$(Self::$canary),+];
-
-            const NAMES: &[&str] = &[$($name),+];
-
-            /// The name on the command line, such as `unfenced-commit`.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$canary => $name,)+ }
-            }
-
             /// The part of the service that contains the bug.
             #[must_use]
             pub fn part(self) -> Part {
@@ -44,56 +35,62 @@ macro_rules! canaries {
 }
 
 canaries! {
-    UnfencedCommit = "unfenced-commit", LeaderAndStore, "A transaction does not compare the leader's key.";
-    LastInLineLeads = "last-in-line-leads", LeaderAndStore, "The last candidate, not the first, considers itself the leader.";
-    EndlessTerm = "endless-term", LeaderAndStore, "An instance trusts its lease, and every permit, long after the lease may have ended.";
-    LostWatchEvent = "lost-watch-event", LeaderAndStore, "A watch omits one revision in sixteen.";
-    AnswerBeforeSync = "answer-before-sync", LeaderAndStore, "The embedded store acknowledges a write before the disk has synced it.";
-    ForgottenRestart = "forgotten-restart", LeaderAndStore, "A supervisor does not restart a failed actor.";
-    RecordLeftOpen = "record-left-open", LeaderAndStore, "A new leader does not close the unfinished record of the previous leader.";
-    LeaseFromAnswer = "lease-from-answer", LeaderAndStore, "The lease time counts from the arrival of the answer, not from the sending of the request.";
-    FirstConditionOnly = "first-condition-only", LeaderAndStore, "A transaction of the service compares only its first condition.";
-    FirstComparisonOnly = "first-comparison-only", LeaderAndStore, "The embedded store compares only the first of a transaction's comparisons.";
-    BasisNotCompared = "basis-not-compared", LeaderAndStore, "A plan is committed even if its inputs have changed.";
-    VanishedNodesKept = "vanished-nodes-kept", ClusterKeeping, "Nodes whose machines are gone from the registry stay in the plan.";
-    OneWorkerTooMany = "one-worker-too-many", ClusterKeeping, "A plan takes one worker more than the maximum.";
-    ControlPlaneOneShort = "control-plane-one-short", ClusterKeeping, "A plan fills the control plane to one node less than required.";
-    TemplateNotedEarly = "template-noted-early", ClusterKeeping, "A cluster records a template revision one below that of its template.";
-    AllBadNodesAtOnce = "all-bad-nodes-at-once", ClusterKeeping, "A plan removes all vanished control plane nodes at once, whatever their number.";
-    StaleObservationPlanned = "stale-observation-planned", ClusterKeeping, "The planner uses an observation older than three polls.";
-    PlannedWhileDisabled = "planned-while-disabled", ClusterKeeping, "The planner plans while the integration is disabled.";
-    PolledEverySecond = "polled-every-second", ClusterKeeping, "The poller polls the registry every second.";
-    RemovalGuardTurned = "removal-guard-turned", ClusterKeeping, "The removal guard is inverted: it holds few missing nodes and lets many pass.";
-    KnownMachineAdded = "known-machine-added", Repair, "A report of a machine with an entry becomes a second entry.";
-    OneEntryTooMany = "one-entry-too-many", Repair, "Reports become one entry more than the maximum allows.";
-    WriteIndexForgotten = "write-index-forgotten", Repair, "An entry is written without its counter, so that the next entry overwrites it.";
-    UnannouncedCommand = "unannounced-command", Repair, "A command runs although the result of writing its record is unknown.";
-    ApiServersTogether = "api-servers-together", Repair, "An API server is repaired during the repair of another API server.";
-    RepairsWhileDisabled = "repairs-while-disabled", Repair, "Repairs begin while the queue is disabled.";
-    OneRepairMore = "one-repair-more", Repair, "The repair queue works on one repair more than allowed.";
-    WatchSkipped = "watch-skipped", Repair, "The watch after a repair command is skipped.";
-    SecondStepSkipped = "second-step-skipped", Repair, "The second step of a repair is never tried.";
-    ProtectedPodsDeleted = "protected-pods-deleted", Repair, "Pods of protected namespaces are deleted when a disruption budget forbids their eviction.";
-    EntryNotCompared = "entry-not-compared", Repair, "A write replaces a queue entry even if the entry has changed since it was read.";
-    RebootIgnored = "reboot-ignored", Repair, "An API server is repaired during the reboot of another API server.";
-    RecordsKept = "records-kept", Repair, "Old records are never deleted.";
-    OfflineClusterTaken = "offline-cluster-taken", Placement, "Applications are bound to clusters that are not online.";
-    LabelsIgnored = "labels-ignored", Placement, "The scheduler ignores constraints on labels.";
-    RestlessMoves = "restless-moves", Placement, "An application moves to the best other cluster even if that cluster is not better.";
-    LastApplicationForgotten = "last-application-forgotten", Placement, "A pass omits the last application.";
-    UnconditionalWrite = "unconditional-write", Placement, "A binding replaces an application even if the application has changed meanwhile.";
-    NothingCollected = "nothing-collected", Placement, "Garbage collection removes no deleted resource.";
-    RequestNotCompared = "request-not-compared", Placement, "An API request replaces a resource even if the resource has changed since it was read.";
-    IfMatchIgnored = "if-match-ignored", Placement, "A request with If-Match changes a resource of any version.";
+    UnfencedCommit, LeaderAndStore, "A transaction does not compare the leader's key.";
+    LastInLineLeads, LeaderAndStore, "The last candidate, not the first, considers itself the leader.";
+    EndlessTerm, LeaderAndStore, "An instance trusts its lease, and every permit, long after the lease may have ended.";
+    LostWatchEvent, LeaderAndStore, "A watch omits one revision in sixteen.";
+    AnswerBeforeSync, LeaderAndStore, "The embedded store acknowledges a write before the disk has synced it.";
+    ForgottenRestart, LeaderAndStore, "A supervisor does not restart a failed actor.";
+    RecordLeftOpen, LeaderAndStore, "A new leader does not close the unfinished record of the previous leader.";
+    LeaseFromAnswer, LeaderAndStore, "The lease time counts from the arrival of the answer, not from the sending of the request.";
+    FirstConditionOnly, LeaderAndStore, "A transaction of the service compares only its first condition.";
+    FirstComparisonOnly, LeaderAndStore, "The embedded store compares only the first of a transaction's comparisons.";
+    BasisNotCompared, LeaderAndStore, "A plan is committed even if its inputs have changed.";
+    VanishedNodesKept, ClusterKeeping, "Nodes whose machines are gone from the registry stay in the plan.";
+    OneWorkerTooMany, ClusterKeeping, "A plan takes one worker more than the maximum.";
+    ControlPlaneOneShort, ClusterKeeping, "A plan fills the control plane to one node less than required.";
+    TemplateNotedEarly, ClusterKeeping, "A cluster records a template revision one below that of its template.";
+    AllBadNodesAtOnce, ClusterKeeping, "A plan removes all vanished control plane nodes at once, whatever their number.";
+    StaleObservationPlanned, ClusterKeeping, "The planner uses an observation older than three polls.";
+    PlannedWhileDisabled, ClusterKeeping, "The planner plans while the integration is disabled.";
+    PolledEverySecond, ClusterKeeping, "The poller polls the registry every second.";
+    RemovalGuardTurned, ClusterKeeping, "The removal guard is inverted: it holds few missing nodes and lets many pass.";
+    KnownMachineAdded, Repair, "A report of a machine with an entry becomes a second entry.";
+    OneEntryTooMany, Repair, "Reports become one entry more than the maximum allows.";
+    WriteIndexForgotten, Repair, "An entry is written without its counter, so that the next entry overwrites it.";
+    UnannouncedCommand, Repair, "A command runs although the result of writing its record is unknown.";
+    ApiServersTogether, Repair, "An API server is repaired during the repair of another API server.";
+    RepairsWhileDisabled, Repair, "Repairs begin while the queue is disabled.";
+    OneRepairMore, Repair, "The repair queue works on one repair more than allowed.";
+    WatchSkipped, Repair, "The watch after a repair command is skipped.";
+    SecondStepSkipped, Repair, "The second step of a repair is never tried.";
+    ProtectedPodsDeleted, Repair, "Pods of protected namespaces are deleted when a disruption budget forbids their eviction.";
+    EntryNotCompared, Repair, "A write replaces a queue entry even if the entry has changed since it was read.";
+    RebootIgnored, Repair, "An API server is repaired during the reboot of another API server.";
+    RecordsKept, Repair, "Old records are never deleted.";
+    OfflineClusterTaken, Placement, "Applications are bound to clusters that are not online.";
+    LabelsIgnored, Placement, "The scheduler ignores constraints on labels.";
+    RestlessMoves, Placement, "An application moves to the best other cluster even if that cluster is not better.";
+    LastApplicationForgotten, Placement, "A pass omits the last application.";
+    UnconditionalWrite, Placement, "A binding replaces an application even if the application has changed meanwhile.";
+    NothingCollected, Placement, "Garbage collection removes no deleted resource.";
+    RequestNotCompared, Placement, "An API request replaces a resource even if the resource has changed since it was read.";
+    IfMatchIgnored, Placement, "A request with If-Match changes a resource of any version.";
 }
+
+#[cfg(debug_assertions)]
+madako_json::named!(Canary all names, Part);
 
 /// The part of the service that contains a canary.
 #[cfg(debug_assertions)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Part {
     /// Election, transactions, watches, supervision.
+    #[strum(serialize = "leader and store")]
     LeaderAndStore,
     /// The plans of the cluster and the removal guard.
+    #[strum(serialize = "cluster keeping")]
     ClusterKeeping,
     /// The repair queue.
     Repair,

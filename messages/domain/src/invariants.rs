@@ -9,7 +9,9 @@ pub mod repair;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use madako_json::named;
 use serde::Serialize;
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::cluster::Cluster;
 use crate::constraints::Constraints;
@@ -18,7 +20,7 @@ use crate::repair::queue::RepairQueue;
 pub use self::placement::{BindingCheck, BindingEvidence, PlacementChange, judged_by, placed_where_allowed};
 
 /// The id of an invariant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr, VariantArray)]
 pub enum Id {
     /// One writer: every write comes from the leader of its revision.
     I1,
@@ -44,40 +46,7 @@ pub enum Id {
     I12,
 }
 
-impl Id {
-    /// All invariants that this crate checks.
-    pub const ALL: [Self; 11] = [
-        Self::I1,
-        Self::I3,
-        Self::I4,
-        Self::I5,
-        Self::I6,
-        Self::I7,
-        Self::I8,
-        Self::I9,
-        Self::I10,
-        Self::I11,
-        Self::I12,
-    ];
-
-    /// The id as the design writes it, such as `I3`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::I1 => "I1",
-            Self::I3 => "I3",
-            Self::I4 => "I4",
-            Self::I5 => "I5",
-            Self::I6 => "I6",
-            Self::I7 => "I7",
-            Self::I8 => "I8",
-            Self::I9 => "I9",
-            Self::I10 => "I10",
-            Self::I11 => "I11",
-            Self::I12 => "I12",
-        }
-    }
-}
+named!(Id all);
 
 /// A finding of an invariant's check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

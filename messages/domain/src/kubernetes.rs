@@ -36,7 +36,7 @@ impl KubeNode {
 }
 
 /// The phase of a pod (`status.phase`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::EnumString, strum::IntoStaticStr)]
 pub enum PodPhase {
     /// Not all containers have started.
     Pending,
@@ -50,6 +50,8 @@ pub enum PodPhase {
     #[default]
     Unknown,
 }
+
+madako_json::named!(PodPhase);
 
 /// The identity of a pod. A new pod may reuse a name, never a uid.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,6 +5,7 @@
 
 use serde::de::{Error as _, Unexpected};
 use serde::{Deserialize, Deserializer, Serialize};
+use strum::{IntoStaticStr, VariantArray, VariantNames};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -12,6 +13,7 @@ use crate::limits::MAX_MACHINE_BYTES;
 use crate::rules::names;
 use madako_json::go::{ZERO_TIME, go_object};
 use madako_json::input::{InputError, Problems, Warning};
+use madako_json::named;
 use madako_json::strict::tree::{Tree, shown_text};
 use madako_json::strict::walk::{Path, Unknown, Walk};
 use madako_json::strict::{schema, yaml};
@@ -19,6 +21,8 @@ use madako_json::strict::{schema, yaml};
 /// The lifecycle state of a machine, in sabakan's spelling (its `docs/lifecycle.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[derive(IntoStaticStr, VariantArray, VariantNames)]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 pub enum MachineState {
     /// Registered, but not healthy yet.
     Uninitialized,
@@ -36,32 +40,7 @@ pub enum MachineState {
     Retired,
 }
 
-impl MachineState {
-    /// Every state, in sabakan's order.
-    pub const ALL: [Self; 7] = [
-        Self::Uninitialized,
-        Self::Healthy,
-        Self::Unhealthy,
-        Self::Unreachable,
-        Self::Updating,
-        Self::Retiring,
-        Self::Retired,
-    ];
-
-    /// The name in sabakan's GraphQL, such as `HEALTHY`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Uninitialized => "UNINITIALIZED",
-            Self::Healthy => "HEALTHY",
-            Self::Unhealthy => "UNHEALTHY",
-            Self::Unreachable => "UNREACHABLE",
-            Self::Updating => "UPDATING",
-            Self::Retiring => "RETIRING",
-            Self::Retired => "RETIRED",
-        }
-    }
-}
+named!(MachineState all names);
 
 /// A label of a machine in the registry.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -320,9 +299,9 @@ fn check_params(params: &Tree, path: &Path<'_>, problems: &mut Problems) {
     let states = path.field("states");
     for (index, state) in items("states").iter().enumerate() {
         let given = state.text().unwrap_or_default();
-        let names = MachineState::ALL.map(MachineState::name);
-        if !names.contains(&given) {
-            problems.add(states.item(index), shown_text(given), format!("one of {}", names.join(", ")));
+        if !MachineState::NAMES.contains(&given) {
+            let expected = format!("one of {}", MachineState::NAMES.join(", "));
+            problems.add(states.item(index), shown_text(given), expected);
         }
     }
     let labels = path.field("labels");

@@ -8,8 +8,10 @@
 
 use std::collections::BTreeMap;
 
+use madako_json::named;
 use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Serialize, Serializer};
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::cluster::Cluster;
 
@@ -18,13 +20,15 @@ mod why;
 pub use why::{Choice, Deselection, LeavingReason, RunnerUp, Score, Shortage, Source, Unpromotable, Why};
 
 /// The action of a plan, named like the rule that leads to it (CKE's `sabakan-integration.md`, "Maintenance"). A plan has at most one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// The planner tries the rules in this order.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr, VariantArray,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Action {
     /// Creates the first cluster.
     Initialize,
-    /// Keeps the machines and applies a changed template.
-    Regenerate,
     /// Removes nodes whose machines are no longer in the list.
     RemoveNonExistentNodes,
     /// Adds control plane nodes.
@@ -39,42 +43,16 @@ pub enum Action {
     DecreaseWorkers,
     /// Changes taints according to the machines' states.
     TaintNodes,
+    /// Keeps the machines and applies a changed template.
+    Regenerate,
 }
 
-impl Action {
-    /// All actions, in the order in which the planner tries their rules.
-    pub const ALL: [Self; 9] = [
-        Self::Initialize,
-        Self::RemoveNonExistentNodes,
-        Self::IncreaseControlPlane,
-        Self::DecreaseControlPlane,
-        Self::ReplaceControlPlane,
-        Self::IncreaseWorkers,
-        Self::DecreaseWorkers,
-        Self::TaintNodes,
-        Self::Regenerate,
-    ];
-
-    /// The name in JSON.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Initialize => "initialize",
-            Self::Regenerate => "regenerate",
-            Self::RemoveNonExistentNodes => "remove-non-existent-nodes",
-            Self::IncreaseControlPlane => "increase-control-plane",
-            Self::DecreaseControlPlane => "decrease-control-plane",
-            Self::ReplaceControlPlane => "replace-control-plane",
-            Self::IncreaseWorkers => "increase-workers",
-            Self::DecreaseWorkers => "decrease-workers",
-            Self::TaintNodes => "taint-nodes",
-        }
-    }
-}
+named!(Action all, ChangeKind, Part, Outcome, PlanErrorKind);
 
 /// The change of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum ChangeKind {
     /// The node joins the cluster.
     Add,
@@ -92,41 +70,15 @@ pub enum ChangeKind {
     Update,
 }
 
-impl ChangeKind {
-    /// The name in JSON.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Add => "add",
-            Self::Remove => "remove",
-            Self::Promote => "promote",
-            Self::Demote => "demote",
-            Self::Taint => "taint",
-            Self::Untaint => "untaint",
-            Self::Update => "update",
-        }
-    }
-}
-
 /// The role of a node within the cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Part {
     /// Runs the control plane.
     ControlPlane,
     /// Runs only workloads.
     Worker,
-}
-
-impl Part {
-    /// The name in JSON.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ControlPlane => "control-plane",
-            Self::Worker => "worker",
-        }
-    }
 }
 
 /// A change of one node.
@@ -141,8 +93,9 @@ pub struct Change {
 }
 
 /// The result of a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Outcome {
     /// The rule's action is the plan's action.
     Fired,
@@ -150,18 +103,6 @@ pub enum Outcome {
     NotFired,
     /// The rule applied but could not be completed.
     Failed,
-}
-
-impl Outcome {
-    /// The name in JSON.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fired => "fired",
-            Self::NotFired => "not-fired",
-            Self::Failed => "failed",
-        }
-    }
 }
 
 /// The reason for a rule's result, or for the choice of a machine.
@@ -242,8 +183,9 @@ pub struct Plan {
 }
 
 /// The class of a planning failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum PlanErrorKind {
     /// Too few eligible machines to satisfy the constraints.
     NotAvailable,
@@ -253,19 +195,6 @@ pub enum PlanErrorKind {
     TooManyNonExistent,
     /// A worker's role is not in any worker template.
     RoleWithoutTemplate,
-}
-
-impl PlanErrorKind {
-    /// The name in JSON.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NotAvailable => "not-available",
-            Self::MissingMachine => "missing-machine",
-            Self::TooManyNonExistent => "too-many-non-existent",
-            Self::RoleWithoutTemplate => "role-without-template",
-        }
-    }
 }
 
 /// The planner found no plan. The last configuration stays.

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
+use madako_json::named;
+use strum::IntoStaticStr;
 
 /// A stored value with its revisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,7 +121,8 @@ pub enum Outcome {
 }
 
 /// The class of a failed store operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum StoreErrorKind {
     /// The store does not answer, or has no leader of its own.
     Unavailable,
@@ -134,6 +137,8 @@ pub enum StoreErrorKind {
     /// Any other failure.
     Other,
 }
+
+named!(StoreErrorKind);
 
 /// A failed operation on the store. After `Unavailable` or `Deadline` a write may have happened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

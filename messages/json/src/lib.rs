@@ -9,4 +9,5 @@ pub mod go;
 pub mod input;
 pub mod krake;
 mod limits;
+mod named;
 pub mod strict;

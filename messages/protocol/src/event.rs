@@ -11,9 +11,12 @@ use madako_domain::placement::decision::Decision;
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::plan::{Action, Plan, PlanError};
 use madako_domain::repair::refusal::ReportNews;
+use madako_json::named;
+use strum::{IntoStaticStr, VariantNames};
 
 /// The reason why nothing is planned at present.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum BlockedBy {
     /// The store has not been read yet.
     NoState,
@@ -22,6 +25,7 @@ pub enum BlockedBy {
     /// The store has no template.
     NoTemplate,
     /// A stored value that a plan needs is unusable.
+    #[strum(serialize = "unusable-input")]
     Unusable {
         /// Key of the value.
         key: String,
@@ -35,44 +39,17 @@ pub enum BlockedBy {
     /// The last valid answer belongs to another URL or other variables.
     OtherQuery,
     /// The last valid answer is too old (design: three poll intervals).
+    #[strum(serialize = "stale-observation")]
     Stale {
         /// Age of the answer.
         age: Duration,
     },
     /// The removal guard holds the observation back.
+    #[strum(serialize = "removal-guard")]
     Held(GuardState),
 }
 
-impl BlockedBy {
-    /// A short name for the label of a metric.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::NoState => "no-state",
-            Self::Disabled => "disabled",
-            Self::NoTemplate => "no-template",
-            Self::Unusable { .. } => "unusable-input",
-            Self::NoUrl => "no-url",
-            Self::NoObservation => "no-observation",
-            Self::OtherQuery => "other-query",
-            Self::Stale { .. } => "stale-observation",
-            Self::Held(_) => "removal-guard",
-        }
-    }
-
-    /// The names of all reasons, as [`Self::name`] returns them.
-    pub const NAMES: [&'static str; 9] = [
-        "no-state",
-        "disabled",
-        "no-template",
-        "unusable-input",
-        "no-url",
-        "no-observation",
-        "other-query",
-        "stale-observation",
-        "removal-guard",
-    ];
-}
+named!(BlockedBy names);
 
 impl fmt::Display for BlockedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -16,7 +16,8 @@ pub trait Clock: Send + Sync + 'static {
 }
 
 /// The method of an HTTP request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "UPPERCASE")]
 pub enum HttpMethod {
     /// GET.
     Get,
@@ -25,6 +26,8 @@ pub enum HttpMethod {
     /// PUT.
     Put,
 }
+
+madako_json::named!(HttpMethod);
 
 /// An HTTP request with limits.
 #[derive(Debug, Clone)]

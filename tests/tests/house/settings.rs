@@ -251,7 +251,7 @@ fn a_difference_between_guide_and_service_is_found() {
 #[test]
 fn the_guide_explains_every_reason_why_nothing_is_planned_and_every_obstacle() {
     let guide = text("docs/GUIDE.md");
-    nothing(&unexplained_reasons(&guide, BLOCKED, &BlockedBy::NAMES));
+    nothing(&unexplained_reasons(&guide, BLOCKED, BlockedBy::NAMES));
     nothing(&unexplained_reasons(&guide, "What is stuck", &obstacle::RULES));
 }
 

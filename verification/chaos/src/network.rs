@@ -113,10 +113,12 @@ impl Trouble {
 }
 
 /// The share of packets dropped around a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 pub(crate) enum Loses {
+    #[strum(serialize = "a cut")]
     All,
     /// [`LOSS_PERCENT`] percent, each way.
+    #[strum(serialize = "loss")]
     Some,
 }
 
@@ -128,15 +130,6 @@ impl Loses {
             Act::Loss => Some(Self::Some),
             _ => None,
         }
-    }
-}
-
-impl fmt::Display for Loses {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::All => "a cut",
-            Self::Some => "loss",
-        })
     }
 }
 

@@ -118,7 +118,7 @@ pub(crate) fn judge(seen: Seen) -> Report {
         })
         .collect();
     let mut verdicts = Verdicts::default();
-    for id in Id::ALL {
+    for &id in Id::ALL {
         verdicts.judged(id, 0);
     }
     let calm = seen.calm_after.is_some();

@@ -3,17 +3,21 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use madako_json::named;
 use madako_protocol::actors::{
     FetcherMessage, LeaderMessage, PlannerMessage, PollerMessage, RepairMessage, SchedulerMessage,
 };
 use madako_protocol::mailbox::Addressed as _;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 
-use crate::name::named;
 use crate::span::Span;
 
 /// docs/chaos.md describes the effect of each act on each target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[derive(Display, EnumString, IntoStaticStr, VariantArray, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Act {
     /// Ends the target at once: power, process, actor.
     Kill,
@@ -37,25 +41,32 @@ pub enum Act {
     Compact,
 }
 
-named!(Act: Kill = "kill", Pause = "pause", Panic = "panic", Cut = "cut", Delay = "delay", Loss = "loss",
-    Reset = "reset", DiskFull = "disk-full", ClockJump = "clock-jump", Corrupt = "corrupt", Compact = "compact");
+named!(Act all);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, IntoStaticStr, VariantArray, VariantNames,
+)]
 pub enum TargetKind {
     /// All machines of a rack.
+    #[strum(serialize = "rack=N")]
     Rack,
     /// The machine with an address.
+    #[strum(serialize = "an IP address")]
     Address,
+    #[strum(serialize = "instance=leader or instance=N")]
     Instance,
+    #[strum(serialize = "store=N")]
     Store,
+    #[strum(serialize = "registry")]
     Registry,
+    #[strum(serialize = "provider=NAME")]
     Provider,
     /// An actor of the leader.
+    #[strum(serialize = "actor=NAME")]
     Actor,
 }
 
-named!(TargetKind: Rack = "rack=N", Address = "an IP address", Instance = "instance=leader or instance=N",
-    Store = "store=N", Registry = "registry", Provider = "provider=NAME", Actor = "actor=NAME");
+named!(TargetKind all);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InstanceTarget {

@@ -1,11 +1,14 @@
 //! Reads a scenario from text: the shape of a file, and the rules that go beyond it.
 
+use std::str::FromStr;
+
 use madako_json::input::{InputError, Problems};
 use madako_json::strict::{Document, Kind, Number, Path, Schema, Tree};
+use strum::VariantNames;
 
 use crate::fault::Fault;
-use crate::name::{Named as _, OWN_NAME, is_own_name, shown};
-use crate::scenario::{Client, ClientKind, Expect, Rate, Scenario, Store, World};
+use crate::name::{self, OWN_NAME, is_own_name, shown};
+use crate::scenario::{Client, ClientKind, Expect, Rate, Scenario, World};
 use crate::span::{Span, WRITTEN};
 use crate::verdict::{Count, Counts};
 use crate::words::{Words, fault, in_world, span};
@@ -145,7 +148,7 @@ fn world(root: &Tree, problems: &mut Problems) -> World {
     let usual = World::default();
     let Some(given) = root.get("world") else { return usual };
     let number = |field: &str, usual: u32| whole(given, field).unwrap_or(usual);
-    let store = text(given, "store").map(Store::named).unwrap_or(Ok(usual.store));
+    let store = text(given, "store").map(name::named).unwrap_or(Ok(usual.store));
     let store = store.unwrap_or_else(|expected| {
         problems.add("world.store", shown(text(given, "store").unwrap_or_default()), expected);
         usual.store
@@ -190,14 +193,14 @@ fn clients(root: &Tree, problems: &mut Problems) -> Vec<Client> {
     clients
 }
 
-fn named<T: crate::name::Named>(
+fn named<T: FromStr + VariantNames>(
     entry: &Tree,
     field: &str,
     path: &Path<'_>,
     problems: &mut Problems,
 ) -> Option<T> {
     let word = text(entry, field);
-    let expected = match T::named(word.unwrap_or_default()) {
+    let expected = match name::named(word.unwrap_or_default()) {
         Ok(one) => return Some(one),
         Err(expected) => expected,
     };

@@ -1,10 +1,11 @@
 //! A scenario and its parts as plain data, in the form of a scenario file.
 
 use madako_json::input::{InputError, Problems};
+use madako_json::named;
 use serde::{Serialize, Serializer};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 
 use crate::fault::Fault;
-use crate::name::named;
 use crate::read::{self, MAX_FAULTS};
 use crate::span::Span;
 use crate::verdict::Counts;
@@ -51,15 +52,16 @@ impl World {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[derive(Display, EnumString, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Store {
     /// The embedded store: one member.
     Embedded,
     /// A real etcd of three members.
     Etcd,
 }
-
-named!(Store: Embedded = "embedded", Etcd = "etcd");
 
 impl Store {
     /// Three is the size of a small production etcd.
@@ -72,7 +74,10 @@ impl Store {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[derive(Display, EnumString, IntoStaticStr, VariantArray, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum ClientKind {
     /// Reads and writes resources through the API of placement.
     Placement,
@@ -88,8 +93,7 @@ pub enum ClientKind {
     Saboteurs,
 }
 
-named!(ClientKind: Placement = "placement", EtcdWatch = "etcd-watch", Registry = "registry", Rivals = "rivals",
-    Reboots = "reboots", Saboteurs = "saboteurs");
+named!(ClientKind all);
 
 impl ClientKind {
     /// Whether only a simulation has such clients.

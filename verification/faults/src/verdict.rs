@@ -2,13 +2,17 @@
 
 use std::fmt;
 
+use madako_json::named;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use strum::{Display, IntoStaticStr, VariantArray};
 
-use crate::name::{Named as _, named};
 use crate::scenario::Expect;
 use crate::span::Span;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+#[derive(Display, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Count {
     /// An instance was elected that did not lead before.
     LeaderChanges,
@@ -22,8 +26,7 @@ pub enum Count {
     Faults,
 }
 
-named!(Count: LeaderChanges = "leader_changes", Commits = "commits", RefusedWrites = "refused_writes",
-    FailedClientCalls = "failed_client_calls", Faults = "faults");
+named!(Count all);
 
 /// Counted events, or least counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -4,9 +4,10 @@ use std::net::IpAddr;
 
 use madako_json::input::Problems;
 use madako_json::strict::{Path, nearest};
+use strum::VariantNames as _;
 
-use crate::fault::{ACTORS, ACTORS_OF_PLACEMENT, Act, Fault, InstanceTarget, Target, TargetKind, When};
-use crate::name::{Named as _, OWN_NAME, is_own_name, shown};
+use crate::fault::{ACTORS, ACTORS_OF_PLACEMENT, Fault, InstanceTarget, Target, TargetKind, When};
+use crate::name::{OWN_NAME, is_own_name, named, shown};
 use crate::scenario::World;
 use crate::span::{Span, WRITTEN};
 use crate::suits::{Lasts, acts_on, lasts, suiting, suiting_words};
@@ -31,7 +32,7 @@ pub(crate) struct Words<'a> {
 
 /// The fault that the words describe. Problems are noted below `path`.
 pub(crate) fn fault(words: &Words<'_>, path: Path<'_>, problems: &mut Problems) -> Option<Fault> {
-    let act = match Act::named(words.act.unwrap_or_default()) {
+    let act = match named(words.act.unwrap_or_default()) {
         Ok(act) => Some(act),
         Err(expected) => {
             problems.add(path.field("do"), words.act.map(shown).unwrap_or_default(), expected);
@@ -145,9 +146,8 @@ fn target(text: &str) -> Result<Target, String> {
             format!("actor=NAME with one of {}{}", ACTORS.join(", "), near.unwrap_or_default())
         }),
         _ => {
-            let kinds: Vec<String> = TargetKind::ALL.iter().map(ToString::to_string).collect();
             let near = nearest(word, WORDS.into_iter()).map(|near| format!("; {near:?}, perhaps"));
-            Err(format!("one of {}{}", kinds.join(", "), near.unwrap_or_default()))
+            Err(format!("one of {}{}", TargetKind::VARIANTS.join(", "), near.unwrap_or_default()))
         }
     }
 }

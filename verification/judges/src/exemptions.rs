@@ -8,21 +8,14 @@ use std::time::Duration;
 use serde::Serialize;
 
 macro_rules! exemptions {
-    ($($exemption:ident = $name:literal, $longest:expr, $most:expr, $why:literal;)+) => {
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    ($($exemption:ident, $longest:expr, $most:expr, $why:literal;)+) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray)]
+        #[strum(serialize_all = "kebab-case")]
         pub enum Exemption {
             $(#[doc = $why] $exemption,)+
         }
 
         impl Exemption {
-            pub const ALL: &[Self] = &[$(Self::$exemption),+];
-
-            /// As reports print it.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$exemption => $name,)+ }
-            }
-
             #[must_use]
             pub fn why(self) -> &'static str {
                 match self { $(Self::$exemption => $why,)+ }
@@ -48,15 +41,17 @@ const fn minutes(count: u64) -> Duration {
 }
 
 exemptions! {
-    UnderWay = "under-way", minutes(10), 60, "A write or command that was decided before a fault of the leader or of the store may arrive after it.";
-    LateCommit = "late-commit", minutes(12), 10, "A plan may be on its way to the store while its leader or the store is cut off: the check uses the observation that the planner used.";
-    ByUser = "by-user", minutes(1), 120, "A violation that the write of a user causes by itself, such as a second repair of a machine, does not count.";
-    Deposed = "deposed", minutes(1), 30, "An instance whose leader key a user deletes may not notice this until its lease would have ended.";
-    WrongClock = "wrong-clock", minutes(70), 60, "Times from the leader or the registry are unreliable while its clock is wrong, and durations if its clock was wrong meanwhile.";
-    OlderValue = "older-value", minutes(2), 60, "A binding may be based on a value that a provider gave before its last one.";
-    Unheard = "unheard", Duration::from_secs(2), 20, "A scheduler may not have received a change of a cluster's state that the store already has.";
-    HeldBack = "held-back", minutes(10), 300, "A request to Kubernetes that a fault held back counts from when the fault began: its sender led then, or its node was drained then.";
+    UnderWay, minutes(10), 60, "A write or command that was decided before a fault of the leader or of the store may arrive after it.";
+    LateCommit, minutes(12), 10, "A plan may be on its way to the store while its leader or the store is cut off: the check uses the observation that the planner used.";
+    ByUser, minutes(1), 120, "A violation that the write of a user causes by itself, such as a second repair of a machine, does not count.";
+    Deposed, minutes(1), 30, "An instance whose leader key a user deletes may not notice this until its lease would have ended.";
+    WrongClock, minutes(70), 60, "Times from the leader or the registry are unreliable while its clock is wrong, and durations if its clock was wrong meanwhile.";
+    OlderValue, minutes(2), 60, "A binding may be based on a value that a provider gave before its last one.";
+    Unheard, Duration::from_secs(2), 20, "A scheduler may not have received a change of a cluster's state that the store already has.";
+    HeldBack, minutes(10), 300, "A request to Kubernetes that a fault held back counts from when the fault began: its sender led then, or its node was drained then.";
 }
+
+madako_json::named!(Exemption all);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Use {

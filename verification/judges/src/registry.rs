@@ -15,7 +15,7 @@ pub fn question(request: &Value) -> Question {
 #[must_use]
 pub fn machines(answer: &Value, now: At) -> Option<Vec<MachineSeen>> {
     let machines = answer["data"]["searchMachines"].as_array()?;
-    let state = |name: &str| MachineState::ALL.into_iter().find(|state| state.name() == name);
+    let state = |name: &str| MachineState::ALL.iter().copied().find(|state| state.name() == name);
     let seen = |machine: &Value| {
         let status = &machine["status"];
         let since = now.as_secs_f64() - status["duration"].as_f64()?;

@@ -135,7 +135,7 @@ fn the_state_taint_follows_the_state_and_comes_after_the_template_s() {
     };
     let own = taint("own", "", "NoSchedule");
     template.taints = vec![taint(TAINT_STATE, "retired", "NoExecute"), own.clone()];
-    for state in MachineState::ALL {
+    for &state in MachineState::ALL {
         let node = to_node(&machine("10.0.0.1", 0, "a").state(state), "10.0.0.1", &template);
         let expected = match state {
             MachineState::Retiring => vec![own.clone(), taint(TAINT_STATE, "retiring", "NoExecute")],

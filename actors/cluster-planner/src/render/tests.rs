@@ -28,7 +28,7 @@ fn a_plan_shows_its_action_its_changes_and_its_reasons() {
     );
     assert!(lines[9].starts_with("RULE "), "{text}");
     assert_eq!(lines.iter().filter(|line| line.starts_with("initialize")).count(), 3);
-    assert!(Action::ALL.into_iter().all(|rule| lines.iter().any(|line| line.starts_with(rule.name()))));
+    assert!(Action::ALL.iter().all(|rule| lines.iter().any(|line| line.starts_with(rule.name()))));
     assert!(lines.iter().all(|line| line.trim_end() == *line));
 }
 

@@ -170,7 +170,7 @@ fn the_last_control_plane_node_does_not_go() {
 
 #[test]
 fn a_bad_control_plane_node_becomes_a_worker_and_an_unused_machine_takes_its_place() {
-    for state in MachineState::ALL {
+    for &state in MachineState::ALL {
         let mut site = site(&["10.0.3.1"]);
         site.machine("10.0.1.1").status.state = state;
         let plan = site.plan().unwrap();

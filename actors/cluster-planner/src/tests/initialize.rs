@@ -30,7 +30,7 @@ fn the_cluster_has_what_the_template_says_beside_its_nodes() {
 
 #[test]
 fn only_healthy_machines_are_chosen() {
-    let states = MachineState::ALL.into_iter().enumerate();
+    let states = MachineState::ALL.iter().copied().enumerate();
     let machines = states
         .map(|(index, state)| machine(&format!("10.0.0.{index}"), 0, "a").state(state))
         .chain([machine("10.0.1.1", 0, "a")])

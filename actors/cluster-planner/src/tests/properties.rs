@@ -147,7 +147,7 @@ fn the_histories_reach_every_action_and_every_error() {
             }
         });
     }
-    assert_eq!(actions, BTreeSet::from(Action::ALL));
+    assert_eq!(actions, Action::ALL.iter().copied().collect());
     assert_eq!(
         errors,
         BTreeSet::from([
@@ -211,7 +211,7 @@ fn plan_is_what_it_says(site: &Site, plan: &Plan) {
     assert_eq!(plan.action.is_some(), plan.cluster.is_some());
     let failed = plan.reasons.iter().any(|reason| reason.outcome == Outcome::Failed);
     assert!(!failed);
-    for rule in Action::ALL {
+    for &rule in Action::ALL {
         let fired = outcome_of(&plan.reasons, rule) == Outcome::Fired;
         assert_eq!(fired, plan.action == Some(rule), "{rule:?}");
     }
@@ -301,7 +301,7 @@ fn joined_honestly(site: &Site, plan: &Plan, address: &str, part: Part) {
 fn error_is_what_it_says(site: &Site, error: &PlanError) {
     assert!(!error.message.is_empty());
     let failed =
-        Action::ALL.into_iter().filter(|rule| outcome_of(&error.reasons, *rule) == Outcome::Failed).count();
+        Action::ALL.iter().filter(|rule| outcome_of(&error.reasons, **rule) == Outcome::Failed).count();
     assert_eq!(failed, 1);
     assert!(error.reasons.iter().all(|reason| reason.outcome != Outcome::Fired));
     match error.kind {

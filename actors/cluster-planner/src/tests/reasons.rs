@@ -117,7 +117,8 @@ fn every_rule_says_why_it_did_not_fire_when_nothing_is_to_be_done() {
         "all 2 nodes have the taint that belongs to their machine's state",
         "the template has not changed",
     ];
-    let expected: Vec<(Action, String)> = Action::ALL.into_iter().zip(expected.map(str::to_owned)).collect();
+    let expected: Vec<(Action, String)> =
+        Action::ALL.iter().copied().zip(expected.map(str::to_owned)).collect();
     assert_eq!(said, expected);
     assert!(plan.reasons.iter().all(|reason| reason.outcome == Outcome::NotFired));
 }
@@ -168,7 +169,7 @@ fn an_error_in_json_has_kind_and_message_and_its_reasons_are_all_there() {
     );
     let failed = reasons_of(&error.reasons, Action::RemoveNonExistentNodes);
     assert!(failed.len() == 2 && failed.iter().all(|reason| reason.outcome == Outcome::Failed));
-    assert!(Action::ALL.into_iter().all(|rule| !reasons_of(&error.reasons, rule).is_empty()));
+    assert!(Action::ALL.iter().all(|rule| !reasons_of(&error.reasons, *rule).is_empty()));
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn command(site: &mut Site, words: &[&str]) -> String {
         }
         ["state", state, seconds, addresses @ ..] => {
             let named = |known: &MachineState| known.name() == *state;
-            let state = MachineState::ALL.into_iter().find(named).unwrap();
+            let state = MachineState::ALL.iter().copied().find(named).unwrap();
             for address in addresses {
                 site.machine(address).status.state = state;
                 site.machine(address).status.duration = seconds.parse().unwrap();

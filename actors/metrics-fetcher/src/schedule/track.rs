@@ -13,7 +13,8 @@ use crate::catalog::{Source, Undefined, shown};
 use crate::trust::History;
 
 /// State of a metric's value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantNames)]
+#[strum(serialize_all = "lowercase")]
 pub enum Condition {
     /// There is no answer by the present definition yet.
     Awaited,
@@ -25,17 +26,6 @@ pub enum Condition {
     Failed,
     /// Its definition is missing or invalid.
     Undefined,
-}
-
-impl Condition {
-    /// Every condition with its metric label.
-    pub const ALL: [(Self, &'static str); 5] = [
-        (Self::Awaited, "awaited"),
-        (Self::Good, "good"),
-        (Self::Kept, "kept"),
-        (Self::Failed, "failed"),
-        (Self::Undefined, "undefined"),
-    ];
 }
 
 #[derive(Debug)]

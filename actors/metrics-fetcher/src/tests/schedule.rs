@@ -7,6 +7,7 @@ use madako_domain::placement::object_value::Object;
 use madako_domain::placement::objects::Change;
 use madako_protocol::placement::providers::{FetchError, Sample, Samples};
 use serde_json::json;
+use strum::VariantNames as _;
 use time::macros::datetime;
 
 use super::store::{Store, cluster, global, metric, metric_with, of, prometheus, reference, table};
@@ -485,7 +486,7 @@ fn the_summary_counts_each_metric_once() {
     let summary = bench.schedule.summary(bench.now());
     let of = |kind: &str| {
         let counts = summary[kind].conditions;
-        Condition::ALL.map(|(condition, name)| (name, counts[condition as usize])).to_vec()
+        Condition::VARIANTS.iter().copied().zip(counts).collect::<Vec<_>>()
     };
     let expected = [("awaited", 1), ("good", 1), ("kept", 1), ("failed", 1), ("undefined", 0)];
     assert_eq!(of("prometheus"), expected);

@@ -17,21 +17,14 @@ use crate::limits::HEARD_WITHIN;
 /// Reason for not running a command on a healthy machine.
 pub(super) const HEALTHY: &str = "the machine is healthy";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub(super) enum Kind {
     Repair,
     Success,
 }
 
-impl Kind {
-    /// Label in metrics and traces.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Repair => "repair",
-            Self::Success => "success",
-        }
-    }
-}
+madako_json::named!(Kind);
 
 /// A command of an entry, and the number of the record that announces it.
 #[derive(Debug, Clone)]

@@ -9,7 +9,6 @@ use std::time::Duration;
 use madako_domain::repair::RepairStatus;
 use madako_domain::repair::command::HealthAnswer;
 use madako_domain::repair::queue::Item;
-use madako_domain::repair::refusal::Reason;
 use madako_domain::state::ClusterState;
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use time::OffsetDateTime;
@@ -51,8 +50,7 @@ pub(super) fn pass_ended(took: Duration) {
 /// Counts refusals by reason; `None`: auto-repair is off.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 pub(super) fn refused(decision: Option<&Decision>) {
-    let counts = decision.map_or_else(|| Reason::NAMES.map(|name| (name, 0)), counts);
-    for (reason, count) in counts {
+    for (reason, count) in counts(decision) {
         gauge!("madako_reports_refused", "reason" => reason).set(count as f64);
     }
 }
@@ -102,7 +100,7 @@ impl ShownValues {
         self.since = waiting
             .map(|waits| (waits, self.since.get(&waits).copied().unwrap_or(now.unix_timestamp())))
             .collect();
-        for name in BlockedBy::NAMES {
+        for &name in BlockedBy::NAMES {
             let since =
                 || self.since.iter().filter(|((_, reason), _)| *reason == name).map(|(_, since)| *since);
             gauge!("madako_repair_waiting", "reason" => name).set(since().count() as f64);

@@ -473,7 +473,7 @@ fn an_unreadable_configuration_is_said_and_gives_drains_up() {
 
 #[test]
 fn every_obstacle_has_a_name_of_its_own() {
-    let names: BTreeSet<&str> = BlockedBy::NAMES.into_iter().collect();
+    let names: BTreeSet<&str> = BlockedBy::NAMES.iter().copied().collect();
     assert_eq!(names.len(), BlockedBy::NAMES.len());
 }
 

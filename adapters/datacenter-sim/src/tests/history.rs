@@ -197,7 +197,7 @@ fn in_the_demo_everything_happens_within_ten_minutes() {
     let mut datacenter = Datacenter::new(DatacenterConfig::demo(1, START)).unwrap();
     datacenter.advance(after(600));
     let journal = datacenter.take_journal();
-    for state in MachineState::ALL {
+    for &state in MachineState::ALL {
         let entered = |what: &DatacenterEventKind| matches!(what, DatacenterEventKind::State { to, .. } if *to == state);
         let count = journal.iter().filter(|happening| entered(&happening.kind)).count();
         assert!(count > 0, "no machine became {state:?}");

@@ -102,12 +102,12 @@ pub(super) fn states(kind: Kind) -> Option<&'static [&'static str]> {
 
 pub(super) fn state(object: &Object) -> Option<&'static str> {
     match object {
-        Object::Application(it) => Some(it.status.state.as_str()),
-        Object::Cluster(it) => Some(it.status.state.as_str()),
-        Object::MagnumCluster(it) => Some(it.status.state.as_str()),
-        Object::Project(it) => Some(it.status.state.as_str()),
-        Object::Cloud(it) => Some(it.status.state.as_str()),
-        Object::GlobalCloud(it) => Some(it.status.state.as_str()),
+        Object::Application(it) => Some(it.status.state.name()),
+        Object::Cluster(it) => Some(it.status.state.name()),
+        Object::MagnumCluster(it) => Some(it.status.state.name()),
+        Object::Project(it) => Some(it.status.state.name()),
+        Object::Cloud(it) => Some(it.status.state.name()),
+        Object::GlobalCloud(it) => Some(it.status.state.name()),
         Object::Role(_)
         | Object::RoleBinding(_)
         | Object::GlobalMetric(_)

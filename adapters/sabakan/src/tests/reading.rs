@@ -82,7 +82,7 @@ fn durations_are_read_in_every_form_that_go_writes() {
 
 #[test]
 fn every_state_is_known() {
-    for state in MachineState::ALL {
+    for &state in MachineState::ALL {
         assert_eq!(read_one(with("/status/state", json!(state.name()))).unwrap().status.state, state);
     }
 }

@@ -214,7 +214,7 @@ fn kind_of(document: &Value) -> Result<Kind, Vec<Problem>> {
         problems.push(wrong("api", got(api), format!("{:?}", Api::Core.name())));
     }
     if found.is_none() {
-        let names: Vec<_> = loadable().map(Kind::name).collect();
+        let names: Vec<_> = loadable().map(|kind| kind.name()).collect();
         problems.push(wrong("kind", got(kind), format!("one of {}", names.join(", "))));
     }
     found.filter(|_| problems.is_empty()).ok_or(problems)

@@ -66,8 +66,11 @@ impl clap::FromArgMatches for Command {
         let (verb, matches) = matches.subcommand().ok_or_else(missing)?;
         let group = GROUPS.iter().find(|known| known.word == group).ok_or_else(missing)?;
         let resource = group.resources.iter().find(|known| known.word == word).ok_or_else(missing)?;
-        let verb =
-            Verb::ALL.into_iter().find(|known| resource.word_of(*known) == Some(verb)).ok_or_else(missing)?;
+        let verb = Verb::ALL
+            .iter()
+            .copied()
+            .find(|known| resource.word_of(*known) == Some(verb))
+            .ok_or_else(missing)?;
         Ok(Self { resource, verb, given: GivenOptions::new(matches.clone()) })
     }
 

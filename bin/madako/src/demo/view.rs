@@ -168,8 +168,8 @@ fn legend(picture: &Picture, width: u16) -> Vec<Line<'static>> {
         "b boot",
     ];
     let states = MachineState::ALL
-        .into_iter()
-        .map(|state| Span::styled(state.name().to_lowercase(), colour(state)))
+        .iter()
+        .map(|&state| Span::styled(state.name().to_lowercase(), colour(state)))
         .collect::<Vec<_>>();
     let wait = format!("a retired worker leaves after {} s", picture.retire_wait.as_secs());
     flow(signs.map(Span::raw).into_iter().chain(states).chain([Span::raw(wait)]), usize::from(width))

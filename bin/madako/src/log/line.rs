@@ -50,23 +50,13 @@ pub(super) fn key(name: &str) -> String {
     key
 }
 
-fn severity_name(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Critical => "critical",
-        Severity::Error => "error",
-        Severity::Warning => "warning",
-        Severity::Info => "info",
-        Severity::Debug => "debug",
-    }
-}
-
 impl Line<'_> {
     /// The line, with its line end.
     pub(super) fn format(self, format: LogFormat) -> String {
         self.fields.sort_by(|(one, _), (other, _)| one.cmp(other));
         let at = timestamp(self.at);
         let Self { topic, utsname, message, fields, .. } = self;
-        let severity = severity_name(self.severity);
+        let severity = self.severity.name();
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = match format {

@@ -9,7 +9,9 @@
 
 use std::collections::BTreeSet;
 
+use madako_json::named;
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 use time::OffsetDateTime;
 
 use super::fit::Unmet;
@@ -90,8 +92,9 @@ impl Decision {
 }
 
 /// The result of a decision.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Outcome {
     /// The application is bound for the first time.
     Bound {
@@ -172,38 +175,7 @@ pub enum Outcome {
     },
 }
 
-impl Outcome {
-    /// A short name for the label of a metric.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Bound { .. } => "bound",
-            Self::Stays { .. } => "stays",
-            Self::Moved { .. } => "moved",
-            Self::Held { .. } => "held",
-            Self::Degraded { .. } => "degraded",
-            Self::Failed => "failed",
-            Self::WaitsForMetric { .. } => "waits-for-metric",
-            Self::Creates { .. } => "creates",
-            Self::WaitsForCluster { .. } => "waits-for-cluster",
-            Self::LeftAlone { .. } => "left-alone",
-        }
-    }
-
-    /// The names of all results, as [`Self::name`] returns them.
-    pub const NAMES: [&'static str; 10] = [
-        "bound",
-        "stays",
-        "moved",
-        "held",
-        "degraded",
-        "failed",
-        "waits-for-metric",
-        "creates",
-        "waits-for-cluster",
-        "left-alone",
-    ];
-}
+named!(Outcome names);
 
 /// The reason why an application stays.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

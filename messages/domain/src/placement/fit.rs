@@ -24,8 +24,9 @@ use super::openstack::MagnumCluster;
 use super::{LabelConstraint, MetricConstraint};
 
 /// The number that constraints compare for a metric (setting `scheduler.metric_constraints`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Compared {
     /// The metric's value as its provider gave it (the seed's rule).
     #[default]
@@ -193,7 +194,7 @@ pub struct MetricFault {
 
 impl From<&Reason> for MetricFault {
     fn from(reason: &Reason) -> Self {
-        Self { code: reason.code.as_str().to_owned(), message: reason.message.clone() }
+        Self { code: reason.code.name().to_owned(), message: reason.message.clone() }
     }
 }
 
@@ -260,7 +261,7 @@ pub enum Unmet {
 
 fn state<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ClusterState, D::Error> {
     let name = String::deserialize(deserializer)?;
-    ClusterState::from_name(&name).ok_or_else(|| D::Error::custom(format!("no state of a cluster: {name}")))
+    name.parse().map_err(|_| D::Error::custom(format!("no state of a cluster: {name}")))
 }
 
 impl fmt::Display for Unmet {

@@ -3,8 +3,12 @@
 
 use std::fmt;
 
+use madako_json::named;
+use strum::{Display, IntoStaticStr, VariantArray};
+
 /// An API group of Krake.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Api {
     /// Roles, metrics and metrics providers.
     Core,
@@ -16,21 +20,9 @@ pub enum Api {
     Openstack,
 }
 
-impl Api {
-    /// The name in paths, keys and `api` fields.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Core => "core",
-            Self::Infrastructure => "infrastructure",
-            Self::Kubernetes => "kubernetes",
-            Self::Openstack => "openstack",
-        }
-    }
-}
-
 /// A part of a resource with a path of its own for writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Subresource {
     /// The status.
     Status,
@@ -44,42 +36,19 @@ pub enum Subresource {
     Retry,
 }
 
-impl Subresource {
-    /// The name in paths and roles (`applications/status`).
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Status => "status",
-            Self::Binding => "binding",
-            Self::Complete => "complete",
-            Self::Shutdown => "shutdown",
-            Self::Retry => "retry",
-        }
-    }
-}
-
 macro_rules! kinds {
     ($($(#[$meta:meta])* $kind:ident = $api:ident, $plural:literal, $namespaced:literal;)*) => {
-        /// A kind of resource.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        /// A kind of resource; its name is that of the field `kind`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, IntoStaticStr, VariantArray)]
         pub enum Kind {
             $($(#[$meta])* $kind,)*
         }
 
         impl Kind {
-            /// All kinds.
-            pub const ALL: &[Self] = &[$(Self::$kind),*];
-
             /// The API group of the kind.
             #[must_use]
             pub fn api(self) -> Api {
                 match self { $(Self::$kind => Api::$api,)* }
-            }
-
-            /// The name as in the field `kind`.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$kind => stringify!($kind),)* }
             }
 
             /// The plural in paths, keys and roles.
@@ -138,11 +107,7 @@ kinds! {
     MagnumCluster = Openstack, "magnumclusters", true;
 }
 
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+named!(Api, Subresource, Kind all);
 
 /// The identity of a resource: kind, namespace (if the kind has one), and name. Within one kind the order is that of
 /// the etcd keys.

@@ -21,7 +21,8 @@ pub struct CommandEnd {
 }
 
 /// The kind of end of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum HowEnded {
     /// The command succeeded.
     Succeeded,
@@ -34,15 +35,4 @@ pub enum HowEnded {
     Unknown,
 }
 
-impl HowEnded {
-    /// A short name for the label of a metric.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Stopped => "stopped",
-            Self::Unknown => "unknown",
-        }
-    }
-}
+madako_json::named!(HowEnded);

@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use madako_json::named;
 use serde::{Serialize, Serializer};
+use strum::{IntoStaticStr, VariantNames};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::RepairStatus;
 use super::hold::Label;
 
-/// The limiter that refused a report.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The limiter that refused a report. The limiters apply in this order.
+#[derive(Debug, Clone, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Reason {
     /// The machine has no IPv4 address.
     NoAddress,
@@ -68,34 +71,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All names, in the order in which the limiters apply.
-    pub const NAMES: [&'static str; 8] = [
-        "no-address",
-        "duplicate-address",
-        "has-entry",
-        "just-removed",
-        "rebooting",
-        "out-of-cluster",
-        "rack-held",
-        "too-many",
-    ];
-
-    /// A short name for programs and for the label of a metric.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        let place = match self {
-            Self::NoAddress => 0,
-            Self::DuplicateAddress { .. } => 1,
-            Self::HasEntry { .. } => 2,
-            Self::JustRemoved => 3,
-            Self::Rebooting { .. } => 4,
-            Self::OutOfCluster { .. } => 5,
-            Self::RackHeld { .. } => 6,
-            Self::TooMany { .. } => 7,
-        };
-        Self::NAMES[place]
-    }
-
     /// Time at which the limiter ends by itself, if known.
     #[must_use]
     pub fn until(&self) -> Option<OffsetDateTime> {
@@ -164,9 +139,11 @@ pub struct Refusal {
 }
 
 /// The reason why no report is added. Holds of racks are evaluated nevertheless.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Stop {
     /// An operator disabled auto-repair.
+    #[strum(serialize = "auto-repair-disabled")]
     Disabled,
     /// An input of the limiters is unreadable: an unreadable entry may be for any machine.
     Unreadable {
@@ -175,16 +152,7 @@ pub enum Stop {
     },
 }
 
-impl Stop {
-    /// A short name for programs.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Disabled => "auto-repair-disabled",
-            Self::Unreadable { .. } => "unreadable",
-        }
-    }
-}
+named!(Reason names, Stop);
 
 impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

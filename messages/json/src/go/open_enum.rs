@@ -10,10 +10,11 @@ macro_rules! open_enum {
         }
     ) => {
         $(#[$meta])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, strum::AsRefStr, strum::Display, strum::EnumString)]
         pub enum $name {
-            $($(#[$variant_meta])* $variant,)*
+            $($(#[$variant_meta])* #[strum(serialize = $text)] $variant,)*
             /// An unknown name; empty when the input gave none.
+            #[strum(default, transparent)]
             Other(String),
         }
 
@@ -24,31 +25,13 @@ macro_rules! open_enum {
             /// The name in JSON, also for `Other`.
             #[must_use]
             pub fn as_str(&self) -> &str {
-                match self {
-                    $(Self::$variant => $text,)*
-                    Self::Other(name) => name,
-                }
+                self.as_ref()
             }
         }
 
         impl Default for $name {
             fn default() -> Self {
                 Self::Other(String::new())
-            }
-        }
-
-        impl From<&str> for $name {
-            fn from(name: &str) -> Self {
-                match name {
-                    $($text => Self::$variant,)*
-                    other => Self::Other(other.to_owned()),
-                }
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(self.as_str())
             }
         }
 

@@ -15,6 +15,8 @@ use async_trait::async_trait;
 
 use madako_domain::placement::core::MetricsProviderKind;
 use madako_domain::placement::metadata::ReasonCode;
+use madako_json::named;
+use strum::IntoStaticStr;
 
 pub use crate::limits::{MAX_AGE_INTERVALS, PROVIDER_DEADLINE};
 
@@ -28,7 +30,8 @@ pub struct Sample {
 }
 
 /// The reason why a provider gave no value. Addresses consist of scheme, host and port only.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum FetchError {
     /// The provider's definition is unusable.
     #[error("the definition is not usable: {why}")]
@@ -123,6 +126,8 @@ pub enum FetchError {
     },
 }
 
+named!(FetchError);
+
 impl FetchError {
     /// Krake's code, which says whether the provider or the metric is at fault.
     #[must_use]
@@ -154,26 +159,6 @@ impl FetchError {
     #[must_use]
     pub fn is_definition(&self) -> bool {
         matches!(self, Self::Definition { .. } | Self::Name { .. } | Self::Unlisted)
-    }
-
-    /// A short name for the label of a metric.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Definition { .. } => "definition",
-            Self::Unreachable { .. } => "unreachable",
-            Self::Deadline { .. } => "deadline",
-            Self::TooLarge { .. } => "too-large",
-            Self::CutOff { .. } => "cut-off",
-            Self::Status { .. } => "status",
-            Self::Refused { .. } => "refused",
-            Self::Malformed { .. } => "malformed",
-            Self::Name { .. } => "name",
-            Self::Unlisted => "unlisted",
-            Self::NotFound { .. } => "not-found",
-            Self::NotANumber { .. } => "not-a-number",
-            Self::NotFinite { .. } => "not-finite",
-        }
     }
 }
 

@@ -15,6 +15,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::VariantArray;
 use time::OffsetDateTime;
 
 use super::journal::{Journal, JournalError, What};
@@ -23,7 +24,7 @@ use super::journal::{Journal, JournalError, What};
 const MAX_ANSWER: usize = 64 << 20;
 
 /// Kinds of corruption of an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, VariantArray)]
 #[serde(rename_all = "snake_case")]
 pub enum Spoilt {
     /// Ends in the middle.
@@ -37,9 +38,6 @@ pub enum Spoilt {
     /// The server reports an error.
     Error,
 }
-
-const ALL: [Spoilt; 5] =
-    [Spoilt::CutShort, Spoilt::WrongTypes, Spoilt::Empty, Spoilt::PartsMissing, Spoilt::Error];
 
 impl Spoilt {
     /// Whether a corrupted answer can be read as a list.
@@ -82,7 +80,7 @@ impl Tap {
     fn draw(&self) -> Option<Spoilt> {
         let mut state = self.state();
         let chance = state.chance.as_mut()?;
-        Some(ALL[chance.random_range(0..ALL.len())])
+        Some(Spoilt::VARIANTS[chance.random_range(0..Spoilt::VARIANTS.len())])
     }
 
     /// Records the registry's answer before the service gets it.

@@ -10,6 +10,7 @@ use madako_domain::repair::RepairStatus::{Processing, Queued};
 use madako_domain::repair::RepairStepStatus::{Draining, Waiting, Watching};
 use madako_faults::{Act, Change, Event, Injection, InstanceTarget, Schedule, Span, Target};
 use madako_judges::player::Player;
+use strum::VariantArray as _;
 
 use super::inject::Injector;
 use super::people::Stopped;
@@ -32,7 +33,7 @@ const BROKEN: usize = 5;
 const REPLACED_WITHIN: Duration = Duration::from_secs(2 * INTERVAL.as_secs() + 30);
 
 /// States of a repair in which a leader ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
 enum State {
     Queued,
     Begun,
@@ -42,8 +43,6 @@ enum State {
 }
 
 impl State {
-    const ALL: [Self; 5] = [Self::Queued, Self::Begun, Self::Watched, Self::Drained, Self::Commanded];
-
     fn is_there(self, repairs: &RepairJudge) -> bool {
         match self {
             Self::Queued => repairs.is_somewhere(&Queued, &Waiting),
@@ -67,7 +66,7 @@ pub(super) async fn ambush(
     drains.heal();
     let mut missed = Vec::new();
     for in_order in [false, true] {
-        for state in State::ALL {
+        for &state in State::VARIANTS {
             // A repair waits between its steps after its drain is given up.
             drains.forbid(state == State::Begun);
             break_machines(injector, people, drains).await;

@@ -113,8 +113,8 @@ impl Report {
 /// Combines the numbers of evaluations and the violations into verdicts.
 pub(super) fn verdicts(judged: &BTreeMap<Id, u64>, violations: Vec<Violation>) -> BTreeMap<Id, Verdict> {
     let mut verdicts: BTreeMap<Id, Verdict> = Id::ALL
-        .into_iter()
-        .map(|id| (id, Verdict { judged: judged.get(&id).copied().unwrap_or(0), violations: Vec::new() }))
+        .iter()
+        .map(|&id| (id, Verdict { judged: judged.get(&id).copied().unwrap_or(0), violations: Vec::new() }))
         .collect();
     for violation in violations {
         verdicts.entry(violation.invariant).or_default().violations.push(violation.what);

@@ -236,7 +236,7 @@ pub(super) async fn set_state(
     given: &GivenOptions,
 ) -> Result<Value, Failure> {
     let word = given.text("state").unwrap_or_default();
-    let state = STATES.iter().find(|(known, _)| *known == word).map(|(_, state)| state.as_str());
+    let state = STATES.iter().find(|(known, _)| *known == word).map(|(_, state)| state.name());
     let name = given.name()?;
     let apply = Change::new(move |cluster| put(cluster, &["status", "state"], state)).apply;
     match rewrite(api, place, &[name, "status"], Vec::new(), &apply).await? {

@@ -139,7 +139,7 @@ fn advice(clusters: &[Candidate]) -> String {
     for candidate in clusters {
         for unmet in candidate.unmet() {
             if let Unmet::NotOnline { state } = unmet {
-                by_state.entry(state.as_str()).or_default().push(&candidate.target);
+                by_state.entry(state.name()).or_default().push(&candidate.target);
             }
         }
     }

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, Command, ValueHint, value_parser};
 use madako_domain::placement::kind::Kind;
 use madako_json::krake::tagged::Variants;
+use madako_json::named;
 use serde_json::Value;
+use strum::{IntoStaticStr, VariantArray};
 
 use super::edit::Change;
 use super::given::GivenOptions;
@@ -102,7 +104,8 @@ pub(super) struct Update {
     pub(super) example: &'static str,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub(super) enum Verb {
     List,
     Register,
@@ -115,34 +118,20 @@ pub(super) enum Verb {
     SetState,
 }
 
-impl Verb {
-    pub(super) const ALL: [Self; 9] = [
-        Self::List,
-        Self::Register,
-        Self::Create,
-        Self::Get,
-        Self::Update,
-        Self::Delete,
-        Self::Retry,
-        Self::Explain,
-        Self::SetState,
-    ];
-}
+named!(Verb all);
 
 impl Resource {
     /// The command of a verb; `None`: the kind does not have it.
     pub(super) fn word_of(&self, verb: Verb) -> Option<&'static str> {
-        match verb {
-            Verb::List => Some("list"),
-            Verb::Create => self.create.as_ref().map(|_| "create"),
-            Verb::Register => self.register.as_ref().map(|_| "register"),
-            Verb::Get => Some("get"),
-            Verb::Update => Some("update"),
-            Verb::Delete => Some("delete"),
-            Verb::Retry => self.retry.then_some("retry"),
-            Verb::Explain => (self.kind == Kind::Application).then_some("explain"),
-            Verb::SetState => (self.kind == Kind::Cluster).then_some("set-state"),
-        }
+        let has = match verb {
+            Verb::List | Verb::Get | Verb::Update | Verb::Delete => true,
+            Verb::Create => self.create.is_some(),
+            Verb::Register => self.register.is_some(),
+            Verb::Retry => self.retry,
+            Verb::Explain => self.kind == Kind::Application,
+            Verb::SetState => self.kind == Kind::Cluster,
+        };
+        has.then(|| verb.name())
     }
 
     /// The creation by `create` or `register`.
@@ -257,8 +246,8 @@ impl Resource {
 pub(super) fn group(group: &Group) -> Command {
     let resources = group.resources.iter().map(|resource| {
         let verbs = Verb::ALL
-            .into_iter()
-            .filter_map(|verb| Some(resource.command(group.word, verb, resource.word_of(verb)?)));
+            .iter()
+            .filter_map(|&verb| Some(resource.command(group.word, verb, resource.word_of(verb)?)));
         Command::new(resource.word)
             .about(format!("Manages {}", resource.many))
             .visible_aliases(resource.aliases.iter().copied())

@@ -93,7 +93,7 @@ fn picture() -> Picture {
     let fired = |n: u32| {
         Reason::new(Action::Initialize, Outcome::Fired, Why::NoCluster).about(&format!("10.0.0.{n}"))
     };
-    let others = Action::ALL.into_iter().filter(|action| *action != Action::Initialize);
+    let others = Action::ALL.iter().copied().filter(|action| *action != Action::Initialize);
     let not_fired =
         others.map(|action| Reason::new(action, Outcome::NotFired, Why::After(Action::Initialize)));
     let change = Change { change: ChangeKind::Add, address: "10.0.0.1".to_owned(), part: Part::Worker };

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use madako_domain::kubernetes::{KubeNode, Pod, PodPhase};
+use madako_domain::kubernetes::{KubeNode, Pod};
 use madako_domain::machine::{Machine, MachineState};
 use serde_json::{Value, json};
 use time::format_description::well_known::Rfc3339;
@@ -45,17 +45,10 @@ pub(super) fn pod(pod: &Pod, node: &str) -> Value {
         metadata["deletionTimestamp"] = until.into();
         metadata["deletionGracePeriodSeconds"] = GRACE.as_secs().into();
     }
-    let phase = match pod.phase {
-        PodPhase::Pending => "Pending",
-        PodPhase::Running => "Running",
-        PodPhase::Succeeded => "Succeeded",
-        PodPhase::Failed => "Failed",
-        PodPhase::Unknown => "Unknown",
-    };
     json!({
         "metadata": metadata,
         "spec": {"nodeName": node, "containers": []},
-        "status": {"phase": phase},
+        "status": {"phase": pod.phase.name()},
     })
 }
 

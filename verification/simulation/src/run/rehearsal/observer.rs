@@ -290,7 +290,7 @@ impl Inner {
         let fired = plan.reasons.into_iter().filter(|reason| reason.outcome == RuleOutcome::Fired);
         self.seen.plans.push(PlanSeen {
             at: span(now),
-            action: plan.action.map_or("nothing", Action::name).to_owned(),
+            action: plan.action.map_or("nothing", |action| action.name()).to_owned(),
             changes: plan.changes,
             changes_total: plan.changes_total,
             reasons: fired.map(|reason| reason.why).collect(),
