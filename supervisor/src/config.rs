@@ -1,7 +1,7 @@
 //! CKE's configuration file (default `/etc/cke/config.yml`), with additional sections.
 //!
 //! One file serves `madako`, `cke` and `ckecli`. The keys for etcd are those of cybozu-go/etcdutil with CKE's prefix;
-//! `embedded` is Madako's own. A new section is an entry of `document::SECTIONS` and a reader beside `embedded`.
+//! `embedded` is Madako's own. A new section is a reader beside `embedded`, which `Config::parse` calls.
 //!
 //! Guarantees: the file is checked whole before anything starts; [`ConfigError`] names all wrong fields at once.
 //! Unknown keys are rejected, and so is a file that other users can read and that contains a password or a private
@@ -30,7 +30,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use madako_json::duration;
 use madako_json::input::{InputError, Problems};
 use madako_kubernetes::Access;
 use madako_store::StoreConfig;
@@ -39,6 +38,7 @@ pub use embedded::{DEFAULT_LISTEN, Embedded, EmbeddedOrigin, ServerTls};
 pub use placement::{Api, Authentication, Metrics, Placement, Strategy};
 pub use repair::Repair;
 
+use self::document::Findings;
 use crate::limits::{MAX_FILE, MAX_PREFIX};
 
 /// Path at which CKE's programs expect the file.
@@ -117,35 +117,29 @@ impl Config {
     fn parse(text: &str, path: &Path, mode: Option<u32>) -> Result<Self, ConfigError> {
         let mut root =
             document::read(text).map_err(|why| ConfigError::NotYaml { path: path.to_owned(), why })?;
-        let mut problems = Problems::default();
-        let mut warnings = Vec::new();
+        let prefix = root.text("prefix").unwrap_or_else(|| DEFAULT_PREFIX.to_owned());
+        if prefix.len() > MAX_PREFIX {
+            root.report("prefix", format!("{} bytes", prefix.len()), format!("at most {MAX_PREFIX} bytes"));
+        }
+        let timeout = root.span("timeout", TIMEOUTS, "between 1ms and 10m");
+        let timeout = timeout.unwrap_or(madako_store::DEFAULT_TIMEOUT);
+        let embedded = root.section("embedded");
+        let placement = root.section("placement");
+        let repair = root.section("repair");
+        let kubernetes = root.section("kubernetes");
+        let clients = access::read(&mut root);
+        root.finish();
+        let embedded = embedded.map(embedded::read);
+        let placement = placement.map(placement::read);
+        let kubernetes = kubernetes.and_then(kubernetes::read);
+        let repair = repair.map(repair::read).unwrap_or_default();
 
-        let prefix = root
-            .text("prefix", &mut problems)
-            .map_or_else(|| DEFAULT_PREFIX.to_owned(), |prefix| checked_prefix(prefix, &mut problems));
-        let timeout = root
-            .text("timeout", &mut problems)
-            .map_or(madako_store::DEFAULT_TIMEOUT, |text| checked_timeout(&text, &mut problems));
-        let embedded = root.section("embedded", &mut problems);
-        let placement = root.section("placement", &mut problems);
-        let repair = root.section("repair", &mut problems);
-        let kubernetes = root.section("kubernetes", &mut problems);
-        let access = access::read(&mut root, &mut problems, &mut warnings);
-        root.finish(&mut problems);
-        let embedded = embedded.map(|section| embedded::read(section, &mut problems, &mut warnings));
-        let (embedded, embedded_secret) = embedded.unzip();
-        let placement = placement.map(|section| placement::read(section, &mut problems, &mut warnings));
-        let (placement, placement_secret) = placement.unzip();
-        let kubernetes = kubernetes.and_then(|section| kubernetes::read(section, &mut problems));
-
-        let repair = repair.map_or_else(Repair::default, |section| repair::read(section, &mut problems));
-
-        let secret = access.secret.or(embedded_secret.flatten()).or(placement_secret.flatten());
+        let Findings { mut problems, warnings, secret, .. } = root.take_findings();
         if let (Some(mode), Some(field)) = (mode, secret) {
             check_mode(mode, &field, &mut problems);
         }
         let encryption = placement.as_ref().map(|placement| placement.encryption.clone()).unwrap_or_default();
-        let mut clients = StoreConfig { prefix, timeout, encryption, ..access.clients };
+        let mut clients = StoreConfig { prefix, timeout, encryption, ..clients };
         let store = match (embedded, clients.endpoints.is_empty()) {
             (Some(embedded), _) => StoreChoice::Embedded(embedded),
             (None, false) => StoreChoice::External,
@@ -198,22 +192,6 @@ fn bounded(file: File, most: u64) -> io::Result<String> {
 
 /// Bounds of the time-out: below, no request can succeed; above, no client waits.
 const TIMEOUTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
-
-fn checked_prefix(prefix: String, problems: &mut Problems) -> String {
-    if prefix.len() > MAX_PREFIX {
-        problems.add("prefix", format!("{} bytes", prefix.len()), format!("at most {MAX_PREFIX} bytes"));
-    }
-    prefix
-}
-
-fn checked_timeout(text: &str, problems: &mut Problems) -> Duration {
-    match duration::parse(text) {
-        Ok(timeout) if TIMEOUTS.contains(&timeout) => return timeout,
-        Ok(_) => problems.add("timeout", format!("{text:?}"), "between 1ms and 10m"),
-        Err(expected) => problems.add("timeout", format!("{text:?}"), expected.to_string()),
-    }
-    madako_store::DEFAULT_TIMEOUT
-}
 
 /// Permission bits for users that are neither the owner nor in the group.
 const OTHERS_READ: u32 = 0o004;

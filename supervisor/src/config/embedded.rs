@@ -4,13 +4,13 @@
 //! must present a certificate; otherwise every client that reaches the port could control the clusters.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use madako_embedded_etcd::DEFAULT_CACHE_BYTES;
-use madako_json::input::Problems;
 use madako_store::Secret;
 
-use super::access::{PRIVATE_KEY, certificate, check_match, private_key, secret_among};
+use super::access::{PRIVATE_KEY, server_tls};
 use super::document::Fields;
 
 const DEFAULT_DATA_DIR: &str = "/var/lib/madako";
@@ -18,7 +18,10 @@ const DEFAULT_DATA_DIR: &str = "/var/lib/madako";
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2379);
 
 /// Bounds of the page cache in bytes: a few pages, and far more than the store of a cluster.
-const CACHE_BYTES: [u64; 2] = [64 * 1024, 1024 * 1024 * 1024];
+const CACHE_BYTES: RangeInclusive<u64> = 64 * 1024..=1024 * 1024 * 1024;
+
+const TLS: [[&str; 2]; 3] =
+    [["tls-cert-file", "tls-cert"], ["tls-key-file", PRIVATE_KEY], ["tls-ca-file", "tls-ca"]];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Embedded {
@@ -95,61 +98,28 @@ impl Embedded {
     }
 }
 
-/// Reads the section; also returns the name of its field with a secret value, if any.
-pub(super) fn read(
-    mut section: Fields,
-    problems: &mut Problems,
-    warnings: &mut Vec<String>,
-) -> (Embedded, Option<String>) {
+pub(super) fn read(mut section: Fields) -> Embedded {
     let default = Embedded::by_default();
-    let data_dir = match section.text("data-dir", problems) {
-        None => default.data_dir,
-        Some(path) => {
-            if !path.starts_with('/') {
-                section.report("data-dir", format!("{path:?}"), "an absolute path", problems);
-            }
-            PathBuf::from(path)
-        }
-    };
-    let listen = match section.text("listen", problems) {
+    let data_dir = section.absolute_path("data-dir").map_or(default.data_dir, PathBuf::from);
+    let listen = match section.text("listen") {
         None => default.listen,
         Some(text) => checked_listen(&text).unwrap_or_else(|expected| {
-            section.report("listen", format!("{text:?}"), expected, problems);
+            section.report("listen", format!("{text:?}"), expected);
             default.listen
         }),
     };
-    let cache_bytes = section.number("cache-bytes", CACHE_BYTES[0], CACHE_BYTES[1], problems);
-    let secret = secret_among(&section, &[PRIVATE_KEY]);
-    let cert = certificate(&mut section, ["tls-cert-file", "tls-cert"], problems);
-    let key = private_key(&mut section, ["tls-key-file", PRIVATE_KEY], problems, warnings);
-    let client_ca = certificate(&mut section, ["tls-ca-file", "tls-ca"], problems);
+    let cache_bytes = section.number("cache-bytes", CACHE_BYTES).unwrap_or(default.cache_bytes);
     let outside = !listen.ip().is_loopback();
     let why = if outside { format!(", because {listen} is not loopback") } else { String::new() };
-    let any = cert.is_some() || key.is_some() || client_ca.is_some();
-    for (missing, field, what) in [
-        (cert.is_none() && (outside || any), "tls-cert-file", "the server's certificate"),
-        (key.is_none() && (outside || any), "tls-key-file", "the server's private key"),
-        (client_ca.is_none() && outside, "tls-ca-file", "the authority of the clients' certificates"),
-    ] {
-        if missing {
-            section.report_missing(field, format!("{what}{why}"), problems);
-        }
-    }
-    let tls = match (cert, key) {
-        (Some(cert), Some(key)) => {
-            check_match(&mut section, &cert, &key, problems);
-            Some(ServerTls {
-                certificate: cert.text,
-                key: Secret::new(key.text),
-                client_ca: client_ca.map(|ca| ca.text),
-            })
-        }
-        _ => None,
-    };
-    section.finish(problems);
-    let cache_bytes =
-        cache_bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(default.cache_bytes);
-    (Embedded { data_dir, listen, cache_bytes, tls, origin: EmbeddedOrigin::Section }, secret)
+    let tls = server_tls(&mut section, TLS, |any| {
+        [
+            (outside || any).then(|| format!("the server's certificate{why}")),
+            (outside || any).then(|| format!("the server's private key{why}")),
+            outside.then(|| format!("the authority of the clients' certificates{why}")),
+        ]
+    });
+    section.finish();
+    Embedded { data_dir, listen, cache_bytes, tls, origin: EmbeddedOrigin::Section }
 }
 
 fn checked_listen(text: &str) -> Result<SocketAddr, &'static str> {

@@ -2,72 +2,60 @@
 //!
 //! Without the section nothing is encrypted, as Krake could not read it. No message contains a part of a key.
 
-use madako_json::input::Problems;
 use madako_store::{Encryption, KeysError};
 
 use super::document::Fields;
 use super::{OTHERS_READ, OTHERS_WRITE, pem};
 
-pub(super) fn read(mut section: Fields, problems: &mut Problems) -> Encryption {
-    let file = section.filled("key_file", problems);
-    let variable = section.filled("key_env", problems);
+pub(super) fn read(mut section: Fields) -> Encryption {
+    let file = section.filled("key_file");
+    let variable = section.filled("key_env");
     let encryption = match (file, variable) {
-        (Some(path), None) => from_file(&mut section, &path, problems),
-        (None, Some(name)) => from_environment(&mut section, &name, problems),
+        (Some(path), None) => from_file(&mut section, &path),
+        (None, Some(name)) => from_environment(&mut section, &name),
         (Some(_), Some(_)) => {
-            section.report("key_env", "a second source of keys", "`key_file` or `key_env`", problems);
+            section.report("key_env", "a second source of keys", "`key_file` or `key_env`");
             None
         }
         (None, None) => {
-            section.report_missing("key_file", "the path of a file with keys, or `key_env`", problems);
+            section.report_missing("key_file", "the path of a file with keys, or `key_env`");
             None
         }
     };
-    section.finish(problems);
+    section.finish();
     encryption.unwrap_or_default()
 }
 
-fn from_file(section: &mut Fields, path: &str, problems: &mut Problems) -> Option<Encryption> {
+fn from_file(section: &mut Fields, path: &str) -> Option<Encryption> {
     let (text, mode) = match pem::read_file(path) {
         Ok(read) => read,
         Err(expected) => {
-            section.report("key_file", format!("{path:?}"), expected, problems);
+            section.report("key_file", format!("{path:?}"), expected);
             return None;
         }
     };
     if let Some(mode) = mode.filter(|mode| mode & (OTHERS_READ | OTHERS_WRITE) != 0) {
         let got = format!("{path:?}, whose mode is {:04o}", mode & 0o7777);
-        section.report("key_file", got, "a file without access for others (chmod o-rwx)", problems);
+        section.report("key_file", got, "a file without access for others (chmod o-rwx)");
     }
-    parsed(section, "key_file", &format!("{path:?}"), &text, problems)
+    parsed(section, "key_file", &format!("{path:?}"), &text)
 }
 
-fn from_environment(section: &mut Fields, name: &str, problems: &mut Problems) -> Option<Encryption> {
+fn from_environment(section: &mut Fields, name: &str) -> Option<Encryption> {
     // Such a name is invalid, and the standard library does not promise a clean error for it.
     let valid = !name.contains(['=', '\0']);
     match std::env::var(name).ok().filter(|_| valid) {
-        Some(text) => parsed(section, "key_env", &format!("{name:?}"), &text, problems),
+        Some(text) => parsed(section, "key_env", &format!("{name:?}"), &text),
         None => {
-            section.report(
-                "key_env",
-                format!("{name:?}"),
-                "the name of an environment variable with keys",
-                problems,
-            );
+            section.report("key_env", format!("{name:?}"), "the name of an environment variable with keys");
             None
         }
     }
 }
 
-fn parsed(
-    section: &mut Fields,
-    field: &'static str,
-    place: &str,
-    text: &str,
-    problems: &mut Problems,
-) -> Option<Encryption> {
+fn parsed(section: &mut Fields, field: &'static str, place: &str, text: &str) -> Option<Encryption> {
     let read: Result<Encryption, KeysError> = Encryption::parse(text);
-    read.map_err(|expected| section.report(field, place, expected.to_string(), problems)).ok()
+    read.map_err(|expected| section.report(field, place, expected.to_string())).ok()
 }
 
 #[cfg(test)]

@@ -2,20 +2,19 @@
 
 use std::path::Path;
 
-use madako_json::input::Problems;
 use madako_kubernetes::Access;
 
 use super::document::Fields;
 
 /// Reads the section and the kubeconfig that it names.
-pub(super) fn read(mut section: Fields, problems: &mut Problems) -> Option<Access> {
-    let path = section.filled("kubeconfig", problems);
+pub(super) fn read(mut section: Fields) -> Option<Access> {
+    let path = section.filled("kubeconfig");
     let field = section.path("kubeconfig");
     let mut access = None;
     match path {
-        None => section.report_missing("kubeconfig", "the path of a kubeconfig", problems),
+        None => section.report_missing("kubeconfig", "the path of a kubeconfig"),
         Some(path) if !path.starts_with('/') => {
-            section.report("kubeconfig", format!("{path:?}"), "an absolute path", problems);
+            section.report("kubeconfig", format!("{path:?}"), "an absolute path");
         }
         Some(path) => match Access::read(Path::new(&path)) {
             Ok(read) => access = Some(read),
@@ -25,11 +24,11 @@ pub(super) fn read(mut section: Fields, problems: &mut Problems) -> Option<Acces
                         "" => format!("{field} ({path})"),
                         inner => format!("{field} ({path}): {inner}"),
                     };
-                    problems.add(place, problem.got, problem.expected);
+                    section.findings().problems.add(place, problem.got, problem.expected);
                 }
             }
         },
     }
-    section.finish(problems);
+    section.finish();
     access
 }

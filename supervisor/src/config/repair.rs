@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use madako_domain::repair::hold::{HoldSettings, Label};
-use madako_json::duration;
-use madako_json::input::Problems;
 
 use super::document::Fields;
 use crate::limits::MAX_LABEL;
@@ -30,34 +28,24 @@ impl Default for Repair {
     }
 }
 
-pub(super) fn read(mut section: Fields, problems: &mut Problems) -> Repair {
-    let hold = section.section("hold", problems).map(|section| read_hold(section, problems));
-    section.finish(problems);
+pub(super) fn read(mut section: Fields) -> Repair {
+    let hold = section.section("hold").map(read_hold);
+    section.finish();
     hold.unwrap_or_default()
 }
 
-fn read_hold(mut section: Fields, problems: &mut Problems) -> Repair {
-    let enabled = section.flag("enabled", problems).unwrap_or(true);
+fn read_hold(mut section: Fields) -> Repair {
+    let enabled = section.flag("enabled").unwrap_or(true);
     let mut settings = HoldSettings::default();
-    if let Some(label) = section.text("label", problems) {
+    if let Some(label) = section.text("label") {
         if label.is_empty() || label.len() > MAX_LABEL {
             let expected = format!("`rack`, or the name of a label with at most {MAX_LABEL} bytes");
-            section.report("label", format!("{} bytes", label.len()), expected, problems);
+            section.report("label", format!("{} bytes", label.len()), expected);
         }
         settings.label = Label::from(label);
     }
-    if let Some(count) = section.number("count", *COUNTS.start(), *COUNTS.end(), problems) {
-        settings.count = usize::try_from(count).unwrap_or(usize::MAX);
-    }
-    if let Some(text) = section.text("within", problems) {
-        match duration::parse(&text) {
-            Ok(within) if WITHIN.contains(&within) => settings.within = within,
-            Ok(_) => section.report("within", format!("{text:?}"), "between 1s and 24h", problems),
-            Err(expected) => {
-                section.report("within", format!("{text:?}"), expected.to_string(), problems);
-            }
-        }
-    }
-    section.finish(problems);
+    settings.count = section.number("count", COUNTS).unwrap_or(settings.count);
+    settings.within = section.span("within", WITHIN, "between 1s and 24h").unwrap_or(settings.within);
+    section.finish();
     Repair { hold: enabled.then(|| settings.clone()), settings }
 }
