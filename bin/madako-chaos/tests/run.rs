@@ -126,7 +126,7 @@ fn two_minutes_of_everything_that_can_fail_around_real_processes_are_passed() {
         "I10",
         "I11",
         "I12",
-        "drains",
+        "drain-requests",
         "history",
         "processes",
         "registry",

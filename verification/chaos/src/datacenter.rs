@@ -31,7 +31,7 @@ use tokio::net::TcpListener;
 
 pub(crate) use self::caller::monotonic;
 pub use self::control::{Clocked, Corrupted, Listed, Powered, Repaired, Stated};
-pub use self::journal::{Journal, JournalError, KubernetesRequest, Line, What, read};
+pub use self::journal::{Journal, JournalError, Line, What, read};
 pub(crate) use self::kubernetes::{PROTECTED, path_of};
 pub use self::tap::Spoilt;
 use self::tap::Tap;

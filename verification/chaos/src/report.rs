@@ -14,10 +14,10 @@ use std::time::Duration;
 use madako_domain::invariants::Id;
 use madako_domain::keys;
 use madako_faults::{Counts, Draw, Observed, Scenario, Schedule, Shortfall, Span, shortfalls};
-use madako_judges::{Exemptions, Fact, Use};
+use madako_judges::{Fact, Use};
 use serde::Serialize;
 
-use crate::check::drains::{self, Counted, Effect, Evidence};
+use crate::check::drains::{self, Counted, Effect};
 use crate::check::effects::{self, Act};
 use crate::check::linear::{self, Judged};
 use crate::check::registry::{self, RegistryRequests};
@@ -132,7 +132,11 @@ pub(crate) fn judge(seen: Seen) -> Report {
     watches::judge(&seen.events, &seen.revisions, &mut verdicts);
     api::judge(&seen.events, &seen.revisions, calm, &mut verdicts);
     effects::judge(&seen.acts, &seen.leading, &seen.epochs, &mut verdicts);
-    let excused = kubernetes(&seen, &mut verdicts);
+    let held = drains::held(&seen.events, &seen.schedule);
+    let excused = drains::judge(&seen.kubernetes, &seen.leading, &seen.epochs, &held, &mut verdicts);
+    if calm {
+        drains::judge_calm(&seen.kubernetes, &seen.revisions, &mut verdicts);
+    }
     verdicts.of(HISTORY).judged = seen.revisions.len() as u64;
     for wrong in seen.wrong.iter().cloned().chain(seen.unwritten.clone()) {
         verdicts.broken(HISTORY, wrong);
@@ -186,18 +190,6 @@ pub(crate) fn judge(seen: Seen) -> Report {
         faults,
         picture,
     }
-}
-
-fn kubernetes(seen: &Seen, verdicts: &mut Verdicts) -> Exemptions {
-    let held = drains::held(&seen.events, &seen.schedule);
-    let evidence = Evidence {
-        revisions: &seen.revisions,
-        leading: &seen.leading,
-        epochs: &seen.epochs,
-        held: &held,
-        calm: seen.calm_after.is_some(),
-    };
-    drains::judge(&seen.kubernetes, &evidence, verdicts)
 }
 
 fn outcome(verdicts: &Verdicts, shortfalls: &[Shortfall], not_exercised: &[String]) -> Outcome {

@@ -57,6 +57,25 @@ pub enum Command {
     HealthCheck,
 }
 
+/// A request to change Kubernetes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KubernetesRequest {
+    Cordon,
+    Uncordon,
+    Evict,
+    /// Ends a pod past its disruption budget.
+    Delete,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodFact {
+    /// `NAMESPACE/NAME`
+    pub name: String,
+    /// Whether the namespace is protected.
+    pub protected: bool,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fact {
     /// A whole revision of the store.
@@ -101,16 +120,19 @@ pub enum Fact {
         /// End of the epoch's lease in the store unless it is renewed.
         lease_ends: At,
     },
-    /// Kubernetes received a request to end a pod.
-    PodEnds {
-        /// Whether the namespace is protected.
-        protected: bool,
-        /// Whether the pod was deleted, past its disruption budget.
-        deleted: bool,
+    /// Kubernetes answered the dry run of an eviction.
+    EvictionTried { protected: bool, refused: bool },
+    /// Kubernetes received a request of an instance.
+    Kubernetes {
+        asked: KubernetesRequest,
+        /// Name or address of the node, or of the pod's node.
+        node: String,
+        /// The pod that should end.
+        pod: Option<PodFact>,
         /// Whether a disruption budget forbade the eviction.
         refused: bool,
-        /// Description for messages.
-        pod: String,
+        /// Earliest time at which the instance may have sent the request.
+        sent: At,
     },
     /// The placement API answered a request with `If-Match`.
     Conditional {

@@ -14,6 +14,7 @@
 //! Apart from the oracle, [`player`] plays the schedules of simulation and chaos.
 
 pub mod bindings;
+mod drains;
 mod exemptions;
 mod fact;
 pub mod history;
@@ -34,7 +35,7 @@ mod terms;
 mod tests;
 
 pub use crate::exemptions::{Exemption, Exemptions, Use};
-pub use crate::fact::{At, Change, Command, Fact, MachineSeen, Place, Question};
+pub use crate::fact::{At, Change, Command, Fact, KubernetesRequest, MachineSeen, Place, PodFact, Question};
 pub use crate::oracle::Oracle;
 pub use crate::promise::{Promise, Verdict};
 pub use crate::terms::Terms;

@@ -8,7 +8,7 @@ use crate::fact::{At, Fact};
 use crate::picture::{Picture, Written};
 use crate::promise::{Promise, Verdict};
 use crate::terms::Terms;
-use crate::{keeping, leading, liveness, pace, placement, repairs, requests};
+use crate::{drains, keeping, leading, liveness, pace, placement, repairs, requests};
 
 /// A fact with its context.
 pub(crate) struct Seen<'a> {
@@ -151,6 +151,9 @@ fn predicate(promise: Promise) -> Box<dyn Predicate> {
         Promise::FreshHealth => Box::<repairs::FreshHealth>::default(),
         Promise::HealthySucceeds => Box::<repairs::HealthySucceeds>::default(),
         Promise::ProtectedPods => Box::new(requests::ProtectedPods),
+        Promise::EvictedFirst => Box::<drains::EvictedFirst>::default(),
+        Promise::DrainRequests => Box::<drains::DrainRequests>::default(),
+        Promise::DrainEnds => Box::<drains::DrainEnds>::default(),
         Promise::DeletionKept => Box::new(repairs::DeletionKept),
         Promise::LeaseMargin => Box::new(leading::LeaseMargin),
         Promise::IfMatch => Box::<requests::IfMatch>::default(),

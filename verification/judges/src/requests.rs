@@ -1,6 +1,6 @@
 //! Promises about requests to Kubernetes and of clients.
 
-use crate::fact::Fact;
+use crate::fact::{Fact, KubernetesRequest, PodFact};
 use crate::oracle::{Predicate, Ruling, Seen};
 use crate::picture::Picture;
 
@@ -9,11 +9,14 @@ pub(crate) struct ProtectedPods;
 impl Predicate for ProtectedPods {
     fn see(&mut self, Seen { fact, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
         match fact {
-            Fact::PodEnds { protected: true, deleted: true, pod, .. } => {
-                ruling.broken(format_args!("{pod} is deleted, and its namespace is protected"));
+            Fact::Kubernetes { asked, pod: Some(PodFact { name, protected: true }), .. }
+                if *asked == KubernetesRequest::Delete =>
+            {
+                ruling.broken(format_args!("{name} is deleted, and its namespace is protected"));
             }
             // The situation in which another pod would be deleted.
-            Fact::PodEnds { protected: true, refused: true, .. } => ruling.judged(),
+            Fact::Kubernetes { pod: Some(PodFact { protected: true, .. }), refused: true, .. }
+            | Fact::EvictionTried { protected: true, refused: true } => ruling.judged(),
             _ => {}
         }
     }

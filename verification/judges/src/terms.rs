@@ -17,6 +17,10 @@ pub struct Terms {
     pub metric_max_age: Duration,
     /// Minimum time that an application stays on its cluster.
     pub reschedule_after: Duration,
+    /// Time after which a drain is given up.
+    pub eviction_timeout: Duration,
+    /// Maximum time until an instance has the answer to its write, and until the world observes a revision.
+    pub answer_within: Duration,
     /// Maximum difference between a fact's time and its observation, and maximum duration of a request.
     pub tolerance: Duration,
     /// Whether a fault holds back requests that arrive all at once after its end.

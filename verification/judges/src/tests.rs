@@ -1,6 +1,7 @@
 //! For each predicate, a stream that keeps its promise, and a spoiled one.
 
 mod cluster;
+mod drains;
 mod others;
 mod pace;
 mod repairs;
@@ -14,7 +15,9 @@ use madako_domain::keys;
 use madako_domain::machine::MachineState;
 use serde_json::{Value, json};
 
-use crate::{At, Change, Command, Fact, MachineSeen, Oracle, Promise, Question, Terms};
+use crate::{
+    At, Change, Command, Fact, KubernetesRequest, MachineSeen, Oracle, PodFact, Promise, Question, Terms,
+};
 
 const TERMS: Terms = Terms {
     interval: Duration::from_secs(60),
@@ -23,6 +26,8 @@ const TERMS: Terms = Terms {
     metrics_interval: Duration::from_secs(15),
     metric_max_age: Duration::from_secs(45),
     reschedule_after: Duration::from_secs(60),
+    eviction_timeout: Duration::from_secs(120),
+    answer_within: Duration::from_secs(3),
     tolerance: Duration::from_secs(5),
     holds_back: false,
 };
@@ -197,6 +202,12 @@ impl Tape {
         let address = address(u32::try_from(index).unwrap() + 4);
         self.command(Command::HealthCheck, &address, true, false);
         self.command(Command::HealthCheck, &address, false, healthy);
+    }
+
+    /// A request to Kubernetes that is sent now. The namespace `kept` is protected.
+    fn kubernetes(&mut self, asked: KubernetesRequest, node: &str, pod: Option<&str>, refused: bool) {
+        let pod = pod.map(|name| PodFact { name: name.to_owned(), protected: name.starts_with("kept/") });
+        self.tell(Fact::Kubernetes { asked, node: node.to_owned(), pod, refused, sent: self.at });
     }
 
     /// Number of tests and of violations of a promise.

@@ -1,12 +1,7 @@
 //! The Kubernetes of a run: it has the nodes of the cluster, pods of every kind, and occasional faults.
 //!
-//! Judges drains:
-//! - no command of a draining step begins on a node with a pod that the drain must remove;
-//! - after an abandoned drain, the back-off passes before the next one;
-//! - no drain goes on for ever;
-//! - no node stays cordoned when every repair has ended.
-//!
-//! Does not judge whether a gentler drain was possible; the drain's own tests do.
+//! Judges by the pods and nodes that are there: no command of a step that drains begins on a node with a pod that should
+//! have gone, and no node stays cordoned when everything is repaired. The oracle judges the requests of drains.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,8 +12,8 @@ use madako_domain::cluster::Cluster;
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::kubernetes::drain::unfinished;
 use madako_domain::kubernetes::{KubeNode, Pod};
+use madako_domain::repair::RepairQueueEntry;
 use madako_domain::repair::config::RepairConfig;
-use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_protocol::ports::Clock;
 
 /// Namespace whose pods may be deleted.
@@ -26,19 +21,15 @@ const OPEN: &str = "web";
 /// Namespace whose pods are only evicted, never deleted.
 pub const PROTECTED: &str = "kept";
 
-/// Deployment whose budget allows a few evictions, and a deployment with an occasional budget that allows none.
+/// A deployment whose budget allows no eviction: a drain deletes its pods.
+const FRONT: (&str, u32) = ("front", 30);
+/// A deployment with its replicas, and the replicas that its budget keeps.
 const STORE: (&str, u32, u32) = ("store", 10, 8);
+/// A deployment with an occasional budget that allows no eviction.
 const LEDGER: (&str, u32) = ("ledger", 6);
 
 /// Time-out of evictions in the configuration of the simulation.
 pub const EVICTION_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// Maximum duration of a drain: the time-out, and the time until a leader observes it. Leaders are killed, paused and
-/// cut off for minutes at a time, one after another.
-const DRAIN_ENDS: Duration = Duration::from_secs(120 + 20 * 60);
-
-/// Minimum back-off after an abandoned drain in seconds, and the maximum that each attempt adds (CKE).
-const BACK_OFF: i64 = 300;
 
 /// Clones share their state.
 #[derive(Clone)]
@@ -56,9 +47,9 @@ fn workload(namespace: &str, name: &str, owner: Owner) -> Workload {
     }
 }
 
-fn budget((workload, min_available): (&str, u32)) -> Budget {
+fn budget(namespace: &str, (workload, min_available): (&str, u32)) -> Budget {
     Budget {
-        namespace: PROTECTED.to_owned(),
+        namespace: namespace.to_owned(),
         name: workload.to_owned(),
         workload: workload.to_owned(),
         min_available,
@@ -72,7 +63,9 @@ impl Drains {
         kubernetes.with(|cluster| {
             cluster.add_namespace(OPEN, &[]);
             cluster.add_namespace(PROTECTED, &[("team", PROTECTED)]);
-            cluster.add_workload(workload(OPEN, "front", Owner::ReplicaSet { replicas: 30 }));
+            let (front, replicas) = FRONT;
+            cluster.add_workload(workload(OPEN, front, Owner::ReplicaSet { replicas }));
+            cluster.add_budget(budget(OPEN, FRONT));
             cluster.add_workload(workload(OPEN, "logs", Owner::DaemonSet));
             cluster.add_workload(workload(OPEN, "proxy", Owner::Static));
             cluster.add_workload(workload(OPEN, "shell", Owner::Nobody { pods: 3 }));
@@ -80,7 +73,7 @@ impl Drains {
             cluster.add_workload(workload(OPEN, "sums", Owner::Job { pods: 4, takes }));
             let (store, replicas, min_available) = STORE;
             cluster.add_workload(workload(PROTECTED, store, Owner::ReplicaSet { replicas }));
-            cluster.add_budget(budget((store, min_available)));
+            cluster.add_budget(budget(PROTECTED, (store, min_available)));
             let (ledger, replicas) = LEDGER;
             cluster.add_workload(workload(PROTECTED, ledger, Owner::ReplicaSet { replicas }));
         });
@@ -123,18 +116,40 @@ impl Drains {
         cordoned.map(|node| broken(format!("peace ends with the node {} cordoned", node.name))).collect()
     }
 
-    /// True if a pod of the budget of [`Self::forbid`] runs on the node.
+    /// Whether a drain of the node meets pods with the budget of [`Self::forbid`].
     #[must_use]
     pub fn is_forbidden_on(&self, node: &str) -> bool {
-        let of_ledger = |pod: &Pod| pod.id.namespace == PROTECTED && pod.id.name.starts_with(LEDGER.0);
-        self.pods_on(node).iter().any(of_ledger)
+        self.runs(node, PROTECTED, LEDGER.0)
     }
 
-    /// Adds or removes a budget that allows no eviction of some protected pods.
+    /// Whether a drain of the node deletes pods, whatever budgets there are.
+    #[must_use]
+    pub fn deletes_on(&self, node: &str) -> bool {
+        self.runs(node, OPEN, FRONT.0) && !self.is_forbidden_on(node)
+    }
+
+    fn runs(&self, node: &str, namespace: &str, workload: &str) -> bool {
+        self.pods_on(node)
+            .iter()
+            .any(|pod| pod.id.namespace == namespace && pod.id.name.starts_with(workload))
+    }
+
+    /// Restarts the pods of [`FRONT`], which then spread over all nodes.
+    pub fn roll_out(&self) {
+        self.kubernetes.with(|kubernetes| {
+            for (_, pod) in kubernetes.pods() {
+                if pod.id.namespace == OPEN && pod.id.name.starts_with(FRONT.0) {
+                    kubernetes.delete(&pod.id);
+                }
+            }
+        });
+    }
+
+    /// Adds or removes the budget that allows no eviction.
     pub fn forbid(&self, forbidden: bool) {
         self.kubernetes.with(|kubernetes| {
             if forbidden {
-                kubernetes.add_budget(budget(LEDGER));
+                kubernetes.add_budget(budget(PROTECTED, LEDGER));
             } else {
                 kubernetes.remove_budget(PROTECTED, LEDGER.0);
             }
@@ -144,8 +159,8 @@ impl Drains {
     /// Ends all faults.
     pub fn heal(&self) {
         self.kubernetes.faults().clear_all();
+        self.forbid(false);
         self.kubernetes.with(|kubernetes| {
-            kubernetes.remove_budget(PROTECTED, LEDGER.0);
             for node in kubernetes.nodes() {
                 kubernetes.set_ready(&node.name, true);
             }
@@ -160,69 +175,12 @@ fn broken(what: String) -> Violation {
     Violation { invariant: Id::I12, what }
 }
 
-/// Numbers of drains.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DrainsSeen {
-    /// Started drains.
-    pub begun: u64,
-    /// Completed drains.
-    pub done: u64,
-    /// Abandoned drains.
-    pub given_up: u64,
-}
-
-/// Counts the drain that a change of an entry starts or ends, and returns violations. `lasted` is the duration of the
-/// entry's former state by the world's clock: the stored times come from a leader's clock, which may be wrong.
-pub fn changed(
-    before: &RepairQueueEntry,
-    after: &RepairQueueEntry,
-    lasted: Duration,
-    seen: &mut DrainsSeen,
-) -> Vec<String> {
-    let processed = |entry: &RepairQueueEntry, step_status| {
-        entry.status == RepairStatus::Processing && entry.step_status == step_status
-    };
-    let (was, is) =
-        (|step_status| processed(before, step_status), |step_status| processed(after, step_status));
-    let (Some(since), Some(now)) = (before.last_transition_time, after.last_transition_time) else {
-        seen.begun += u64::from(is(RepairStepStatus::Draining) && !was(RepairStepStatus::Draining));
-        return Vec::new();
-    };
-    let mut found = Vec::new();
-    let drained = was(RepairStepStatus::Draining) && !is(RepairStepStatus::Draining);
-    if drained && lasted > DRAIN_ENDS {
-        found.push(format!("entry {} was drained for {lasted:?}, from {since} to {now}", after.index));
-    }
-    if drained && is(RepairStepStatus::Waiting) {
-        seen.given_up += 1;
-        let count = i64::from(before.drain_backoff_count) + 1;
-        let pause = after.drain_backoff_expire.map(|until| (until - now).whole_seconds());
-        let right = pause.is_some_and(|pause| (BACK_OFF..=BACK_OFF * (count + 1)).contains(&pause));
-        if !right || i64::from(after.drain_backoff_count) != count {
-            found.push(format!(
-                "the drain of entry {} is given up for the {}. time, not the {count}., for {pause:?} s",
-                after.index, after.drain_backoff_count
-            ));
-        }
-    }
-    seen.done += u64::from(drained && is(RepairStepStatus::Watching));
-    seen.begun += u64::from(is(RepairStepStatus::Draining) && !was(RepairStepStatus::Draining));
-    let begins = was(RepairStepStatus::Waiting) && !is(RepairStepStatus::Waiting);
-    if begins
-        && after.status == RepairStatus::Processing
-        && let Some(until) =
-            before.drain_backoff_expire.filter(|until| *until > now && *until > since + lasted)
-    {
-        found.push(format!("entry {} is begun at {now} and waits until {until}", after.index));
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use madako_datacenter_sim::host::RESET;
     use madako_domain::cluster::Node;
     use madako_domain::kubernetes::PodId;
+    use madako_domain::repair::{RepairStatus, RepairStepStatus};
     use madako_json::go::RawJson;
     use madako_protocol::kubernetes::Kubernetes as _;
     use madako_protocol::permit::Permit;
@@ -234,61 +192,15 @@ mod tests {
 
     const NODE: &str = "10.0.0.1";
 
-    /// An entry whose leader's clock is `ahead` of another leader's clock.
-    fn entry(step_status: RepairStepStatus, ahead: Duration) -> RepairQueueEntry {
-        RepairQueueEntry {
-            status: RepairStatus::Processing,
-            step_status,
-            last_transition_time: Some(OffsetDateTime::UNIX_EPOCH + ahead),
-            ..RepairQueueEntry::new("unreachable", "iDRAC-9", NODE)
-        }
-    }
-
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
-    #[test]
-    fn how_long_a_drain_lasted_is_told_by_the_clock_of_the_world() {
-        let drained = |ahead, lasted| {
-            let [before, after] =
-                [entry(RepairStepStatus::Draining, Duration::ZERO), entry(RepairStepStatus::Watching, ahead)];
-            changed(&before, &after, lasted, &mut DrainsSeen::default()).len()
-        };
-        assert_eq!(drained(seconds(3600), seconds(60)), 0, "clocks of leaders differ");
-        assert_eq!(drained(seconds(60), seconds(3600)), 1, "it lasted for an hour");
-    }
-
-    /// An entry with an abandoned drain and a back-off of `pause` seconds.
-    fn given_up(at: u64, count: u32, pause: i64) -> RepairQueueEntry {
-        let waiting = entry(RepairStepStatus::Waiting, seconds(at));
-        let expire = waiting.last_transition_time.map(|now| now + time::Duration::seconds(pause));
-        RepairQueueEntry { drain_backoff_count: count, drain_backoff_expire: expire, ..waiting }
-    }
-
-    #[test]
-    fn a_drain_that_is_given_up_late_or_without_its_back_off_is_found() {
-        for (at, count, pause, expected) in [
-            (130, 1, 300, 0),
-            (130, 1, 600, 0),
-            (130, 1, 299, 1),
-            (130, 1, 601, 1),
-            (130, 0, 300, 1),
-            (7200, 1, 300, 1),
-        ] {
-            let (before, mut seen) =
-                (entry(RepairStepStatus::Draining, Duration::ZERO), DrainsSeen::default());
-            let found = changed(&before, &given_up(at, count, pause), seconds(at), &mut seen);
-            assert_eq!((found.len(), seen.given_up), (expected, 1), "after {at} s, for {pause} s, {count}");
-        }
-    }
-
-    #[test]
-    fn a_step_that_begins_before_its_back_off_is_over_is_found() {
-        for (at, expected) in [(430, 0), (429, 1)] {
-            let again = entry(RepairStepStatus::Draining, seconds(at));
-            let found = changed(&given_up(130, 1, 300), &again, Duration::ZERO, &mut DrainsSeen::default());
-            assert_eq!(found.len(), expected, "after {at} s");
+    fn watched() -> RepairQueueEntry {
+        RepairQueueEntry {
+            status: RepairStatus::Processing,
+            step_status: RepairStepStatus::Watching,
+            ..RepairQueueEntry::new("unreachable", "iDRAC-9", NODE)
         }
     }
 
@@ -326,7 +238,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_command_beside_a_pod_that_should_have_gone_is_found() {
-        let begun = entry(RepairStepStatus::Watching, Duration::ZERO);
+        let begun = watched();
         let (drains, cluster) = drained_first().await;
         assert!(drains.undrained(&cluster, &begun, 0).is_some(), "nothing was evicted");
         assert_eq!(drains.undrained(&cluster, &begun, 1), None, "the step does not drain");

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use madako_datacenter_sim::kubernetes::SimulatedKubernetes;
 use madako_domain::kubernetes::{Eviction, KubeNode, Pod, PodId};
-use madako_judges::Fact;
+use madako_judges::{Fact, KubernetesRequest, PodFact};
 use madako_protocol::kubernetes::{Kubernetes, KubernetesError};
 use madako_protocol::permit::Permit;
 
@@ -28,17 +28,26 @@ pub struct JudgedKubernetes {
 }
 
 impl JudgedKubernetes {
-    fn ends(&self, pod: &PodId, deleted: bool, refused: bool) {
-        let protected = pod.namespace == PROTECTED;
-        self.told.1.tell(&Fact::PodEnds { protected, deleted, refused, pod: pod.to_string() });
+    fn tell(&self, asked: KubernetesRequest, node: &str, pod: Option<&PodId>, refused: bool) {
+        let pod = pod.map(|pod| PodFact { name: pod.to_string(), protected: pod.namespace == PROTECTED });
+        let (node, sent) = (node.to_owned(), self.told.1.now());
+        self.told.1.tell(&Fact::Kubernetes { asked, node, pod, refused, sent });
     }
 
-    /// Reports the start of a write, unless its permit has expired.
-    async fn begins(&self, permit: &Permit, what: &str, of: &str) {
-        if permit.check(tokio::time::Instant::now()).is_ok() {
+    /// The node of a pod; empty if the pod is gone.
+    fn node_of(&self, pod: &PodId) -> String {
+        let pods = self.kubernetes.with(|kubernetes| kubernetes.pods());
+        pods.into_iter().find(|(_, it)| it.id == *pod).and_then(|(node, _)| node).unwrap_or_default()
+    }
+
+    /// Reports the start of a write. Returns `false` if its permit has expired: then the API refuses it.
+    async fn begins(&self, permit: &Permit, what: &str, of: &str) -> bool {
+        let permitted = permit.check(tokio::time::Instant::now()).is_ok();
+        if permitted {
             self.told.1.permitted(&self.told.0, permit, &self.store);
             self.judge.writes_to_kubernetes(&self.store, permit, &format!("{what} {of}")).await;
         }
+        permitted
     }
 }
 
@@ -57,27 +66,37 @@ impl Kubernetes for JudgedKubernetes {
     }
 
     async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
-        self.begins(permit, "cordon", node).await;
+        if self.begins(permit, "cordon", node).await {
+            self.tell(KubernetesRequest::Cordon, node, None, false);
+        }
         Kubernetes::cordon(&self.kubernetes, permit, node).await
     }
 
     async fn uncordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
-        self.begins(permit, "uncordon", node).await;
+        if self.begins(permit, "uncordon", node).await {
+            self.tell(KubernetesRequest::Uncordon, node, None, false);
+        }
         Kubernetes::uncordon(&self.kubernetes, permit, node).await
     }
 
     async fn evict(&self, permit: &Permit, pod: &PodId, dry_run: bool) -> Result<Eviction, KubernetesError> {
-        if !dry_run {
-            self.begins(permit, "evict", &pod.name).await;
-        }
+        let permitted = !dry_run && self.begins(permit, "evict", &pod.name).await;
+        let node = self.node_of(pod);
         let evicted = Kubernetes::evict(&self.kubernetes, permit, pod, dry_run).await;
-        self.ends(pod, false, matches!(evicted, Ok(Eviction::Refused { .. })));
+        let refused = matches!(evicted, Ok(Eviction::Refused { .. }));
+        if dry_run {
+            let protected = pod.namespace == PROTECTED;
+            self.told.1.tell(&Fact::EvictionTried { protected, refused });
+        } else if permitted {
+            self.tell(KubernetesRequest::Evict, &node, Some(pod), refused);
+        }
         evicted
     }
 
     async fn delete(&self, permit: &Permit, pod: &PodId) -> Result<(), KubernetesError> {
-        self.begins(permit, "delete", &pod.name).await;
-        self.ends(pod, true, false);
+        if self.begins(permit, "delete", &pod.name).await {
+            self.tell(KubernetesRequest::Delete, &self.node_of(pod), Some(pod), false);
+        }
         Kubernetes::delete(&self.kubernetes, permit, pod).await
     }
 }

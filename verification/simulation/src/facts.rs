@@ -103,7 +103,8 @@ impl Facts {
         self.0.as_ref().map(|inner| inner.oracle.lock().unwrap().exemptions()).unwrap_or_default()
     }
 
-    fn now(&self) -> At {
+    #[must_use]
+    pub fn now(&self) -> At {
         self.0.as_ref().map(|inner| inner.history.now()).unwrap_or_default()
     }
 }

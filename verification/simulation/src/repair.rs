@@ -27,7 +27,7 @@ use madako_protocol::permit::Permit;
 use madako_protocol::ports::RegistryMachines;
 
 use self::judged::{Judged, leader, violation};
-use crate::drains::{Drains, DrainsSeen};
+use crate::drains::Drains;
 use crate::facts::Facts;
 use crate::history::History;
 use crate::holding::Unheld;
@@ -67,7 +67,8 @@ pub struct Seen {
     pub beside_reboots: u64,
     /// Racks that had to be held according to answers of the registry.
     pub to_be_held: u64,
-    pub drains: DrainsSeen,
+    pub drained: u64,
+    pub drains_given_up: u64,
 }
 
 /// Clones share their state.
@@ -134,7 +135,7 @@ impl RepairJudge {
         for invariant in judged.subjects(&changes) {
             self.history.judged(invariant);
         }
-        let found = judged.judge(revision, changes, now);
+        let found = judged.judge(revision, changes);
         if let Some(cluster) = judged.cluster.as_ref().filter(|_| clustered) {
             self.drains.follow(cluster);
         }

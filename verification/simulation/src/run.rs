@@ -39,7 +39,7 @@ use tokio::time::Instant;
 use crate::checker::Checker;
 use crate::clock::SimulatedClock;
 use crate::disk::ForgetfulDisk;
-use crate::drains::Drains;
+use crate::drains::{Drains, EVICTION_TIMEOUT};
 use crate::facts::Facts;
 use crate::history::{History, Trace};
 use crate::operator::Operator;
@@ -399,6 +399,8 @@ fn terms(working: &Working) -> Terms {
         metrics_interval: METRICS_INTERVAL,
         metric_max_age: METRICS_INTERVAL * 3,
         reschedule_after: RESCHEDULE_AFTER,
+        eviction_timeout: EVICTION_TIMEOUT,
+        answer_within: TOLERANCE,
         tolerance: TOLERANCE,
         holds_back: false,
     }

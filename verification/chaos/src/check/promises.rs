@@ -12,13 +12,14 @@ use std::time::Duration;
 use madako_domain::keys;
 use madako_faults::{Act, Schedule};
 use madako_judges::{
-    Change, Command, Exemption, Exemptions, Fact, MachineSeen, Oracle, Place, Question, Terms,
+    Change, Command, Exemption, Exemptions, Fact, MachineSeen, Oracle, Place, PodFact, Question, Terms,
 };
 use time::OffsetDateTime;
 
 use super::Verdicts;
+use super::drains::{Effect, effects, held, sent};
 use super::effects::HEARD_LATER;
-use crate::datacenter::{KubernetesRequest, Line, PROTECTED, Spoilt, What, metric_of};
+use crate::datacenter::{Line, PROTECTED, Spoilt, What, metric_of};
 use crate::history::{Call, End, Event, Micros, Wrote, micros};
 use crate::network::Node;
 use crate::observer::{PREFIX, Revision};
@@ -99,8 +100,21 @@ impl Outside<'_> {
             (at + micros(COMMAND_TIMEOUT), ended((instance, address), Command::Repair, false))
         });
         facts.extend(lost);
+        facts.extend(self.of_kubernetes());
         facts.sort_by_key(|(at, _)| *at);
         facts
+    }
+
+    fn of_kubernetes(&self) -> impl Iterator<Item = (Micros, Fact)> {
+        let held = held(self.events, self.schedule);
+        effects(self.lines, self.unix).into_iter().map(move |effect| {
+            let sent = Duration::from_micros(sent(&effect, &held));
+            let Effect { at, asked, node, pod, refused, .. } = effect;
+            let protected =
+                |pod: &str| pod.split_once('/').is_some_and(|(namespace, _)| namespace == PROTECTED);
+            let pod = pod.map(|name| PodFact { protected: protected(&name), name });
+            (at, Fact::Kubernetes { asked, node, pod, refused, sent })
+        })
     }
 
     fn stored(&self, revision: &Revision) -> Fact {
@@ -217,7 +231,7 @@ fn ended((instance, address): (String, String), command: Command, good: bool) ->
     Fact::Ended { instance, command, address, good }
 }
 
-/// Commands on hosts, and pods that end. `commands` keeps the running repair commands.
+/// Commands on hosts. `running` keeps the repair commands that run.
 fn of_commands(
     at: Micros,
     what: &What,
@@ -240,16 +254,6 @@ fn of_commands(
                 (at.saturating_sub(*waited), began(whose.clone(), check)),
                 (at, ended(whose, check, *healthy)),
             ]
-        }
-        What::Kubernetes {
-            asked: asked @ (KubernetesRequest::Evict | KubernetesRequest::Delete),
-            pod: Some(pod),
-            refused,
-            ..
-        } => {
-            let protected = pod.split_once('/').is_some_and(|(namespace, _)| namespace == PROTECTED);
-            let (deleted, refused) = (*asked == KubernetesRequest::Delete, *refused);
-            vec![(at, Fact::PodEnds { protected, deleted, refused, pod: pod.clone() })]
         }
         _ => Vec::new(),
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use madako_domain::machine::MachineState;
-use madako_judges::{MachineSeen, Question};
+use madako_judges::{KubernetesRequest, MachineSeen, Question};
 use madako_protocol::ports::Clock;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -16,16 +16,6 @@ use super::tap::Spoilt;
 
 /// Bytes of a journal that are read: a run of an hour writes some megabytes.
 const MAX_JOURNAL: u64 = 256 << 20;
-
-/// A request to change Kubernetes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KubernetesRequest {
-    Cordon,
-    Uncordon,
-    Evict,
-    Delete,
-}
 
 /// The content of a line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

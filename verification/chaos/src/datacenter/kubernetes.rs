@@ -22,10 +22,11 @@ use std::time::Duration;
 use madako_datacenter_sim::SimulatedRegistry;
 use madako_datacenter_sim::kubernetes::{Budget, Cluster, Owner, SimulatedKubernetes, Workload};
 use madako_domain::kubernetes::{Eviction, Pod};
+use madako_judges::KubernetesRequest;
 use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 
-use super::journal::{JournalError, KubernetesRequest, Line, What};
+use super::journal::{JournalError, Line, What};
 use super::tap::Tap;
 
 /// The namespace whose pods are only evicted, never deleted; also the value of its label `team`.

@@ -29,6 +29,9 @@ const RETIRE_WAIT: Duration = Duration::from_secs(300);
 const METRIC_ROUNDS: u32 = 3;
 /// Time limit of a repair command or a health check.
 pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
+const EVICTION_TIMEOUT: Duration = Duration::from_secs(30);
+/// A request to the store times out after 2 s.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// Maximum delay of an observation: a request to the store times out and is repeated, on a busy machine.
 const TOLERANCE: Duration = Duration::from_secs(10);
 /// Control plane nodes of a cluster.
@@ -53,6 +56,8 @@ pub(crate) fn terms() -> Terms {
         metrics_interval: METRICS,
         metric_max_age: METRICS * METRIC_ROUNDS,
         reschedule_after: RESCHEDULE_AFTER,
+        eviction_timeout: EVICTION_TIMEOUT,
+        answer_within: ANSWER_WITHIN,
         tolerance: TOLERANCE,
         holds_back: true,
     }
@@ -131,7 +136,7 @@ pub(super) fn template(own: &str, door: &str) -> String {
         "protected_namespaces": {"matchLabels": {"team": PROTECTED}},
         // Longer than a pod takes to begin elsewhere.
         "evict_retries": 5, "evict_interval": 2,
-        "eviction_timeout_seconds": 30,
+        "eviction_timeout_seconds": EVICTION_TIMEOUT.as_secs(),
         "repair_procedures": procedures,
     });
     format!("{NODES}repair: {repair}\n")

@@ -15,11 +15,9 @@ fn a_leader_acts_within_its_lease_less_the_margin() {
 #[test]
 fn pods_that_are_protected_are_not_deleted() {
     judges(Promise::ProtectedPods, |tape, spoiled| {
-        let ends =
-            |deleted, refused| Fact::PodEnds { protected: true, deleted, refused, pod: "p".to_owned() };
-        tape.tell(ends(false, true));
+        tape.tell(Fact::EvictionTried { protected: true, refused: true });
         if spoiled {
-            tape.tell(ends(true, false));
+            tape.kubernetes(KubernetesRequest::Delete, "n", Some("kept/a"), false);
         }
     });
 }

@@ -9,12 +9,11 @@ use madako_domain::invariants::repair::{one_api_server, one_repair_a_machine, re
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::keys;
 use madako_domain::repair::queue::RepairQueue;
-use madako_domain::repair::{RepairQueueEntry, RepairStatus};
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::store::Entry;
 use madako_judges::{Exemption, Exemptions};
 
 use super::{ATTEMPTS, Seen};
-use crate::drains::changed;
 use crate::holding::{Holding, Unheld};
 use crate::requests;
 use crate::world::SESSION_TTL;
@@ -49,8 +48,6 @@ pub(super) struct Judged {
     pub(super) runs: BTreeMap<i64, (i64, u32)>,
     /// Record of each step, by the entry's number and create revision: one revision may add several entries.
     pub(super) steps: BTreeMap<(i64, i64, u32), i64>,
-    /// Time of the last change of each entry's state, by the world's clock.
-    pub(super) entered: BTreeMap<i64, Duration>,
     /// Addresses of the running commands.
     pub(super) running: Vec<String>,
     /// Time and description of the last effect.
@@ -128,12 +125,7 @@ impl Judged {
         subjects
     }
 
-    pub(super) fn judge(
-        &mut self,
-        revision: i64,
-        changes: Vec<(String, Option<Entry>)>,
-        now: Duration,
-    ) -> Vec<Violation> {
+    pub(super) fn judge(&mut self, revision: i64, changes: Vec<(String, Option<Entry>)>) -> Vec<Violation> {
         self.revision = revision;
         let mut found = Vec::new();
         let (mut touched, mut clustered) = (false, false);
@@ -197,16 +189,14 @@ impl Judged {
             );
             for (index, item) in &after.entries {
                 let before = self.queue.entries.get(index).filter(|before| before.created == item.created);
-                if let Some(before) = before.filter(|before| before.revision != item.revision) {
-                    let lasted = now.saturating_sub(self.entered.get(index).copied().unwrap_or(now));
-                    let wrong = changed(&before.value, &item.value, lasted, &mut self.seen.drains);
-                    found.extend(wrong.into_iter().map(|what| violation(Id::I7, what)));
-                }
-                let stays = |before: &RepairQueueEntry| {
-                    (&before.status, &before.step_status) == (&item.value.status, &item.value.step_status)
+                let drains = |entry: &RepairQueueEntry| {
+                    entry.status == RepairStatus::Processing
+                        && entry.step_status == RepairStepStatus::Draining
                 };
-                if !before.is_some_and(|before| stays(&before.value)) {
-                    self.entered.insert(*index, now);
+                if before.is_some_and(|before| drains(&before.value)) && !drains(&item.value) {
+                    let step_status = &item.value.step_status;
+                    self.seen.drained += u64::from(*step_status == RepairStepStatus::Watching);
+                    self.seen.drains_given_up += u64::from(*step_status == RepairStepStatus::Waiting);
                 }
                 let was = self.queue.entries.get(index).map(|item| &item.value.status);
                 if was != Some(&item.value.status) && !self.users.contains(&revision) {

@@ -125,11 +125,14 @@ impl Drill<'_> {
         let _ = self.people.operator.settle().await;
         let _ = self.people.queue.disable(keys::AUTO_REPAIR_DISABLED, true).await;
         let _ = self.people.queue.delete_all().await;
+        self.drains.roll_out();
         self.wait_seconds(150).await;
         let _ = self.people.queue.disable(keys::REPAIRS_DISABLED, true).await;
         self.transactions().await;
-        let (_, workers) = self.nodes();
-        let mut workers = workers.into_iter();
+        let (_, mut workers) = self.nodes();
+        let deletes = workers.iter().position(|worker| self.drains.deletes_on(worker));
+        let first = deletes.map(|place| workers.remove(place));
+        let mut workers = first.into_iter().chain(workers);
         let repaired: Vec<String> = workers.by_ref().take(REPAIRED).collect();
         let retires = workers.next();
         // No user requests the repair of this machine: only reports of the registry could.

@@ -2,7 +2,7 @@
 
 use madako_domain::machine::MachineState;
 use madako_faults::{Injection, InstanceTarget, Span, Target};
-use madako_judges::Promise;
+use madako_judges::{KubernetesRequest, Promise};
 
 use super::*;
 use crate::check::linear::{Op, Ret};

@@ -9,11 +9,12 @@ use axum::routing::{get, patch, post};
 use axum::{Json, Router};
 use madako_domain::kubernetes::{ANNOTATION_REBOOT, Eviction, Pod, PodId};
 use madako_domain::machine::Machine;
+use madako_judges::KubernetesRequest;
 use serde_json::Value;
 
 use super::objects::{self, Failure};
 use super::{ApiServer, Came, Change, find, path_of};
-use crate::datacenter::journal::{JournalError, KubernetesRequest};
+use crate::datacenter::journal::JournalError;
 
 impl From<JournalError> for Failure {
     fn from(error: JournalError) -> Self {

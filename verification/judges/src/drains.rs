@@ -1,0 +1,201 @@
+//! Promises about drains.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use madako_domain::invariants::repair::is_active;
+use madako_domain::keys;
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+
+use crate::exemptions::Exemption;
+use crate::fact::{At, Fact, KubernetesRequest, PodFact};
+use crate::oracle::{Predicate, Ruling, Seen};
+use crate::picture::Picture;
+
+/// Time for a new leader to end a drain that is over: leaders fail one after another for minutes.
+const NEW_LEADER: Duration = Duration::from_secs(20 * 60);
+/// Seconds of the shortest pause after a drain was given up, and of its longest growth each time (CKE).
+const BACK_OFF: i64 = 300;
+
+/// For each node, the spans in which it had a certain entry; [`At::MAX`]: it still has.
+#[derive(Default)]
+struct Spans(BTreeMap<String, Vec<(At, At)>>);
+
+impl Spans {
+    /// From `at` on, exactly the nodes of the chosen entries have one. Requests name a node by its name or its address.
+    fn set(&mut self, at: At, now: &Picture, chosen: impl Fn(&RepairQueueEntry) -> bool) {
+        let entries = now.entries.values().map(|item| &item.entry).filter(|entry| chosen(entry));
+        let nodes: BTreeSet<&str> = entries.flat_map(|entry| [&*entry.address, &*entry.nodename]).collect();
+        for (node, spans) in &mut self.0 {
+            if let Some((_, until)) = spans.last_mut().filter(|(_, until)| *until == At::MAX)
+                && !nodes.contains(&**node)
+            {
+                *until = at;
+            }
+        }
+        for node in nodes {
+            let spans = self.0.entry(node.to_owned()).or_default();
+            if spans.last().is_none_or(|(_, until)| *until != At::MAX) {
+                spans.push((at, At::MAX));
+            }
+        }
+    }
+
+    fn of(&self, node: &str) -> &[(At, At)] {
+        self.0.get(node).map_or(&[], Vec::as_slice)
+    }
+
+    fn ever(&self, node: &str, [first, last]: [At; 2]) -> bool {
+        self.of(node).iter().any(|(from, until)| first <= *until && last >= *from)
+    }
+
+    fn always(&self, node: &str, [first, last]: [At; 2]) -> bool {
+        self.of(node).iter().any(|(from, until)| *from <= first && last < *until)
+    }
+}
+
+struct Request {
+    at: At,
+    asked: KubernetesRequest,
+    node: String,
+    /// Earliest time at which it may have been sent.
+    sent: At,
+}
+
+/// Assumes: a revision of the store may be observed later than a request that follows it.
+#[derive(Default)]
+pub(crate) struct DrainRequests {
+    draining: Spans,
+    active: Spans,
+    /// Requests that a revision may still explain.
+    open: Vec<Request>,
+}
+
+impl DrainRequests {
+    /// Whether an entry of the node explains the request, as far as is known at `at`.
+    fn is_explained(
+        &self,
+        Request { at: asked_at, asked, node, sent }: &Request,
+        at: At,
+        slack: Duration,
+    ) -> bool {
+        let (first, last) = (sent.saturating_sub(slack), *asked_at + slack);
+        match asked {
+            KubernetesRequest::Uncordon => !self.active.always(node, [first, last.min(at)]),
+            _ => self.draining.ever(node, [first, last]),
+        }
+    }
+}
+
+impl Predicate for DrainRequests {
+    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        if written.iter().any(|written| written.key.starts_with(keys::REPAIRS)) {
+            let drains = |entry: &RepairQueueEntry| {
+                is_active(entry) && entry.step_status == RepairStepStatus::Draining
+            };
+            self.draining.set(*at, now, drains);
+            self.active.set(*at, now, is_active);
+        }
+        if let Fact::Kubernetes { asked, node, sent, .. } = fact {
+            ruling.judged();
+            self.open.push(Request { at: *at, asked: *asked, node: node.clone(), sent: *sent });
+        }
+        let slack = terms.answer_within;
+        for request in std::mem::take(&mut self.open) {
+            let Request { at: asked_at, asked, node, sent } = &request;
+            let recent = Request { sent: *asked_at, node: node.clone(), ..request };
+            if self.is_explained(&recent, *at, slack) {
+                continue;
+            }
+            if *at <= *asked_at + slack {
+                self.open.push(request);
+                continue;
+            }
+            if self.is_explained(&request, *at, slack) {
+                ruling.exemptions.used(Exemption::HeldBack, *asked_at - *sent);
+            } else {
+                ruling.broken(format_args!(
+                    "{asked:?} of {node} at {asked_at:?}, sent after {sent:?}; its drains were {:?}",
+                    self.draining.of(node)
+                ));
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct EvictedFirst {
+    refused: BTreeSet<String>,
+}
+
+impl Predicate for EvictedFirst {
+    fn see(&mut self, Seen { fact, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        let Fact::Kubernetes { asked, refused, pod: Some(PodFact { name, .. }), .. } = fact else { return };
+        match asked {
+            KubernetesRequest::Delete => ruling.holds(self.refused.contains(name), || {
+                format!("{name} is deleted, and no disruption budget refused its eviction")
+            }),
+            KubernetesRequest::Evict if *refused => drop(self.refused.insert(name.clone())),
+            _ => {}
+        }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct DrainEnds {
+    /// For each entry, the time since which it has its status.
+    entered: BTreeMap<i64, At>,
+}
+
+impl Predicate for DrainEnds {
+    fn see(&mut self, Seen { at, written, terms, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+        for written in written.iter().filter(|written| written.key.starts_with(keys::REPAIRS)) {
+            let (before, after) = written.read::<RepairQueueEntry>();
+            let Some(after) = after else { continue };
+            let status = |entry: &RepairQueueEntry| (entry.status.clone(), entry.step_status.clone());
+            let since = *self.entered.entry(after.index).or_insert(*at);
+            let Some(before) = before.filter(|before| status(before) != status(&after)) else { continue };
+            self.entered.insert(after.index, *at);
+            // The times in an entry are those of a leader's clock, which may be wrong.
+            transition(&before, &after, (*at - since, terms.eviction_timeout), ruling);
+        }
+    }
+}
+
+/// Judges a change of the status of an entry whose status was the same for the time `lasted`.
+fn transition(
+    before: &RepairQueueEntry,
+    after: &RepairQueueEntry,
+    (lasted, timeout): (Duration, Duration),
+    ruling: &mut Ruling<'_>,
+) {
+    let in_step = |entry: &RepairQueueEntry, status| {
+        entry.status == RepairStatus::Processing && entry.step_status == status
+    };
+    let waits = in_step(after, RepairStepStatus::Waiting);
+    let (Some(since), Some(now)) = (before.last_transition_time, after.last_transition_time) else { return };
+    if in_step(before, RepairStepStatus::Draining) {
+        ruling.holds(lasted <= timeout + NEW_LEADER, || {
+            format!("entry {} was drained for {lasted:?}, from {since} to {now}", after.index)
+        });
+        if waits {
+            let count = i64::from(before.drain_backoff_count) + 1;
+            let pause = after.drain_backoff_expire.map(|until| (until - now).whole_seconds());
+            let right = pause.is_some_and(|pause| (BACK_OFF..=BACK_OFF * (count + 1)).contains(&pause));
+            ruling.holds(right && i64::from(after.drain_backoff_count) == count, || {
+                format!(
+                    "the drain of entry {} is given up for the {}. time, not the {count}., for {pause:?} s",
+                    after.index, after.drain_backoff_count
+                )
+            });
+        }
+    }
+    if in_step(before, RepairStepStatus::Waiting)
+        && after.status == RepairStatus::Processing
+        && let Some(until) =
+            before.drain_backoff_expire.filter(|until| *until > now && *until > since + lasted)
+    {
+        ruling
+            .broken(format_args!("entry {} begins at {now}, and its back-off ends at {until}", after.index));
+    }
+}
