@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::instance::InstanceView;
+use crate::telemetry::is_of_a_leader;
 use crate::tree::ChildSpec;
 
 /// Id in the tree of the server of the pages.
@@ -212,35 +213,16 @@ impl madako_http::Service for Pages {
     }
 }
 
-/// Name prefixes of Madako's gauges that only a leader updates: after the loss of leadership their last values must
-/// not appear as current.
-const OF_A_LEADER: [&str; 15] = [
-    "madako_duplicate_addresses",
-    "madako_metrics ",
-    "madako_metrics{",
-    "madako_metrics_oldest_seconds",
-    "madako_metrics_providers_down",
-    "madako_node_taints_",
-    "madako_observation_",
-    "madako_placement_applications",
-    "madako_placement_circular",
-    "madako_plan_timestamp_seconds",
-    "madako_planner_blocked",
-    "madako_removal_guard_vanished",
-    "madako_repair_racks_held",
-    "madako_repair_waiting",
-    "madako_reports",
-];
-
-/// Removes outdated metrics. CKE shows all its metrics except `leader` only while it leads, and those of the sabakan
+/// Removes outdated metrics: after the loss of leadership, the last values of a leader must not appear as current. CKE shows all its metrics except `leader` only while it leads, and those of the sabakan
 /// integration only while that is enabled.
 fn current(text: &str, leads: bool, disabled: bool) -> String {
     let kept = |line: &&str| {
         let name = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE ")).unwrap_or(line);
+        let name = name.split([' ', '{']).next().unwrap_or(name);
         if name.starts_with("cke_") && !name.starts_with("cke_leader") {
             return leads && !(disabled && name.starts_with("cke_sabakan_"));
         }
-        leads || !OF_A_LEADER.iter().any(|of_a_leader| name.starts_with(of_a_leader))
+        leads || !is_of_a_leader(name)
     };
     let mut text: String = text.lines().filter(kept).collect::<Vec<_>>().join("\n");
     text.push('\n');

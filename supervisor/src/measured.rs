@@ -6,27 +6,18 @@
 use std::sync::Arc;
 
 use madako_protocol::ports::Clock;
-use metrics::{Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram};
-use metrics::{gauge, histogram};
+use madako_protocol::telemetry::{Counter, Gauge, Histogram};
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::time::Instant;
 
-pub(crate) fn describe_metrics() {
-    describe_counter!("madako_actor_messages_total", "Messages that actors of this name started to handle.");
-    describe_histogram!("madako_actor_handling_seconds", "Duration of handling a message.");
-    describe_gauge!(
-        "madako_actor_handling_since_timestamp_seconds",
-        "Unix time at which the actor started on its current message; 0 between messages."
-    );
-    describe_gauge!(
-        "madako_actor_failure_timestamp_seconds",
-        "Unix time of the last failure of an actor of this name; 0 before the first failure."
-    );
-}
+use crate::telemetry::{
+    madako_actor_failure_timestamp_seconds, madako_actor_handling_seconds,
+    madako_actor_handling_since_timestamp_seconds, madako_actor_messages_total,
+};
 
 /// Gauge of an actor's last failure; the first call registers it with 0.
 fn failure(actor: &str) -> Gauge {
-    let gauge = gauge!("madako_actor_failure_timestamp_seconds", "actor" => actor.to_owned());
+    let gauge = madako_actor_failure_timestamp_seconds(actor.to_owned());
     gauge.increment(0.0);
     gauge
 }
@@ -52,14 +43,14 @@ impl<A: Actor> Measured<A> {
     /// `name` is the actor's name in the tree.
     pub fn new(actor: A, name: &'static str, clock: &Arc<dyn Clock>) -> Self {
         let _known = failure(name);
-        let since = gauge!("madako_actor_handling_since_timestamp_seconds", "actor" => name);
+        let since = madako_actor_handling_since_timestamp_seconds(name);
         // A predecessor that was killed in mid-message no longer handles it.
         since.set(0.0);
         Self {
             actor,
             clock: Arc::clone(clock),
-            messages: counter!("madako_actor_messages_total", "actor" => name),
-            seconds: histogram!("madako_actor_handling_seconds", "actor" => name),
+            messages: madako_actor_messages_total(name),
+            seconds: madako_actor_handling_seconds(name),
             since,
         }
     }
@@ -80,7 +71,7 @@ struct Handling<'a> {
 
 impl Drop for Handling<'_> {
     fn drop(&mut self) {
-        self.seconds.record(self.began.elapsed().as_secs_f64());
+        self.seconds.record(self.began.elapsed());
         self.since.set(0.0);
     }
 }
@@ -192,7 +183,6 @@ mod tests {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         metrics::with_local_recorder(&recorder, || {
-            describe_metrics();
             runtime.block_on(async {
                 let clock: Arc<dyn Clock> = Arc::new(Fixed);
                 let (told, mut tells) = mpsc::unbounded_channel();

@@ -14,15 +14,14 @@ use std::path::{Path, PathBuf};
 
 use madako_embedded_etcd::{EarlierLeases, LeftLease};
 use madako_host::{CommandsLeft, LeftCommands};
-use metrics::{Unit, describe_gauge, gauge};
 use tokio::time::{Instant, sleep};
 
 use crate::limits::{PREDECESSOR_GLANCE, PREDECESSOR_SAID_EVERY};
 use crate::service::ServiceError;
+use crate::telemetry::madako_predecessor_lease_seconds;
 
 /// Directory of command notes, within the store's data directory.
 const NOTES: &str = "commands";
-const METRIC: &str = "madako_predecessor_lease_seconds";
 /// Identifies a boot: 36 characters that the kernel draws at its start.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -30,14 +29,6 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 pub(crate) fn own_mark() -> Option<String> {
     let boot = std::fs::read_to_string(BOOT_ID).ok()?;
     Some(boot.trim().to_owned()).filter(|boot| !boot.is_empty())
-}
-
-pub(crate) fn describe_metrics() {
-    describe_gauge!(
-        METRIC,
-        Unit::Seconds,
-        "Time until the session lease of a process that was killed on this boot expires; no instance leads before that. 0: no such lease"
-    );
 }
 
 /// Leases and commands of earlier processes.
@@ -85,7 +76,7 @@ impl Predecessor {
             };
             self.leases.retain(|lease| self.left.remaining(lease).is_some());
             let lasts = self.leases.iter().filter_map(|lease| self.left.remaining(lease)).max();
-            gauge!(METRIC).set(lasts.unwrap_or_default().as_secs_f64());
+            madako_predecessor_lease_seconds().set(lasts.unwrap_or_default());
             if self.leases.is_empty() {
                 break;
             }

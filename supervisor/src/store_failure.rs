@@ -10,20 +10,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use metrics::{Unit, describe_gauge, gauge};
 use time::OffsetDateTime;
+
+use crate::telemetry::madako_store_failure_timestamp_seconds;
 
 /// Name of the note in the data directory: Unix seconds, and the reason on the next line.
 const NAME: &str = "last-failure";
-const METRIC: &str = "madako_store_failure_timestamp_seconds";
-
-pub(crate) fn describe_metrics() {
-    describe_gauge!(
-        METRIC,
-        Unit::Seconds,
-        "Unix time of the last permanent failure of the embedded store in this data directory; 0 without a failure."
-    );
-}
 
 /// The failure note of one data directory.
 #[derive(Debug, Clone)]
@@ -72,7 +64,6 @@ pub(crate) fn show_now(at: OffsetDateTime) {
     show(at.unix_timestamp());
 }
 
-#[allow(clippy::cast_precision_loss, reason = "seconds stay far below 2^52")]
 fn show(seconds: i64) {
-    gauge!(METRIC).set(seconds as f64);
+    madako_store_failure_timestamp_seconds().set(seconds as f64);
 }

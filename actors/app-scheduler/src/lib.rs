@@ -41,7 +41,7 @@ mod snapshot;
 mod target;
 mod upkeep;
 
-pub use crate::actor::telemetry::describe_metrics;
+pub use crate::actor::telemetry::METRICS;
 pub use crate::actor::{Scheduler, SchedulerArguments, SchedulerState};
 pub use crate::backends::BackendOutcome;
 pub use crate::config::{Candidates, ClusterCreation, MaxMoves, SchedulerConfig};

@@ -19,7 +19,6 @@ use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::latest::Subscriber;
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::ports::Clock;
-use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -102,26 +101,24 @@ struct Inputs {
     first: bool,
 }
 
-pub fn describe_metrics() {
-    taints::describe_metrics();
-    describe_counter!(
-        "madako_plans_total",
-        "Plans by action: \"none\" if nothing is to do, \"failed\" if no plan is possible."
-    );
-    describe_histogram!("madako_plan_seconds", "Duration of making a plan.");
-    describe_gauge!("madako_planner_blocked", "1 for the reason that blocks planning now.");
-    describe_gauge!(
-        "madako_planner_blocked_since_timestamp_seconds",
-        "Unix time since which the reason blocks planning; 0 for other reasons."
-    );
-    describe_gauge!("madako_plan_timestamp_seconds", "Unix time of the last plan.");
-    describe_gauge!("cke_sabakan_integration_successful", "1 if the last plan satisfies the constraints.");
-    describe_gauge!(
-        "cke_sabakan_integration_timestamp_seconds",
-        "Unix time of the last update of sabakan_integration_successful."
-    );
-    describe_gauge!("cke_sabakan_workers", "Workers of each role.");
-    describe_gauge!("cke_sabakan_unused_machines", "Healthy machines outside the cluster.");
+madako_protocol::declare_metrics! {
+    counter madako_plans_total(action)
+        "Plans by action: \"none\" if nothing is to do, \"failed\" if no plan is possible.";
+    histogram madako_plan_seconds() "Duration of making a plan.";
+    gauge madako_planner_blocked(reason) "1 for the reason that blocks planning now.";
+    gauge madako_planner_blocked_since_timestamp_seconds(reason)
+        "Unix time since which the reason blocks planning; 0 for other reasons.";
+    gauge madako_plan_timestamp_seconds() "Unix time of the last plan.";
+    gauge cke_sabakan_integration_successful() "1 if the last plan satisfies the constraints.";
+    gauge cke_sabakan_integration_timestamp_seconds()
+        "Unix time of the last update of sabakan_integration_successful.";
+    gauge cke_sabakan_workers(role) "Workers of each role.";
+    gauge cke_sabakan_unused_machines() "Healthy machines outside the cluster.";
+
+    gauge madako_node_taints_known()
+        "1 while the known taints of the Kubernetes nodes are recent enough to plan with.";
+    gauge madako_node_taints_timestamp_seconds()
+        "Unix time of the API server's last good answer about the taints of nodes.";
 }
 
 impl Actor for Planner {
@@ -287,7 +284,6 @@ impl PlannerState {
 
     /// Accepts a read of taints. Returns whether plans may change.
     fn take_taints(&mut self, polled: &TaintsPoll) -> bool {
-        #[allow(clippy::cast_precision_loss, reason = "seconds are far below 2^52")]
         let unix = self.given.clock.now().unix_timestamp() as f64;
         let (changed, event) = self.taints.update(polled, self.given.interval * STALE_AFTER_POLLS, unix);
         if let Some(event) = event {
@@ -370,7 +366,6 @@ impl PlannerState {
         self.last_event = Some(new);
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "seconds are far below 2^52")]
     fn show_blocked(&mut self, blocked: Option<&BlockedBy>) {
         let before = self.blocked.take();
         self.blocked = blocked.map(|blocked| {
@@ -380,28 +375,26 @@ impl PlannerState {
         });
         for &name in BlockedBy::NAMES {
             let since = self.blocked.and_then(|(reason, since)| (reason == name).then_some(since));
-            gauge!("madako_planner_blocked", "reason" => name).set(if since.is_some() { 1.0 } else { 0.0 });
-            gauge!("madako_planner_blocked_since_timestamp_seconds", "reason" => name)
-                .set(since.unwrap_or(0) as f64);
+            madako_planner_blocked(name).set(f64::from(since.is_some()));
+            madako_planner_blocked_since_timestamp_seconds(name).set(since.unwrap_or(0) as f64);
         }
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "counts and seconds are far below 2^52")]
     fn show(&self, result: &Result<Plan, PlanError>, took: Duration) {
         let action = match result {
             Ok(plan) => plan.action.map_or("none", |action| action.name()),
             Err(_) => "failed",
         };
-        counter!("madako_plans_total", "action" => action).increment(1);
-        histogram!("madako_plan_seconds").record(took.as_secs_f64());
+        madako_plans_total(action).increment(1);
+        madako_plan_seconds().record(took);
         let now = self.given.clock.now().unix_timestamp() as f64;
-        gauge!("madako_plan_timestamp_seconds").set(now);
-        gauge!("cke_sabakan_integration_successful").set(if result.is_ok() { 1.0 } else { 0.0 });
-        gauge!("cke_sabakan_integration_timestamp_seconds").set(now);
+        madako_plan_timestamp_seconds().set(now);
+        cke_sabakan_integration_successful().set(f64::from(result.is_ok()));
+        cke_sabakan_integration_timestamp_seconds().set(now);
         if let Ok(plan) = result {
-            gauge!("cke_sabakan_unused_machines").set(plan.unused_machines as f64);
+            cke_sabakan_unused_machines().set(plan.unused_machines as f64);
             for (role, workers) in &plan.workers_by_role {
-                gauge!("cke_sabakan_workers", "role" => role.clone()).set(*workers as f64);
+                cke_sabakan_workers(role.clone()).set(*workers as f64);
             }
         }
     }

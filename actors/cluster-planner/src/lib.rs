@@ -44,7 +44,7 @@ mod what_if;
 
 use madako_domain::plan::{Plan, PlanError};
 
-pub use crate::actor::{Planner, PlannerArguments, describe_metrics};
+pub use crate::actor::{METRICS, Planner, PlannerArguments};
 pub use crate::input::{DEFAULT_RETIRE_WAIT, Moment, PlanInput};
 pub use crate::what_if::{End, Selector, SelectorError, Unmatched, WhatIf, most_plans};
 

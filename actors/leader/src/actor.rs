@@ -23,7 +23,6 @@ use madako_protocol::mailbox::Envelope;
 use madako_protocol::permit::{PERMIT_MARGIN, Permit};
 use madako_protocol::ports::Clock;
 use madako_protocol::store::{Campaign, CampaignCommand, CampaignEvent, CampaignOptions, Store, WatchEvent};
-use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -94,21 +93,19 @@ struct InFlight {
     _task: Task,
 }
 
-pub fn describe_metrics() {
-    describe_gauge!("madako_leader", "1 while this instance leads.");
-    describe_gauge!("madako_leader_epoch", "Number of the epoch while this instance leads, else 0.");
-    describe_gauge!("madako_store_revision", "Latest revision of the store that this instance has seen.");
-    describe_gauge!("madako_state_faults", "Unusable stored values.");
-    describe_counter!("madako_commits_total", "Decisions sent to the leader, by subject and outcome.");
-    describe_histogram!("madako_commit_seconds", "Duration of a commit's transaction.");
-    describe_counter!(
-        "madako_invariant_violations_total",
-        "Mutations that the leader refused because they break an invariant."
-    );
-    describe_gauge!("madako_placement_owner", "1 while this instance leads and owns placement.");
-    describe_gauge!("cke_leader", "1 while this instance leads.");
-    describe_gauge!("cke_operation_phase", "1 for the leader's current phase.");
-    describe_gauge!("cke_operation_phase_timestamp_seconds", "Unix time of the last update of the phase.");
+madako_protocol::declare_metrics! {
+    gauge madako_leader() "1 while this instance leads.";
+    gauge madako_leader_epoch() "Number of the epoch while this instance leads, else 0.";
+    gauge madako_store_revision() "Latest revision of the store that this instance has seen.";
+    gauge madako_state_faults() "Unusable stored values.";
+    counter madako_commits_total(subject, outcome) "Decisions sent to the leader, by subject and outcome.";
+    histogram madako_commit_seconds() "Duration of a commit's transaction.";
+    counter madako_invariant_violations_total(invariant)
+        "Mutations that the leader refused because they break an invariant.";
+    gauge madako_placement_owner() "1 while this instance leads and owns placement.";
+    gauge cke_leader() "1 while this instance leads.";
+    gauge cke_operation_phase(phase) "1 for the leader's current phase.";
+    gauge cke_operation_phase_timestamp_seconds() "Unix time of the last update of the phase.";
 }
 
 impl Actor for Leader {
@@ -123,8 +120,8 @@ impl Actor for Leader {
     ) -> Result<LeaderState, ActorProcessingErr> {
         show_leadership(None);
         // Counters start at 0, so that a rate shows the first violation.
-        for &invariant in Id::ALL {
-            violated(invariant, 0);
+        for invariant in Id::ALL {
+            madako_invariant_violations_total(invariant.name()).increment(0);
         }
         let Campaign { events, commands } = given.store.campaign(given.campaign.clone());
         let watch = given.store.watch("");
@@ -313,12 +310,11 @@ impl LeaderState {
         self.publish();
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "revisions and counts stay far below 2^52")]
     fn publish(&mut self) {
         let last = self.given.state.newest();
         let state = ClusterState::decode(self.revision, &self.entries, last.as_deref());
-        gauge!("madako_store_revision").set(self.revision as f64);
-        gauge!("madako_state_faults").set(state.faults.len() as f64);
+        madako_store_revision().set(self.revision as f64);
+        madako_state_faults().set(state.faults.len() as f64);
         if state.faults != self.faults {
             self.faults.clone_from(&state.faults);
             self.given.events.emit(Event::StateFaults { faults: state.faults.clone() });
@@ -348,7 +344,7 @@ impl LeaderState {
             Err(error) => {
                 if let CommitError::Invariant { violations } = &error {
                     for violation in violations {
-                        violated(violation.invariant, 1);
+                        madako_invariant_violations_total(violation.invariant.name()).increment(1);
                     }
                     self.given.events.emit(Event::Violated(violations.clone()));
                 }
@@ -428,7 +424,7 @@ impl LeaderState {
 
     fn done(&mut self, id: u64, result: Result<Outcome, StoreError>) {
         let Some(mut ended) = self.in_flight.remove(&id) else { return };
-        histogram!("madako_commit_seconds").record(ended.since.elapsed().as_secs_f64());
+        madako_commit_seconds().record(ended.since.elapsed());
         let result = match result {
             Ok(Outcome::Committed { revision }) => {
                 if ended.writes_status {
@@ -481,31 +477,24 @@ fn answer(
             Failure::Unknown => "store",
         },
     };
-    counter!("madako_commits_total", "subject" => what, "outcome" => outcome).increment(1);
+    madako_commits_total(what, outcome).increment(1);
     // The caller stopped waiting or restarted: the watch shows it the result.
     let _ = reply.send(result);
 }
 
-#[allow(clippy::cast_precision_loss, reason = "revisions stay far below 2^52")]
 fn show_leadership(epoch: Option<&Epoch>) {
-    let leads = if epoch.is_some() { 1.0 } else { 0.0 };
-    gauge!("madako_leader").set(leads);
-    gauge!("cke_leader").set(leads);
-    gauge!("madako_leader_epoch").set(epoch.map_or(0, |epoch| epoch.number) as f64);
-}
-
-fn violated(invariant: Id, times: u64) {
-    counter!("madako_invariant_violations_total", "invariant" => invariant.name()).increment(times);
+    madako_leader().set(f64::from(epoch.is_some()));
+    cke_leader().set(f64::from(epoch.is_some()));
+    madako_leader_epoch().set(epoch.map_or(0, |epoch| epoch.number) as f64);
 }
 
 /// There are no operations yet: the phase of a leader with a cluster is `completed`.
-#[allow(clippy::cast_precision_loss, reason = "seconds stay far below 2^52")]
 fn show_phase(now: i64) {
     for phase in OperationPhase::ALL {
-        let set = if *phase == OperationPhase::Completed { 1.0 } else { 0.0 };
-        gauge!("cke_operation_phase", "phase" => phase.as_str().to_owned()).set(set);
+        let is_current = *phase == OperationPhase::Completed;
+        cke_operation_phase(phase.as_str().to_owned()).set(f64::from(is_current));
     }
-    gauge!("cke_operation_phase_timestamp_seconds").set(now as f64);
+    cke_operation_phase_timestamp_seconds().set(now as f64);
 }
 
 /// Sends events to the leader one at a time, each after the previous one was handled.

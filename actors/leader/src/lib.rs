@@ -15,5 +15,5 @@ mod repair;
 mod transaction;
 
 pub use actor::placement::PlacementGate;
-pub use actor::{Leader, LeaderArguments, ReignControl, describe_metrics};
+pub use actor::{Leader, LeaderArguments, METRICS, ReignControl};
 pub use transaction::{LastPlan, MOST_CHANGES_KEPT, MOST_REASONS_KEPT};

@@ -15,7 +15,6 @@ use madako_protocol::placement::follow::{FollowEvent, follow};
 use madako_protocol::placement::objects::Objects;
 use madako_protocol::placement::providers::{MetricsProviders, PROVIDER_DEADLINE, Samples};
 use madako_protocol::ports::Clock;
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use strum::VariantNames as _;
 use tokio::sync::watch;
@@ -57,30 +56,17 @@ pub struct FetcherState {
     _follower: Task,
 }
 
-pub fn describe_metrics() {
-    describe_counter!(
-        "madako_metrics_fetched_total",
-        "Fetches of single metrics, by kind of provider and outcome: ok, or the name of the error."
-    );
-    describe_histogram!(
-        "madako_metrics_fetch_seconds",
-        Unit::Seconds,
-        "Duration of fetching all metrics of one provider, by kind of provider."
-    );
-    describe_gauge!(
-        "madako_metrics",
+madako_protocol::declare_metrics! {
+    counter madako_metrics_fetched_total(kind, outcome)
+        "Fetches of single metrics, by kind of provider and outcome: ok, or the name of the error.";
+    histogram madako_metrics_fetch_seconds(kind)
+        "Duration of fetching all metrics of one provider, by kind of provider.";
+    gauge madako_metrics(kind, condition)
         "Metrics that resources refer to, by kind of provider (none: undefined) and condition: awaited, good, kept \
-         (the last fetch failed, placement uses an earlier value), failed, undefined."
-    );
-    describe_gauge!(
-        "madako_metrics_oldest_seconds",
-        Unit::Seconds,
-        "Age of the oldest value in use, by kind of provider."
-    );
-    describe_gauge!(
-        "madako_metrics_providers_down",
-        "Providers that failed several times in a row, by kind; they are queried less often."
-    );
+         (the last fetch failed, placement uses an earlier value), failed, undefined.";
+    gauge madako_metrics_oldest_seconds(kind) "Age of the oldest value in use, by kind of provider.";
+    gauge madako_metrics_providers_down(kind)
+        "Providers that failed several times in a row, by kind; they are queried less often.";
 }
 
 impl Actor for Fetcher {
@@ -207,14 +193,13 @@ impl FetcherState {
         self.given.observed.publish(observed);
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
     fn tell(&self, now: Moment) {
         for (kind, summary) in self.schedule.summary(now) {
             for (condition, count) in Condition::VARIANTS.iter().zip(summary.conditions) {
-                gauge!("madako_metrics", "kind" => kind, "condition" => *condition).set(count as f64);
+                madako_metrics(kind, *condition).set(count as f64);
             }
-            gauge!("madako_metrics_oldest_seconds", "kind" => kind).set(summary.oldest.as_secs_f64());
-            gauge!("madako_metrics_providers_down", "kind" => kind).set(summary.down as f64);
+            madako_metrics_oldest_seconds(kind).set(summary.oldest);
+            madako_metrics_providers_down(kind).set(summary.down as f64);
         }
     }
 }
@@ -236,10 +221,10 @@ async fn run(providers: Arc<dyn MetricsProviders>, fetch: Fetch, actor: ActorRef
     let begun = Instant::now();
     let kind = fetch.kind.tag();
     let samples: Samples = providers.fetch(&fetch.kind, &fetch.names, fetch.deadline).await;
-    histogram!("madako_metrics_fetch_seconds", "kind" => kind).record(begun.elapsed());
+    madako_metrics_fetch_seconds(kind).record(begun.elapsed());
     for sample in samples.values() {
         let outcome = sample.as_ref().err().map_or("ok", |error| error.name());
-        counter!("madako_metrics_fetched_total", "kind" => kind, "outcome" => outcome).increment(1);
+        madako_metrics_fetched_total(kind, outcome).increment(1);
     }
     // The actor is gone: the answer is not needed.
     let _ = actor.cast(FetcherMessage::Fetched { fetch: fetch.id, samples }.into());

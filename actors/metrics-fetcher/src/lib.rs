@@ -23,7 +23,7 @@ mod limits;
 pub mod schedule;
 pub mod trust;
 
-pub use actor::{Fetcher, FetcherArguments, ROUNDS_AT_ONCE, describe_metrics};
+pub use actor::{Fetcher, FetcherArguments, METRICS, ROUNDS_AT_ONCE};
 
 #[cfg(test)]
 mod tests;

@@ -47,8 +47,8 @@ use self::command::Announced;
 use self::effects::{AfterCommit, DecidedChange, Subject, Writing};
 use self::nodes::Cordons;
 use self::requests::Requests;
+pub use self::telemetry::METRICS;
 use self::telemetry::ShownValues;
-pub use self::telemetry::describe_metrics;
 use self::traces::Traces;
 use self::work::Draining;
 use crate::future_transitions::FutureTransitions;
@@ -257,7 +257,7 @@ impl RepairState {
         let now = self.given.clock.now();
         self.ahead.follow(&state.repair, now, self.began.1.elapsed());
         let next_actions = self.next_actions(&state);
-        telemetry::pass_ended(started.elapsed());
+        telemetry::madako_repair_look_seconds().record(started.elapsed());
         self.tell(&state, &next_actions);
         if !next_actions.iter().any(|next| self.act(&state, next))
             && let Some(change) = transition::forget(&state.repair)

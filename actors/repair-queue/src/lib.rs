@@ -45,4 +45,4 @@ pub mod requests;
 mod testing;
 pub mod transition;
 
-pub use crate::actor::{Repair, RepairArguments, describe_metrics};
+pub use crate::actor::{METRICS, Repair, RepairArguments};

@@ -18,7 +18,6 @@ use madako_protocol::gate::commit;
 use madako_protocol::latest::{Publisher, Subscriber};
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::ports::{Clock, Registry, RegistryMachines};
-use metrics::{counter, describe_counter, describe_gauge, gauge};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
 use tracing::{Instrument, info_span};
@@ -61,23 +60,18 @@ pub struct PollerState {
     _feed: Task,
 }
 
-pub fn describe_metrics() {
-    describe_counter!("madako_polls_total", "Polls of the registry for machines, by outcome.");
-    describe_gauge!("madako_observation_machines", "Machines with an address in the last good observation.");
-    describe_gauge!(
-        "madako_observation_left_out",
-        "Machines without an IPv4 address in the last good observation."
-    );
-    describe_gauge!(
-        "madako_observation_timestamp_seconds",
-        "Unix time of the last good observation of the registry."
-    );
-    describe_gauge!("madako_duplicate_addresses", "Addresses that several machines share in the registry.");
-    describe_gauge!(
-        "madako_removal_guard_vanished",
-        "Nodes whose removal the guard holds back; 0 if it holds none."
-    );
-    reports::describe_metrics();
+madako_protocol::declare_metrics! {
+    counter madako_polls_total(outcome) "Polls of the registry for machines, by outcome.";
+    gauge madako_observation_machines() "Machines with an address in the last good observation.";
+    gauge madako_observation_left_out() "Machines without an IPv4 address in the last good observation.";
+    gauge madako_observation_timestamp_seconds() "Unix time of the last good observation of the registry.";
+    gauge madako_duplicate_addresses() "Addresses that several machines share in the registry.";
+    gauge madako_removal_guard_vanished() "Nodes whose removal the guard holds back; 0 if it holds none.";
+
+    counter madako_report_polls_total(outcome) "Polls of the registry for machines to repair, by outcome.";
+    gauge madako_reports() "Machines that the registry reported for repair in its last good answer.";
+    gauge madako_reports_timestamp_seconds()
+        "Unix time of the registry's last good answer about machines to repair.";
 }
 
 impl Actor for Poller {
@@ -203,7 +197,7 @@ impl PollerState {
     }
 
     fn failed(&mut self, why: String) {
-        counter!("madako_polls_total", "outcome" => "failed").increment(1);
+        madako_polls_total("failed").increment(1);
         if self.last_failure.as_ref() != Some(&why) {
             self.given.events.emit(Event::PollFailed { why: why.clone() });
             self.last_failure = Some(why);
@@ -211,14 +205,11 @@ impl PollerState {
     }
 
     async fn answered(&mut self, fetched: RegistryMachines) {
-        counter!("madako_polls_total", "outcome" => "answered").increment(1);
+        madako_polls_total("answered").increment(1);
         let now = self.given.clock.now();
-        #[allow(clippy::cast_precision_loss, reason = "counts and seconds are far below 2^52")]
-        {
-            gauge!("madako_observation_machines").set(fetched.machines.len() as f64);
-            gauge!("madako_observation_left_out").set(fetched.left_out.len() as f64);
-            gauge!("madako_observation_timestamp_seconds").set(now.unix_timestamp() as f64);
-        }
+        madako_observation_machines().set(fetched.machines.len() as f64);
+        madako_observation_left_out().set(fetched.left_out.len() as f64);
+        madako_observation_timestamp_seconds().set(now.unix_timestamp() as f64);
         self.last_failure = None;
         self.tell_shared(&fetched);
         self.given
@@ -241,8 +232,7 @@ impl PollerState {
 
     fn tell_shared(&mut self, fetched: &RegistryMachines) {
         let shared = shared_addresses(&fetched.machines);
-        #[allow(clippy::cast_precision_loss, reason = "a count far below 2^52")]
-        gauge!("madako_duplicate_addresses").set(shared.len() as f64);
+        madako_duplicate_addresses().set(shared.len() as f64);
         if shared != self.shared {
             self.given.events.emit(Event::SharedAddresses(shared.clone()));
             self.shared = shared;
@@ -291,9 +281,8 @@ impl PollerState {
         if let Some(released) = released {
             self.given.events.emit(Event::Released { why: released.why().to_owned() });
         }
-        #[allow(clippy::cast_precision_loss, reason = "a count far below 2^52")]
-        gauge!("madako_removal_guard_vanished")
-            .set(wanted.as_ref().map_or(0, |guard| guard.vanished.len()) as f64);
+        let vanished = wanted.as_ref().map_or(0, |guard| guard.vanished.len());
+        madako_removal_guard_vanished().set(vanished as f64);
         wanted
     }
 }

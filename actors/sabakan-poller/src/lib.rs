@@ -7,4 +7,4 @@ mod actor;
 pub mod guard;
 pub mod shared;
 
-pub use actor::{Poller, PollerArguments, describe_metrics};
+pub use actor::{METRICS, Poller, PollerArguments};

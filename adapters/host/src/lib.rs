@@ -42,5 +42,5 @@ mod watcher;
 
 pub use notes::{CommandsLeft, LeftCommands};
 pub use runner::CommandsOnHost;
-pub use telemetry::describe_metrics;
+pub use telemetry::METRICS;
 pub use watcher::entry;

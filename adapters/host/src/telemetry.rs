@@ -1,22 +1,13 @@
 //! Metrics of commands on the host.
 
 use madako_protocol::host::{HostEnd, HostError, HostOutcome};
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use tokio::time::Instant;
 
-const COMMANDS: &str = "madako_host_commands_total";
-const SECONDS: &str = "madako_host_command_seconds";
-const RUNNING: &str = "madako_host_commands_running";
-
-/// Registers the descriptions of the metrics with the installed recorder.
-pub fn describe_metrics() {
-    describe_counter!(
-        COMMANDS,
-        Unit::Count,
-        "Commands on the host by outcome: ok, exit-code, signal, deadline, permit, not-started, lost, or dropped."
-    );
-    describe_histogram!(SECONDS, Unit::Seconds, "Duration of commands on the host.");
-    describe_gauge!(RUNNING, Unit::Count, "Commands that are running on the host.");
+madako_protocol::declare_metrics! {
+    counter madako_host_commands_total(outcome)
+        "Commands on the host by outcome: ok, exit-code, signal, deadline, permit, not-started, lost, or dropped.";
+    histogram madako_host_command_seconds() "Duration of commands on the host.";
+    gauge madako_host_commands_running() "Commands that are running on the host.";
 }
 
 /// A running command. If it is dropped before its end, leadership was lost or its actor failed.
@@ -27,7 +18,7 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn begin(since: Instant) -> Self {
-        gauge!(RUNNING).increment(1.0);
+        madako_host_commands_running().increment(1.0);
         Self { since, outcome: "dropped" }
     }
 
@@ -38,9 +29,9 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        gauge!(RUNNING).decrement(1.0);
-        counter!(COMMANDS, "outcome" => self.outcome).increment(1);
-        histogram!(SECONDS).record(self.since.elapsed());
+        madako_host_commands_running().decrement(1.0);
+        madako_host_commands_total(self.outcome).increment(1);
+        madako_host_command_seconds().record(self.since.elapsed());
     }
 }
 

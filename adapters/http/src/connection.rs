@@ -24,7 +24,8 @@ use tower::ServiceExt;
 use crate::limits::LOGGED_PATH_MAX_BYTES;
 use crate::placement::{ClientCertificate, Closing, patience, too_late};
 use crate::routes::problem;
-use crate::server::{Limits, REQUESTS, SECONDS};
+use crate::server::Limits;
+use crate::telemetry::{madako_http_request_seconds, madako_http_requests_total};
 
 /// First path segments of placement's API.
 const API_GROUPS: [&str; 4] = ["/core", "/infrastructure", "/kubernetes", "/openstack"];
@@ -97,8 +98,9 @@ async fn answer_one(
     };
     let status = response.status().as_u16();
     let took = began.elapsed();
-    metrics::counter!(REQUESTS, "endpoint" => endpoint(&path), "code" => status.to_string()).increment(1);
-    metrics::histogram!(SECONDS, "endpoint" => endpoint(&path)).record(took);
+    madako_http_requests_total(endpoint(&path), status.to_string()).increment(1);
+    // The time until the answer begins, because the end of a watch is not meaningful.
+    madako_http_request_seconds(endpoint(&path)).record(took);
     let shown = &path[..path.floor_char_boundary(LOGGED_PATH_MAX_BYTES)];
     let shown = shown.escape_debug();
     // Only visible characters are logged; the field is missing for a request without an id.

@@ -22,12 +22,14 @@ mod process;
 mod recorder;
 mod routes;
 mod server;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 pub mod tls;
 
 pub use axum::Router;
-pub use process::metrics_text;
+pub use process::{PROCESS_METRICS, metrics_text};
 pub use recorder::recorder;
 pub use routes::{Service, router, router_before};
-pub use server::{BindError, Identify, Limits, Served, bind, describe_metrics, nobody, serve};
+pub use server::{BindError, Identify, Limits, Served, bind, nobody, serve};
+pub use telemetry::METRICS;

@@ -2,11 +2,31 @@
 //!
 //! Read from `/proc` at every scrape; metrics whose source is missing or malformed are left out.
 
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
+use madako_protocol::telemetry::Metric;
 use metrics_exporter_prometheus::PrometheusHandle;
+
+/// The metrics of the process, in the order of the page.
+pub const PROCESS_METRICS: &[Metric] = &[
+    metric("counter", "process_cpu_seconds_total", "Total user and system CPU time spent in seconds."),
+    metric("gauge", "process_virtual_memory_bytes", "Virtual memory size in bytes."),
+    metric("gauge", "process_resident_memory_bytes", "Resident memory size in bytes."),
+    metric("gauge", "process_start_time_seconds", "Start time of the process since unix epoch in seconds."),
+    metric("gauge", "process_open_fds", "Number of open file descriptors."),
+    metric("gauge", "process_max_fds", "Maximum number of open file descriptors."),
+    metric(
+        "gauge",
+        "process_virtual_memory_max_bytes",
+        "Maximum amount of virtual memory available in bytes.",
+    ),
+];
+
+const fn metric(kind: &'static str, name: &'static str, text: &'static str) -> Metric {
+    Metric { kind, name, labels: &[], text }
+}
 
 /// The recorder's metrics and those of the process, in the text format of Prometheus.
 #[must_use]
@@ -27,63 +47,33 @@ struct Units {
 }
 
 fn write_process(text: &mut String, proc: &Path, units: Units) {
-    let own = proc.join("self");
-    if let Some(stat) = fs::read_to_string(own.join("stat")).ok().and_then(|text| Stat::parse(&text)) {
-        // Both are far below 2^52.
-        let seconds = |ticks: u64| ticks as f64 / units.ticks_per_second as f64;
-        metric(
-            text,
-            "process_cpu_seconds_total",
-            "counter",
-            "Total user and system CPU time spent in seconds.",
-            seconds(stat.cpu_ticks),
-        );
-        metric(
-            text,
-            "process_virtual_memory_bytes",
-            "gauge",
-            "Virtual memory size in bytes.",
-            stat.virtual_bytes,
-        );
-        metric(
-            text,
-            "process_resident_memory_bytes",
-            "gauge",
-            "Resident memory size in bytes.",
-            stat.resident_pages * units.page_bytes,
-        );
-        if let Some(boot) = fs::read_to_string(proc.join("stat")).ok().and_then(|text| boot_time(&text)) {
-            metric(
-                text,
-                "process_start_time_seconds",
-                "gauge",
-                "Start time of the process since unix epoch in seconds.",
-                boot as f64 + seconds(stat.start_ticks),
-            );
-        }
-    }
-    if let Ok(entries) = fs::read_dir(own.join("fd")) {
-        metric(text, "process_open_fds", "gauge", "Number of open file descriptors.", entries.count());
-    }
-    if let Ok(limits) = fs::read_to_string(own.join("limits")) {
-        if let Some(limit) = soft_limit(&limits, "Max open files") {
-            metric(text, "process_max_fds", "gauge", "Maximum number of open file descriptors.", limit);
-        }
-        if let Some(limit) = soft_limit(&limits, "Max address space") {
-            metric(
-                text,
-                "process_virtual_memory_max_bytes",
-                "gauge",
-                "Maximum amount of virtual memory available in bytes.",
-                limit,
-            );
+    for (Metric { kind, name, text: help, .. }, value) in PROCESS_METRICS.iter().zip(values(proc, units)) {
+        if let Some(value) = value {
+            // Writing to a `String` cannot fail.
+            let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n\n");
         }
     }
 }
 
-fn metric(text: &mut String, name: &str, kind: &str, help: &str, value: impl Display) {
-    // Writing to a `String` cannot fail.
-    let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n\n");
+/// In the order of the table.
+fn values(proc: &Path, units: Units) -> [Option<String>; PROCESS_METRICS.len()] {
+    let own = proc.join("self");
+    let stat = fs::read_to_string(own.join("stat")).ok().and_then(|text| Stat::parse(&text));
+    let stat = stat.as_ref();
+    let boot = fs::read_to_string(proc.join("stat")).ok().and_then(|text| boot_time(&text));
+    // Both are far below 2^52.
+    let seconds = |ticks: u64| ticks as f64 / units.ticks_per_second as f64;
+    let limits = fs::read_to_string(own.join("limits")).unwrap_or_default();
+    let limit = |name| soft_limit(&limits, name).map(|limit| limit.to_string());
+    [
+        stat.map(|stat| seconds(stat.cpu_ticks).to_string()),
+        stat.map(|stat| stat.virtual_bytes.to_string()),
+        stat.map(|stat| (stat.resident_pages * units.page_bytes).to_string()),
+        stat.zip(boot).map(|(stat, boot)| (boot as f64 + seconds(stat.start_ticks)).to_string()),
+        fs::read_dir(own.join("fd")).ok().map(|entries| entries.count().to_string()),
+        limit("Max open files"),
+        limit("Max address space"),
+    ]
 }
 
 /// The used fields of `/proc/<pid>/stat` (proc_pid_stat(5)).

@@ -8,28 +8,14 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::serve::Listener;
+use madako_protocol::telemetry::Counted;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::connection::{Client, answer};
 use crate::placement::ClientCertificate;
-
-pub(crate) const REQUESTS: &str = "madako_http_requests_total";
-/// Time until the answer begins; the end of a watch is not meaningful.
-pub(crate) const SECONDS: &str = "madako_http_request_seconds";
-const CONNECTIONS: &str = "madako_http_connections";
-
-pub fn describe_metrics() {
-    metrics::describe_counter!(REQUESTS, "Answered HTTP requests.");
-    metrics::describe_histogram!(
-        SECONDS,
-        metrics::Unit::Seconds,
-        "Time from a request's head to the start of its answer."
-    );
-    metrics::describe_gauge!(CONNECTIONS, "Open HTTP connections.");
-    crate::placement::describe_metrics();
-}
+use crate::telemetry::madako_http_connections;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -136,7 +122,7 @@ where
                 let serving = answer(io, client, router.clone(), limits, closing.subscribe());
                 connections.spawn(async move {
                     let _place = place;
-                    let _open = Open::new();
+                    let _open = Counted::new(madako_http_connections());
                     serving.await;
                 });
             }
@@ -162,22 +148,5 @@ fn report(ended: Result<(), tokio::task::JoinError>) {
         && error.is_panic()
     {
         tracing::error!(%error, "the task of a connection panicked");
-    }
-}
-
-/// Counts an open connection during its lifetime.
-struct Open(metrics::Gauge);
-
-impl Open {
-    fn new() -> Self {
-        let gauge = metrics::gauge!(CONNECTIONS);
-        gauge.increment(1.0);
-        Self(gauge)
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.decrement(1.0);
     }
 }

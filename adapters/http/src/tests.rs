@@ -379,7 +379,6 @@ fn requests_and_connections_are_counted_under_few_labels() {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     metrics::with_local_recorder(&recorder, || {
-        describe_metrics();
         runtime.block_on(async {
             let world = world(&Arc::default());
             for request in ["GET /health", "GET /health", "GET /a", "GET /b"] {

@@ -31,7 +31,7 @@ mod telemetry;
 
 pub use access::{Access, MAX_FILE_BYTES};
 pub use api::{ApiServer, ConnectError, Limits};
-pub use telemetry::describe_metrics;
+pub use telemetry::METRICS;
 
 pub use crate::limits::{
     CONNECT_TIMEOUT, MAX_ANSWER_BYTES, MAX_NAMESPACES, MAX_NODES, MAX_PODS, PAGE, READ_DEADLINE,

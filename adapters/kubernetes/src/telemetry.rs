@@ -1,27 +1,15 @@
 //! Metrics of the requests to the API server.
 
 use madako_protocol::kubernetes::KubernetesError;
-use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 use tokio::time::Instant;
 
 use crate::exchange::Failed;
 
-const REQUESTS: &str = "madako_kubernetes_requests_total";
-const SECONDS: &str = "madako_kubernetes_request_seconds";
-
-/// Registers the descriptions of the metrics with the installed recorder.
-pub fn describe_metrics() {
-    describe_counter!(
-        REQUESTS,
-        Unit::Count,
+madako_protocol::declare_metrics! {
+    counter madako_kubernetes_requests_total(call, outcome)
         "Requests to the API server of Kubernetes by call (nodes, namespaces, pods, pod, cordon, uncordon, dry-run, evict, \
-         delete) and outcome: ok, not-found, budget, unavailable, refused, malformed, or cancelled by the caller."
-    );
-    describe_histogram!(
-        SECONDS,
-        Unit::Seconds,
-        "Duration of requests to the API server of Kubernetes, by call."
-    );
+         delete) and outcome: ok, not-found, budget, unavailable, refused, malformed, or cancelled by the caller.";
+    histogram madako_kubernetes_request_seconds(call) "Duration of requests to the API server of Kubernetes, by call.";
 }
 
 /// A running request. It is counted and timed when it ends or when its caller drops it.
@@ -51,7 +39,7 @@ impl Asking {
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        counter!(REQUESTS, "call" => self.call, "outcome" => self.outcome).increment(1);
-        histogram!(SECONDS, "call" => self.call).record(self.begun.elapsed().as_secs_f64());
+        madako_kubernetes_requests_total(self.call, self.outcome).increment(1);
+        madako_kubernetes_request_seconds(self.call).record(self.begun.elapsed());
     }
 }

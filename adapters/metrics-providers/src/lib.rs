@@ -44,7 +44,7 @@ use tokio::time::Instant;
 use crate::exchange::Exchange;
 use crate::limits::ALONE_AT_ONCE;
 pub use crate::limits::{MAX_NAME_BYTES, MAX_RESPONSE_BYTES};
-pub use crate::telemetry::describe_metrics;
+pub use crate::telemetry::METRICS;
 
 #[derive(Debug)]
 pub struct Providers<T: HttpTransport + ?Sized> {

@@ -20,7 +20,7 @@ pub use endpoint::endpoint_url;
 pub use file::parse_machines;
 pub use query::{query_text, request_body};
 pub use registry::{MAX_RESPONSE_BYTES, REQUEST_DEADLINE, SabakanRegistry, leave_out_without_address};
-pub use telemetry::describe_metrics;
+pub use telemetry::METRICS;
 
 #[cfg(test)]
 mod tests;

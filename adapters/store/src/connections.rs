@@ -132,7 +132,8 @@ impl Connection {
             return Ok(*tokens);
         }
         let taken = self.client.clone().update_user(Some((user.clone(), password.reveal().to_owned()))).await;
-        telemetry::authenticated(taken.as_ref().map(drop).map_err(kind));
+        let outcome = telemetry::outcome(taken.as_ref().map(drop).map_err(kind));
+        telemetry::madako_store_authentications_total(outcome).increment(1);
         match taken {
             Ok(()) => {}
             Err(error) if auth_is_off(&error) => {
@@ -234,7 +235,7 @@ impl Connections {
             current.target = (current.target + 1) % self.targets.len();
             current.generation += 1;
             current.connection = None;
-            telemetry::connection_replaced();
+            telemetry::madako_store_connections_replaced_total().increment(1);
             tracing::info!(
                 endpoint = %connection.name, next = %self.targets[current.target].name(), ?kind,
                 "the connection to the store is replaced"
@@ -291,7 +292,8 @@ impl Connections {
         let outcome = result.as_ref().map(drop).map_err(|failed| failed.error.kind);
         telemetry::request(operation, outcome, began.elapsed());
         if let (Ok(()), Some(clock)) = (outcome, self.clock.get()) {
-            telemetry::answered(&**clock);
+            let now = clock.now().unix_timestamp() as f64;
+            telemetry::madako_store_answer_timestamp_seconds().set(now);
         }
         result
     }

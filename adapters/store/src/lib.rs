@@ -46,4 +46,4 @@ pub use encryption::{DecryptError, EncryptError, Encryption, KeysError};
 pub use objects::CachedObjects;
 pub use saved::SaveError;
 pub use store::EtcdStore;
-pub use telemetry::describe_metrics;
+pub use telemetry::{METRICS, register_counters};

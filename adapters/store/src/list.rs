@@ -116,7 +116,7 @@ pub(crate) fn entry(namespace: &Namespace, kv: KeyValue) -> Option<(String, Entr
 pub(crate) fn relative(namespace: &Namespace, kv: &KeyValue) -> Option<String> {
     let key = namespace.relative(kv.key());
     if key.is_none() {
-        telemetry::key_skipped();
+        telemetry::madako_store_keys_skipped_total().increment(1);
         tracing::warn!(key = %kv.key().escape_ascii(), "a key in the store is left out: it is not UTF-8");
     }
     key

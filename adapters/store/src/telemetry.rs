@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use madako_domain::store::StoreErrorKind;
-use madako_protocol::ports::Clock;
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
@@ -43,76 +41,45 @@ impl Operation {
     }
 }
 
-const REQUESTS: &str = "madako_store_requests_total";
-const SECONDS: &str = "madako_store_request_seconds";
-const ANSWERED: &str = "madako_store_answer_timestamp_seconds";
-const INTERRUPTIONS: &str = "madako_store_watch_interruptions_total";
-const RESUMPTIONS: &str = "madako_store_watch_resumptions_total";
-const LISTS: &str = "madako_store_watch_lists_total";
-const CONNECTIONS: &str = "madako_store_connections_replaced_total";
-const TOKENS: &str = "madako_store_authentications_total";
-const SKIPPED: &str = "madako_store_keys_skipped_total";
+pub(crate) fn outcome(result: Result<(), StoreErrorKind>) -> &'static str {
+    result.map_or_else(|kind| kind.name(), |()| "ok")
+}
 
-pub fn describe_metrics() {
-    describe_counter!(
-        REQUESTS,
-        Unit::Count,
+madako_protocol::declare_metrics! {
+    counter madako_store_requests_total(operation, outcome)
         "Requests to the store by operation and outcome: ok, unavailable, deadline, denied, invalid, full or \
-         other."
-    );
-    describe_histogram!(SECONDS, Unit::Seconds, "Duration of requests to the store, by operation.");
-    describe_gauge!(ANSWERED, Unit::Seconds, "Unix time of the store's last good answer.");
-    describe_counter!(INTERRUPTIONS, Unit::Count, "Watches that lost their stream, by watched prefix.");
-    describe_counter!(RESUMPTIONS, Unit::Count, "Watches that resumed at their revision, by watched prefix.");
-    describe_counter!(
-        LISTS,
-        Unit::Count,
-        "Lists that a watch made, by watched prefix and cause: start, compacted or other-store."
-    );
-    describe_counter!(
-        CONNECTIONS,
-        Unit::Count,
-        "Abandoned connections: a request got no answer in time, or another endpoint may work."
-    );
-    describe_counter!(TOKENS, Unit::Count, "Authentications by password, by outcome.");
-    // Create the series at zero.
-    counter!(TOKENS, "outcome" => "ok").increment(0);
-    describe_counter!(SKIPPED, Unit::Count, "Keys skipped because they are not UTF-8.");
-    crate::objects::describe();
+         other.";
+    histogram madako_store_request_seconds(operation) "Duration of requests to the store, by operation.";
+    gauge madako_store_answer_timestamp_seconds() "Unix time of the store's last good answer.";
+    counter madako_store_watch_interruptions_total(prefix) "Watches that lost their stream, by watched prefix.";
+    counter madako_store_watch_resumptions_total(prefix) "Watches that resumed at their revision, by watched prefix.";
+    counter madako_store_watch_lists_total(prefix, cause)
+        "Lists that a watch made, by watched prefix and cause: start, compacted or other-store.";
+    counter madako_store_connections_replaced_total()
+        "Abandoned connections: a request got no answer in time, or another endpoint may work.";
+    counter madako_store_authentications_total(outcome) "Authentications by password, by outcome.";
+    counter madako_store_keys_skipped_total() "Keys skipped because they are not UTF-8.";
+
+    gauge madako_objects(kind) "Resources of placement, by kind.";
+    gauge madako_objects_revision() "Store revision of the view of placement's resources.";
+    gauge madako_objects_faults() "Unreadable stored resources of placement; the log names them.";
+    gauge madako_objects_changes_kept() "Changes of placement's resources kept for followers.";
+    gauge madako_objects_followers() "Followers of placement's resources.";
+    gauge madako_objects_other_keys() "Keys outside placement in the last list of the store.";
+    counter madako_objects_gaps_total(reason) "Followers that ended because they missed changes, by reason.";
+    counter madako_objects_questions_total() "Requests for the store's revision; concurrent reads share a request.";
+    counter madako_objects_fresh_reads_total(outcome) "Fresh reads, by outcome: ok or failed.";
+    histogram madako_objects_fresh_seconds()
+        "Time until the view reached the store's revision at the start of a read.";
+}
+
+/// Creates series that begin at zero.
+pub fn register_counters() {
+    madako_store_authentications_total("ok").increment(0);
+    ["lagged", "relisted"].into_iter().for_each(|reason| madako_objects_gaps_total(reason).increment(0));
 }
 
 pub(crate) fn request(operation: Operation, result: Result<(), StoreErrorKind>, took: Duration) {
-    let outcome = result.map_or_else(|kind| kind.name(), |()| "ok");
-    counter!(REQUESTS, "operation" => operation.name(), "outcome" => outcome).increment(1);
-    histogram!(SECONDS, "operation" => operation.name()).record(took.as_secs_f64());
-}
-
-/// Records the time of a successful answer.
-#[allow(clippy::cast_precision_loss, reason = "seconds are far below 2^52")]
-pub(crate) fn answered(clock: &dyn Clock) {
-    gauge!(ANSWERED).set(clock.now().unix_timestamp() as f64);
-}
-
-pub(crate) fn interrupted(prefix: &str) {
-    counter!(INTERRUPTIONS, "prefix" => prefix.to_owned()).increment(1);
-}
-
-pub(crate) fn resumed(prefix: &str) {
-    counter!(RESUMPTIONS, "prefix" => prefix.to_owned()).increment(1);
-}
-
-pub(crate) fn listed(prefix: &str, cause: &'static str) {
-    counter!(LISTS, "prefix" => prefix.to_owned(), "cause" => cause).increment(1);
-}
-
-pub(crate) fn connection_replaced() {
-    counter!(CONNECTIONS).increment(1);
-}
-
-pub(crate) fn authenticated(result: Result<(), StoreErrorKind>) {
-    counter!(TOKENS, "outcome" => result.map_or_else(|kind| kind.name(), |()| "ok")).increment(1);
-}
-
-pub(crate) fn key_skipped() {
-    counter!(SKIPPED).increment(1);
+    madako_store_requests_total(operation.name(), outcome(result)).increment(1);
+    madako_store_request_seconds(operation.name()).record(took);
 }

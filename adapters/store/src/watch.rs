@@ -167,7 +167,7 @@ impl<E: Send + 'static> Watcher<E> {
                     tracing::debug!(prefix = %self.prefix, %error, "a watch lost its stream");
                     let began = !std::mem::replace(&mut interrupted, true);
                     if began {
-                        telemetry::interrupted(&self.prefix);
+                        telemetry::madako_store_watch_interruptions_total(self.prefix.clone()).increment(1);
                     }
                     // Sent once per interruption. The port gets it only after the first list.
                     if began
@@ -214,7 +214,7 @@ impl<E: Send + 'static> Watcher<E> {
         match &self.delivered {
             Some(delivered) => match self.interest.at(from, delivered.revision).await {
                 Ok(then) if then == *delivered => {
-                    telemetry::resumed(&self.prefix);
+                    telemetry::madako_store_watch_resumptions_total(self.prefix.clone()).increment(1);
                     self.send(FeedEvent::Resumed).await?;
                 }
                 Ok(_) => return Err(StreamEnd::Missed("other-store")),
@@ -226,7 +226,7 @@ impl<E: Send + 'static> Watcher<E> {
             },
             None => {
                 let (delivered, snapshot) = self.interest.read(from).await?;
-                telemetry::listed(&self.prefix, cause);
+                telemetry::madako_store_watch_lists_total(self.prefix.clone(), cause).increment(1);
                 self.delivered = Some(delivered);
                 self.send(FeedEvent::Listed { snapshot, others: self.others(), cause }).await?;
             }

@@ -18,3 +18,4 @@ pub mod permit;
 pub mod placement;
 pub mod ports;
 pub mod store;
+pub mod telemetry;

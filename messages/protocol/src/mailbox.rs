@@ -2,13 +2,10 @@
 //!
 //! Guarantees: a message counts from its sending until its handler begins, or until it is lost with its actor.
 
-use metrics::{Gauge, describe_gauge, gauge};
+use crate::telemetry::Counted;
 
-const WAITING: &str = "madako_actor_mailbox_messages";
-
-/// Describes the metric to the recorder.
-pub fn describe_metrics() {
-    describe_gauge!(WAITING, "Messages in the mailboxes of actors of this name.");
+crate::declare_metrics! {
+    gauge madako_actor_mailbox_messages(actor) "Messages in the mailboxes of actors of this name.";
 }
 
 /// The messages of one kind of actor.
@@ -21,7 +18,7 @@ pub trait Addressed {
 #[derive(Debug)]
 pub struct Envelope<M> {
     message: M,
-    waiting: Waiting,
+    waiting: Counted,
 }
 
 impl<M> Envelope<M> {
@@ -35,18 +32,6 @@ impl<M> Envelope<M> {
 
 impl<M: Addressed> From<M> for Envelope<M> {
     fn from(message: M) -> Self {
-        let gauge = gauge!(WAITING, "actor" => M::ACTOR);
-        gauge.increment(1.0);
-        Self { message, waiting: Waiting(gauge) }
-    }
-}
-
-/// Increments the gauge for its lifetime.
-#[derive(Debug)]
-struct Waiting(Gauge);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.decrement(1.0);
+        Self { message, waiting: Counted::new(madako_actor_mailbox_messages(M::ACTOR)) }
     }
 }

@@ -40,4 +40,3 @@ pub use handle::{
 pub use policy::{Backoff, Budget};
 pub use roster::Started;
 pub use spec::{ChildId, ChildSpec, Exceeded, Restart, StartError, SupervisorSpec, actor_name};
-pub use state::describe_metrics;

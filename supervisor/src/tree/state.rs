@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use madako_domain::canary::{Canary, is_planted};
+use madako_protocol::telemetry::Counted;
 use ractor::{ActorCell, ActorId, ActorRef, ActorStatus};
 use tokio::time::{Instant, sleep_until};
 
-use self::slot::{ChildEnd, Phase, RESTARTS, Slot, Task, UP, Up};
+use self::slot::{ChildEnd, Phase, Slot, Task};
 use self::start::start_child;
 use super::actor::{ChildReport, ChildReportKind, Children, Message};
 use super::event::{BudgetExceeded, ChildExit, Meltdown, StopOutcome, TreeEvent, chain};
@@ -20,18 +21,7 @@ use super::handle::{AddError, FirstStart, Reply};
 use super::policy::Account;
 use super::roster::{Control, Live};
 use super::spec::{ChildId, ChildSpec, Exceeded, Restart, SupervisorSpec};
-
-const MELTDOWNS: &str = "madako_actor_meltdowns_total";
-
-/// Describes the metrics of all supervisors to the recorder.
-pub fn describe_metrics() {
-    metrics::describe_counter!(RESTARTS, "Restarts of an actor after a failure.");
-    metrics::describe_gauge!(UP, "Running actors of this name.");
-    metrics::describe_counter!(
-        MELTDOWNS,
-        "Supervisors that ended because failures of their children exceeded the budget."
-    );
-}
+use crate::telemetry::{madako_actor_meltdowns_total, madako_actor_up};
 
 pub struct State {
     myself: ActorRef<Message>,
@@ -60,7 +50,7 @@ impl State {
     ) -> Result<Self, AddError> {
         let children = std::mem::take(&mut spec.children);
         // Registers the counter, so that it shows 0 before the first meltdown.
-        metrics::counter!(MELTDOWNS, "supervisor" => spec.id.to_string()).increment(0);
+        madako_actor_meltdowns_total(spec.id.to_string()).increment(0);
         let mut state = Self {
             myself,
             account: Account::new(spec.budget),
@@ -225,7 +215,7 @@ impl State {
         slot.phase = Phase::Running;
         slot.task = None;
         slot.started_at = Some(Instant::now());
-        slot.up = Some(Up::new(&slot.spec.label));
+        slot.up = Some(Counted::new(madako_actor_up(slot.spec.label.to_string())));
         let ended = live.cell.get_status() >= ActorStatus::Stopped;
         slot.live = Some(live);
         let child = Arc::clone(&slot.spec.id);
@@ -323,7 +313,7 @@ impl State {
     fn melt_down(&mut self, meltdown: Meltdown) {
         let supervisor = self.spec.id.to_string();
         tracing::error!(%supervisor, %meltdown, "a supervisor melts down");
-        metrics::counter!(MELTDOWNS, "supervisor" => supervisor).increment(1);
+        madako_actor_meltdowns_total(supervisor).increment(1);
         self.control.set_meltdown(meltdown.clone());
         self.emit(TreeEvent::Meltdown(meltdown.clone()));
         self.meltdown = Some(meltdown);

@@ -6,45 +6,32 @@ use std::time::Duration;
 use madako_domain::placement::decision::{Decision, Outcome};
 use madako_domain::placement::kind::ObjectKey;
 use madako_protocol::actors::CommitError;
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
 use crate::batch::Batch;
 use crate::draft::Deletion;
 use crate::pass::Pass;
 
-pub fn describe_metrics() {
-    describe_histogram!(
-        "madako_placement_pass_seconds",
-        Unit::Seconds,
-        "Duration of a pass over all applications, without its commits."
-    );
-    describe_gauge!("madako_placement_applications", "Applications by their last decision.");
-    describe_histogram!(
-        "madako_placement_score",
-        "Score of the chosen cluster at each binding of an application."
-    );
-    describe_gauge!(
-        "madako_placement_circular",
-        "Resources that depend on each other in a circle; garbage collection skips them."
-    );
-    describe_counter!("madako_placement_bindings_total", "Bindings of applications, by kind: first or move.");
-    describe_counter!(
-        "madako_placement_writes_total",
-        "Writes of placement, by purpose and outcome; placement decides again after a conflict."
-    );
+madako_protocol::declare_metrics! {
+    histogram madako_placement_pass_seconds() "Duration of a pass over all applications, without its commits.";
+    gauge madako_placement_applications(outcome) "Applications by their last decision.";
+    histogram madako_placement_score() "Score of the chosen cluster at each binding of an application.";
+    gauge madako_placement_circular()
+        "Resources that depend on each other in a circle; garbage collection skips them.";
+    counter madako_placement_bindings_total(kind) "Bindings of applications, by kind: first or move.";
+    counter madako_placement_writes_total(what, outcome)
+        "Writes of placement, by purpose and outcome; placement decides again after a conflict.";
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
 pub(crate) fn pass(decided: &Pass, took: Duration) {
-    histogram!("madako_placement_pass_seconds").record(took.as_secs_f64());
+    madako_placement_pass_seconds().record(took);
     let mut counts: BTreeMap<&str, usize> = Outcome::NAMES.iter().map(|name| (*name, 0)).collect();
     for decision in decided.decisions.values() {
         *counts.entry(decision.outcome.name()).or_default() += 1;
     }
     for (outcome, count) in counts {
-        gauge!("madako_placement_applications", "outcome" => outcome).set(count as f64);
+        madako_placement_applications(outcome).set(count as f64);
     }
-    gauge!("madako_placement_circular").set(decided.circular.len() as f64);
+    madako_placement_circular().set(decided.circular.len() as f64);
     for resource in &decided.circular {
         tracing::debug!(%resource, "the resource depends on itself; garbage collection ignores it");
     }
@@ -57,14 +44,13 @@ pub(crate) fn written(batch: &Batch, error: Option<&CommitError>) {
         Some(_) => "failed",
     };
     for (kind, count) in &batch.kinds {
-        counter!("madako_placement_writes_total", "what" => kind.name(), "outcome" => outcome)
-            .increment(*count);
+        madako_placement_writes_total(kind.name(), outcome).increment(*count);
     }
     if error.is_none() {
         let bindings = u64::try_from(batch.bindings.len()).unwrap_or(u64::MAX);
         let first = bindings.saturating_sub(batch.moved);
-        counter!("madako_placement_bindings_total", "kind" => "first").increment(first);
-        counter!("madako_placement_bindings_total", "kind" => "move").increment(batch.moved);
+        madako_placement_bindings_total("first").increment(first);
+        madako_placement_bindings_total("move").increment(batch.moved);
         batch.deletions.iter().for_each(|(resource, by)| deleted(resource, by));
     }
 }
@@ -97,7 +83,7 @@ pub(crate) fn decided(application: &ObjectKey, decision: &Decision) {
     if let (Outcome::Bound { .. } | Outcome::Moved { .. }, Some(best)) = (&decision.outcome, &decision.best)
         && best.has_metrics
     {
-        histogram!("madako_placement_score").record(best.score);
+        madako_placement_score().record(best.score);
     }
     match &decision.outcome {
         Outcome::Bound { to } => tracing::info!(%application, %to, "the application is bound"),

@@ -20,22 +20,11 @@ use madako_protocol::feed::{Task, forward};
 use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::latest::{self, Publisher};
 use madako_protocol::mailbox::Envelope;
-use metrics::{describe_gauge, gauge};
 use ractor::ActorRef;
 use tokio::time::{Instant, timeout};
 
+use super::{madako_node_taints_known, madako_node_taints_timestamp_seconds};
 use crate::limits::FIRST_LOOK;
-
-pub(crate) fn describe_metrics() {
-    describe_gauge!(
-        "madako_node_taints_known",
-        "1 while the known taints of the Kubernetes nodes are recent enough to plan with."
-    );
-    describe_gauge!(
-        "madako_node_taints_timestamp_seconds",
-        "Unix time of the API server's last good answer about the taints of nodes."
-    );
-}
 
 pub(crate) struct NodeTaints {
     /// `None`: no API server is configured, so no answer is expected.
@@ -76,7 +65,7 @@ impl NodeTaints {
         let (known, event) = match &polled.result {
             Ok(taints) => {
                 self.seen = Some(polled.seen);
-                gauge!("madako_node_taints_timestamp_seconds").set(unix);
+                madako_node_taints_timestamp_seconds().set(unix);
                 self.known.clone_from(taints);
                 (true, Event::TaintsKnown { nodes: taints.len() })
             }
@@ -89,7 +78,7 @@ impl NodeTaints {
                 (known, Event::TaintsUnknown { why: error.clone(), age })
             }
         };
-        gauge!("madako_node_taints_known").set(if known { 1.0 } else { 0.0 });
+        madako_node_taints_known().set(f64::from(known));
         // The first good answer after none is no event.
         let news = self.reported.replace(known) != Some(known);
         (first || self.known != before, news.then_some(event))

@@ -8,12 +8,11 @@ use madako_protocol::event::Event;
 use madako_protocol::feed::Task;
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::store::WatchEvent;
-use metrics::gauge;
 use ractor::ActorRef;
 use tokio::time::sleep;
 
 use super::placement::{PlacementGate, claim};
-use super::{LeaderArguments, LeaderState, START_RETRY};
+use super::{LeaderArguments, LeaderState, START_RETRY, madako_placement_owner};
 use crate::limits::CLAIM_RETRY;
 
 impl LeaderState {
@@ -129,7 +128,7 @@ pub(super) async fn claimed(gate: &PlacementGate, given: &LeaderArguments, epoch
 
 pub(super) fn show_ownership(gate: &PlacementGate, ownership: &Ownership) {
     let ours = matches!(ownership, Ownership::Ours { .. });
-    gauge!("madako_placement_owner").set(if ours { 1.0 } else { 0.0 });
+    madako_placement_owner().set(f64::from(ours));
     gate.ownership.send_if_modified(|known| {
         let news = known != ownership;
         known.clone_from(ownership);

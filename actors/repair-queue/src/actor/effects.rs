@@ -122,8 +122,10 @@ impl RepairState {
                 Action::Abort => self.runner.abort(),
                 Action::Record { effect, took } => {
                     let end = self.effects.conclusion().map(|(_, conclusion)| command::end(conclusion));
-                    let how = end.map(|end| end.how.name());
-                    how.into_iter().for_each(|how| telemetry::ran(effect.command.kind.name(), how, took));
+                    if let Some(end) = end {
+                        let kind = effect.command.kind.name();
+                        telemetry::madako_repair_command_seconds(kind, end.how.name()).record(took);
+                    }
                 }
                 Action::Decide => decides = true,
                 Action::Report { effect: Announced { command, .. }, left } => {
@@ -157,7 +159,7 @@ impl RepairState {
 
     fn committed_as(&mut self, writing: Writing) {
         let Writing { what, subject, address, event_text, failed, is_drain, added, span, .. } = writing;
-        telemetry::done(what);
+        telemetry::madako_repair_operations_total(what).increment(1);
         let Subject::Entry(index) = subject else { return self.traces.committed(added, &span) };
         self.traces.committed(added.into_iter().chain([index]), &span);
         if let Some(address) = address {

@@ -122,7 +122,7 @@ impl RepairState {
         let observed = self.requests.observed.as_ref().map(|(_, racks)| racks);
         let (asked, kept) = (requests::asked_about(state), requests::kept_racks(state));
         self.held = held_back(asked, &kept, Answers { reported, observed }, requests::nodes(state), hold);
-        telemetry::racks_held(count);
+        telemetry::madako_repair_racks_held().set(count as f64);
     }
 
     /// Deadline until which steps wait for the registry's first reports; `None`: no waiting.

@@ -19,12 +19,11 @@ use madako_protocol::event::Event;
 use madako_protocol::feed::{Task, later};
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::ports::{RegistryError, RegistryMachines};
-use metrics::{counter, describe_counter, describe_gauge, gauge};
 use ractor::ActorRef;
 use tokio::time::Instant;
 use tracing::info_span;
 
-use super::PollerArguments;
+use super::{PollerArguments, madako_report_polls_total, madako_reports, madako_reports_timestamp_seconds};
 
 /// State of the question's polls; a new actor rebuilds it.
 pub(crate) struct ReportPolls {
@@ -36,21 +35,6 @@ pub(crate) struct ReportPolls {
     in_flight: Option<Task>,
     timer: Option<Task>,
     last_failure: Option<String>,
-}
-
-pub(crate) fn describe_metrics() {
-    describe_counter!(
-        "madako_report_polls_total",
-        "Polls of the registry for machines to repair, by outcome."
-    );
-    describe_gauge!(
-        "madako_reports",
-        "Machines that the registry reported for repair in its last good answer."
-    );
-    describe_gauge!(
-        "madako_reports_timestamp_seconds",
-        "Unix time of the registry's last good answer about machines to repair."
-    );
 }
 
 /// Whether a new state requires a poll at once instead of at the next tick.
@@ -147,7 +131,7 @@ impl ReportPolls {
                 self.answered(given, fetched);
             }
             Err(error) => {
-                counter!("madako_report_polls_total", "outcome" => "failed").increment(1);
+                madako_report_polls_total("failed").increment(1);
                 let why = error.to_string();
                 if self.last_failure.as_ref() != Some(&why) {
                     given.events.emit(Event::ReportsFailed { why: why.clone() });
@@ -158,16 +142,13 @@ impl ReportPolls {
     }
 
     fn answered(&mut self, given: &PollerArguments, fetched: RegistryMachines) {
-        counter!("madako_report_polls_total", "outcome" => "answered").increment(1);
+        madako_report_polls_total("answered").increment(1);
         self.last_failure = None;
         let at = given.clock.now();
         let mut machines = fetched.machines;
         machines.extend(fetched.left_out);
-        #[allow(clippy::cast_precision_loss, reason = "counts and seconds are far below 2^52")]
-        {
-            gauge!("madako_reports").set(machines.len() as f64);
-            gauge!("madako_reports_timestamp_seconds").set(at.unix_timestamp() as f64);
-        }
+        madako_reports().set(machines.len() as f64);
+        madako_reports_timestamp_seconds().set(at.unix_timestamp() as f64);
         given.events.emit(Event::Reported { machines: machines.len() });
         given.reports.publish(Arc::new(Reports {
             machines: Arc::new(machines),

@@ -57,7 +57,6 @@ pub use problem::{Problem, ProblemTitle};
 pub use tokens::{Keycloak, Keystone};
 pub use uid::Uids;
 pub use wait::Closing;
-pub(crate) use watch::describe_metrics;
 
 pub use crate::limits::{BLOCKING, STREAMS};
 

@@ -10,25 +10,13 @@ use axum::body::Bytes;
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use madako_protocol::ports::{HttpError, HttpMethod, HttpRequest, HttpResponse, HttpTransport};
-use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::auth::Authenticator;
 use super::problem::{Problem, ProblemTitle};
 use crate::limits::{MAX_TOKEN_ANSWER, TOKEN_DEADLINE};
-
-const TOKEN_REQUESTS: &str = "madako_authentication_requests_total";
-const TOKEN_SECONDS: &str = "madako_authentication_request_seconds";
-
-pub(crate) fn describe_metrics() {
-    describe_counter!(
-        TOKEN_REQUESTS,
-        Unit::Count,
-        "Token checks, by service and outcome: ok, refused (the token), failed or unreachable."
-    );
-    describe_histogram!(TOKEN_SECONDS, Unit::Seconds, "Duration of token checks, by service.");
-}
+use crate::telemetry;
 
 pub struct Keystone {
     pub transport: Arc<dyn HttpTransport>,
@@ -119,8 +107,8 @@ async fn ask(
 ) -> Result<HttpResponse, Problem> {
     let began = Instant::now();
     let answer = transport.send(request).await;
-    histogram!(TOKEN_SECONDS, "service" => service.to_lowercase()).record(began.elapsed().as_secs_f64());
-    counter!(TOKEN_REQUESTS, "service" => service.to_lowercase(), "outcome" => outcome(&answer)).increment(1);
+    telemetry::madako_authentication_request_seconds(service.to_lowercase()).record(began.elapsed());
+    telemetry::madako_authentication_requests_total(service.to_lowercase(), outcome(&answer)).increment(1);
     let answer = answer.map_err(|error| {
         tracing::warn!(%error, "{service} does not answer a request about a token");
         unusable(service, "does not answer")
@@ -296,11 +284,12 @@ mod tests {
         let shown = shown.render();
         for service in ["keystone", "keycloak"] {
             for (outcome, count) in [("refused", 2), ("failed", 1), ("unreachable", 1), ("ok", 2)] {
-                let sample =
-                    format!("{TOKEN_REQUESTS}{{service=\"{service}\",outcome=\"{outcome}\"}} {count}\n");
+                let sample = format!(
+                    "madako_authentication_requests_total{{service=\"{service}\",outcome=\"{outcome}\"}} {count}\n"
+                );
                 assert!(shown.contains(&sample), "{sample}{shown}");
             }
-            let sample = format!("{TOKEN_SECONDS}_count{{service=\"{service}\"}} 6\n");
+            let sample = format!("madako_authentication_request_seconds_count{{service=\"{service}\"}} 6\n");
             assert!(shown.contains(&sample), "{sample}{shown}");
         }
     }

@@ -16,7 +16,7 @@ use madako_domain::placement::core::Verb;
 use madako_domain::placement::kind::Kind;
 use madako_domain::placement::objects::{Change, Stored};
 use madako_protocol::placement::objects::{Follower, Gap};
-use metrics::{Gauge, describe_gauge, gauge};
+use madako_protocol::telemetry::Counted;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
@@ -28,16 +28,10 @@ use super::service::{RequestContext, Service};
 use super::wait::Closing;
 use super::{ANONYMOUS, Authorization};
 use crate::limits::ATTEMPTS;
+use crate::telemetry::madako_placement_watches;
 
 /// Media type of a watch in Krake's server.
 const LINES: &str = "application/x-ndjson";
-
-const WATCHES: &str = "madako_placement_watches";
-
-pub(crate) fn describe_metrics() {
-    describe_gauge!(WATCHES, "Open watches of clients, by kind of resource.");
-    super::tokens::describe_metrics();
-}
 
 #[derive(Debug, thiserror::Error)]
 enum WatchEnd {
@@ -79,7 +73,7 @@ impl RequestContext {
         let place = self.service.stream()?;
         let follower = self.follow().await?;
         let watch = Watch {
-            _open: Open::new(selected.kind),
+            _open: Counted::new(madako_placement_watches(selected.kind.name())),
             selected,
             follower,
             heartbeat: heartbeat.map(beat),
@@ -132,24 +126,7 @@ struct Watch {
     service: Arc<Service>,
     user: String,
     _place: OwnedSemaphorePermit,
-    _open: Open,
-}
-
-/// Counts an open watch during its lifetime.
-struct Open(Gauge);
-
-impl Open {
-    fn new(kind: Kind) -> Self {
-        let gauge = gauge!(WATCHES, "kind" => kind.name());
-        gauge.increment(1.0);
-        Self(gauge)
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.decrement(1.0);
-    }
+    _open: Counted,
 }
 
 impl Watch {

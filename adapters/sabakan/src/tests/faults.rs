@@ -7,6 +7,7 @@ use madako_datacenter_sim::{Fault, SimulatedRegistry};
 use madako_domain::machine::QueryVariables;
 use madako_http_client::ReqwestTransport;
 use madako_protocol::ports::{HttpError, HttpTransport, Registry, RegistryError, RegistryMachines};
+use madako_protocol::telemetry::Metric;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -214,7 +215,7 @@ fn requests_are_counted_by_outcome_and_timed() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     metrics::with_local_recorder(&recorder, || {
-        crate::describe_metrics();
+        crate::METRICS.iter().for_each(Metric::describe);
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {

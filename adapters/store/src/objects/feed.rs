@@ -11,25 +11,50 @@ use tokio::task::yield_now;
 use super::decode::decode;
 use super::source::Source;
 use super::view::{Read, Step};
-use super::{Position, Shared, telemetry};
+use super::{Position, Shared};
 use crate::encryption::Encryption;
 use crate::limits::{MOST_FED_AT_ONCE, MOST_LOGGED};
+use crate::telemetry;
 use crate::watch::{DatedChange, FeedEvent, Interest};
 
 /// Key prefixes of placement's resources.
 static PREFIXES: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| Kind::ALL.iter().map(|kind| kind.prefix()).collect());
 
+/// Latest values of the gauges by kind, so that only changed ones are set again.
+#[derive(Debug, Default)]
+struct Gauges {
+    counts: Vec<usize>,
+}
+
+impl Gauges {
+    fn show(&mut self, shared: &Shared) {
+        let (revision, faults, kept, counts) = {
+            let view = shared.read();
+            (view.revision(), view.fault_count(), view.ring().len(), view.counts())
+        };
+        telemetry::madako_objects_revision().set(revision as f64);
+        telemetry::madako_objects_faults().set(faults as f64);
+        telemetry::madako_objects_changes_kept().set(kept as f64);
+        for (n, (kind, count)) in Kind::ALL.iter().zip(&counts).enumerate() {
+            if self.counts.get(n) != Some(count) {
+                telemetry::madako_objects(kind.name()).set(*count as f64);
+            }
+        }
+        self.counts = counts;
+    }
+}
+
 /// Feeds the view until the cache is dropped.
 pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<Shared>) {
     let mut seen = source.watch(Interest::Below(&PREFIXES));
     let encryption = source.encryption();
-    let mut gauges = telemetry::Gauges::default();
+    let mut gauges = Gauges::default();
     while let Some(seen) = seen.recv().await {
         match seen {
             FeedEvent::Listed { snapshot, others, cause } => {
                 listed(&shared, &encryption, snapshot, cause).await;
-                telemetry::others(others);
+                telemetry::madako_objects_other_keys().set(others as f64);
                 gauges.show(&shared);
             }
             FeedEvent::Changed { revision, changes } => {

@@ -6,8 +6,10 @@ use async_trait::async_trait;
 use madako_domain::placement::objects::Change;
 use madako_protocol::latest::Subscriber;
 use madako_protocol::placement::objects::{Follower, Gap};
+use madako_protocol::telemetry::Counted;
 
-use super::{Shared, telemetry};
+use super::Shared;
+use crate::telemetry;
 
 pub(super) struct Cursor {
     shared: Arc<Shared>,
@@ -16,13 +18,14 @@ pub(super) struct Cursor {
     next: u64,
     /// Final gap of the follower; no change follows it.
     ended: Option<Gap>,
+    _open: Counted,
 }
 
 impl Cursor {
     /// `news` must not have received any event later than the caller's read of the view.
     pub(super) fn new(shared: Arc<Shared>, news: Subscriber<()>, generation: u64, next: u64) -> Self {
-        telemetry::follower_came();
-        Self { shared, news, generation, next, ended: None }
+        let _open = Counted::new(telemetry::madako_objects_followers());
+        Self { shared, news, generation, next, ended: None, _open }
     }
 
     fn take(&mut self) -> Result<Vec<Arc<Change>>, Gap> {
@@ -33,7 +36,11 @@ impl Cursor {
         match &taken {
             Ok(changes) => self.next += changes.len() as u64,
             Err(gap) => {
-                telemetry::gap(gap);
+                let reason = match gap {
+                    Gap::Lagged { .. } => "lagged",
+                    Gap::Relisted { .. } => "relisted",
+                };
+                telemetry::madako_objects_gaps_total(reason).increment(1);
                 self.ended = Some(gap.clone());
             }
         }
@@ -52,11 +59,5 @@ impl Follower for Cursor {
             // Every change after the last received event wakes this, so none is missed between the read and the wait.
             self.news.next().await;
         }
-    }
-}
-
-impl Drop for Cursor {
-    fn drop(&mut self) {
-        telemetry::follower_went();
     }
 }

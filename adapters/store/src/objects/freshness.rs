@@ -13,8 +13,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use super::source::Source;
-use super::{Position, Shared, telemetry};
+use super::{Position, Shared};
 use crate::limits::{MOST_READS_WAITING, MOST_REPORTED};
+use crate::telemetry;
 
 #[derive(Debug, Clone, Copy)]
 struct RevisionAnswer {
@@ -81,7 +82,7 @@ pub(super) fn asker(
         while readers.recv_many(&mut waiting, MOST_READS_WAITING).await > 0 {
             let before = shared.position();
             let answer = source.revision().await.map(|revision| RevisionAnswer { before, revision });
-            telemetry::asked();
+            telemetry::madako_objects_questions_total().increment(1);
             for reader in waiting.drain(..) {
                 // A reader that no longer waits needs no answer.
                 let _ = reader.send(answer.clone());
@@ -101,7 +102,9 @@ pub(super) async fn fresh(
     let mut wanted = None;
     let reached = timeout_at(began + deadline, reached(asker, shared, &mut wanted)).await;
     let result = reached.unwrap_or_else(|_| Err(late(shared, wanted, deadline)));
-    telemetry::fresh(result.is_ok(), began.elapsed());
+    let outcome = if result.is_ok() { "ok" } else { "failed" };
+    telemetry::madako_objects_fresh_reads_total(outcome).increment(1);
+    telemetry::madako_objects_fresh_seconds().record(began.elapsed());
     result
 }
 

@@ -29,7 +29,6 @@ mod follower;
 mod freshness;
 mod ring;
 mod source;
-mod telemetry;
 mod together;
 mod view;
 
@@ -52,8 +51,6 @@ use self::together::{LANES, Writer};
 use self::view::View;
 use crate::encryption::Encryption;
 use crate::store::EtcdStore;
-
-pub(crate) use self::telemetry::describe;
 
 /// The resource at a key, or the fault of its value.
 pub(crate) fn decoded(key: &str, entry: &Entry, encryption: &Encryption) -> Result<Arc<Stored>, String> {

@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
+use madako_protocol::telemetry::{Counted, Counter};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::telemetry::madako_actor_restarts_total;
 use crate::tree::event::{BudgetExceeded, StopOutcome};
 use crate::tree::handle::{AddError, ChildState, ChildStatus, FirstStart, Reply, StopError};
 use crate::tree::policy::{Account, Backoff, Waits};
 use crate::tree::roster::Live;
-use crate::tree::spec::{ChildId, ChildSpec};
-
-pub(super) const RESTARTS: &str = "madako_actor_restarts_total";
-pub(super) const UP: &str = "madako_actor_up";
+use crate::tree::spec::ChildSpec;
 
 pub(super) enum Phase {
     /// Its turn in the first start has not come.
@@ -42,12 +41,13 @@ pub(super) struct Slot {
     pub(super) task: Option<Task>,
     /// The running actor, or the last one until it is known to be gone.
     pub(super) live: Option<Live>,
-    pub(super) up: Option<Up>,
+    /// Counts the running actor.
+    pub(super) up: Option<Counted>,
     pub(super) started_at: Option<Instant>,
     pub(super) waits: Waits,
     pub(super) account: Option<Account>,
     pub(super) restarts: u64,
-    pub(super) restarts_total: metrics::Counter,
+    pub(super) restarts_total: Counter,
     pub(super) last_error: Option<String>,
     pub(super) cancel: watch::Sender<bool>,
     /// Turns its graceful stop into a kill.
@@ -62,23 +62,6 @@ pub(super) struct Task(pub(super) JoinHandle<()>);
 impl Drop for Task {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-/// Counts a running actor in the metrics while it lives.
-pub(super) struct Up(metrics::Gauge);
-
-impl Up {
-    pub(super) fn new(label: &ChildId) -> Self {
-        let gauge = metrics::gauge!(UP, "actor" => label.to_string());
-        gauge.increment(1.0);
-        Self(gauge)
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        self.0.decrement(1.0);
     }
 }
 
@@ -97,7 +80,7 @@ impl Slot {
             account: spec.own.as_ref().map(|(budget, _)| Account::new(*budget)),
             restarts: 0,
             // Registers the counter, so that it shows 0 before the first restart.
-            restarts_total: metrics::counter!(RESTARTS, "actor" => spec.label.to_string()),
+            restarts_total: madako_actor_restarts_total(spec.label.to_string()),
             last_error: None,
             cancel: watch::Sender::new(false),
             hurry: watch::Sender::new(false),

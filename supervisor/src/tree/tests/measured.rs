@@ -15,7 +15,6 @@ fn restarts_running_actors_and_meltdowns_are_counted_by_label() {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     metrics::with_local_recorder(&recorder, || {
-        describe_metrics();
         runtime.block_on(async {
             let stage = TestTree::new("measured");
             let spec = stage.supervisor("root").budget(Budget { restarts: 1, ..Budget::DEFAULT });

@@ -1,6 +1,5 @@
-//! Every metric of docs/METRICS.md is on the page of an instance at some time, because a documented metric that never
-//! counts is useless. `bin/madako/tests/cli/service/page.rs` compares the pages of running processes with that
-//! document.
+//! Every declared metric is on the page of an instance at some time, because a metric that never counts is useless.
+//! `bin/madako/tests/cli/service/page.rs` compares the pages of running processes with the declarations.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,16 +21,8 @@ const ELSEWHERE: [(&str, &str); 6] = [
 /// Metrics that stay 0: no client of a simulation gives a password.
 const STILL: [&str; 1] = ["madako_store_authentications_total"];
 
-/// The names in the first column of the document's tables.
-fn documented() -> BTreeSet<String> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/METRICS.md");
-    let document = std::fs::read_to_string(path).unwrap();
-    let names = document.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once("` | ")?.0));
-    names.map(str::to_owned).collect()
-}
-
 #[test]
-fn every_documented_metric_is_scraped_at_some_time_and_every_panel_shows_what_happens() {
+fn every_declared_metric_is_scraped_at_some_time_and_every_panel_shows_what_happens() {
     let wanted = promtool::words(promtool::dashboard_files());
     let gathered = Gathered::of("alpha", Arc::new(wanted), 0);
     for scenario in scenarios("everything.txt") {
@@ -40,17 +31,19 @@ fn every_documented_metric_is_scraped_at_some_time_and_every_panel_shows_what_ha
     let names = gathered.names();
     let still: Vec<&String> = names.iter().filter(|(_, moved)| !**moved).map(|(name, _)| name).collect();
     assert_eq!(still, STILL, "these are 0 all the time");
-    let (documented, scraped) = (documented(), names.into_keys().collect());
-    let missing = documented.difference(&scraped);
+    let declared: BTreeSet<String> =
+        madako_supervisor::metrics().map(|metric| metric.name.to_owned()).collect();
+    let scraped = names.into_keys().collect();
+    let missing = declared.difference(&scraped);
     let missing: Vec<&String> =
         missing.filter(|name| !ELSEWHERE.iter().any(|(start, _)| name.starts_with(start))).collect();
     assert!(missing.is_empty(), "never on the page: {missing:#?}");
     for (start, why) in ELSEWHERE {
         let begins_so = |name: &&String| name.starts_with(start);
-        assert_ne!(documented.iter().find(begins_so), None, "{start} is not documented");
+        assert_ne!(declared.iter().find(begins_so), None, "{start} is not declared");
         assert_eq!(scraped.iter().find(begins_so), None, "is on the page, although {why}");
     }
-    let unknown: Vec<&String> = scraped.difference(&documented).collect();
-    assert!(unknown.is_empty(), "not documented: {unknown:#?}");
+    let unknown: Vec<&String> = scraped.difference(&declared).collect();
+    assert!(unknown.is_empty(), "not declared: {unknown:#?}");
     panels::judge(&gathered.series());
 }

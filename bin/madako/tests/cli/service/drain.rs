@@ -187,7 +187,7 @@ async fn a_node_is_drained_when_its_disruption_budget_allows_it_repaired_and_unc
     // The machine is healthy: the repair ends, and pods may return.
     seen.site.files.write(&format!("healthy-{}", seen.node), "");
     seen.until_entry("status", "succeeded").await;
-    let shown = page::is_documented(&service).await;
+    let shown = page::is_declared(&service).await;
     assert!(shown.contains("madako_kubernetes_requests_total"), "{shown:?}");
     eventually("the node is uncordoned", async || (seen.cordon().await == (false, false)).then_some(()))
         .await;

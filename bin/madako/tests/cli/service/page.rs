@@ -1,24 +1,20 @@
-//! The page `/metrics` of a running service against docs/METRICS.md: each metric has a row, with its kind and its
-//! labels.
+//! The page `/metrics` of a running service has only declared metrics, with their kinds and labels. A house test
+//! compares the declarations with docs/METRICS.md.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use madako_protocol::telemetry::Metric;
 
 use super::stage::{Serve, page};
 
 /// Kind and labels of a metric.
 type Form = (String, BTreeSet<String>);
 
-/// The rows of the document: `| name | kind | labels | meaning |`.
-fn documented() -> BTreeMap<String, Form> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/METRICS.md");
-    let document = std::fs::read_to_string(path).unwrap();
-    let row = |line: &str| {
-        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-        let [name, kind, labels, _] = cells[..] else { panic!("not four cells: {line}") };
-        let labels = labels.split('`').skip(1).step_by(2).map(str::to_owned).collect();
-        (name.trim_matches('`').to_owned(), (kind.to_owned(), labels))
+fn declared() -> BTreeMap<String, Form> {
+    let form = |metric: &Metric| {
+        (metric.kind.to_owned(), metric.labels.iter().map(|label| (*label).to_owned()).collect())
     };
-    document.lines().filter(|line| line.starts_with("| `")).map(row).collect()
+    madako_supervisor::metrics().map(|metric| (metric.name.to_owned(), form(metric))).collect()
 }
 
 /// Label names of a series, such as `{kind="a",le="0.5"}`. No value contains quotation marks.
@@ -49,13 +45,13 @@ fn shown(page: &str) -> BTreeMap<String, Form> {
     metrics
 }
 
-/// Asserts that the present metrics of a service are documented; returns their names.
-pub(super) async fn is_documented(service: &Serve) -> BTreeSet<String> {
+/// Asserts that the present metrics of a service are declared; returns their names.
+pub(super) async fn is_declared(service: &Serve) -> BTreeSet<String> {
     let (status, page) = page(service.address(), "/metrics").await.unwrap();
     assert_eq!(status, 200);
-    let (shown, documented) = (shown(&page), documented());
+    let (shown, declared) = (shown(&page), declared());
     for (name, form) in &shown {
-        assert_eq!(Some(form), documented.get(name), "{name}: as it is shown, and as docs/METRICS.md has it");
+        assert_eq!(Some(form), declared.get(name), "{name}: as it is shown, and as its crate declares it");
     }
     shown.into_keys().collect()
 }

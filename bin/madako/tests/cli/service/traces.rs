@@ -157,7 +157,7 @@ repair:
     })
     .await;
     assert_eq!(std::fs::read_to_string(&done).unwrap(), format!("reset {}\n", cluster.workers[0]));
-    let shown = page::is_documented(&service).await;
+    let shown = page::is_declared(&service).await;
     for name in ["cke_machine_repair_status", "madako_host_commands_total", "process_open_fds"] {
         assert!(shown.contains(name), "{name} is not among {shown:?}");
     }

@@ -52,7 +52,7 @@ async fn a_commit_is_traced_back_to_the_round_of_metrics_that_led_to_it() {
     stored["spec"] = provider(json!({"heat": 0.5}))["spec"].clone();
     client.ask("PUT", &format!("{providers}/table"), &stored).await.done();
     until("ONLINE").await;
-    let shown = page::is_documented(&service).await;
+    let shown = page::is_declared(&service).await;
     for name in ["madako_metrics_fetch_seconds", "madako_placement_writes_total", "madako_objects"] {
         assert!(shown.contains(name), "{name} is not among {shown:?}");
     }

@@ -1,0 +1,61 @@
+//! The metrics of this crate, and the tables of all crates.
+
+use std::iter;
+
+use madako_protocol::telemetry::Metric;
+
+madako_protocol::declare_metrics! {
+    counter madako_actor_messages_total(actor) "Messages that actors of this name started to handle.";
+    histogram madako_actor_handling_seconds(actor) "Duration of handling a message.";
+    gauge madako_actor_handling_since_timestamp_seconds(actor)
+        "Unix time at which the actor started on its current message; 0 between messages.";
+    gauge madako_actor_failure_timestamp_seconds(actor)
+        "Unix time of the last failure of an actor of this name; 0 before the first failure.";
+    counter madako_actor_restarts_total(actor) "Restarts of an actor after a failure.";
+    gauge madako_actor_up(actor) "Running actors of this name.";
+    counter madako_actor_meltdowns_total(supervisor)
+        "Supervisors that ended because failures of their children exceeded the budget.";
+    gauge madako_store_failure_timestamp_seconds()
+        "Unix time of the last permanent failure of the embedded store in this data directory; 0 without a failure.";
+    gauge madako_predecessor_lease_seconds()
+        "Time until the session lease of a process that was killed on this boot expires; no instance leads before that. 0: no such lease";
+}
+
+/// Tables of the actors that run only while this instance leads: without them, the values of their gauges are outdated.
+const OF_A_LEADER: [&[Metric]; 5] = [
+    madako_app_scheduler::METRICS,
+    madako_cluster_planner::METRICS,
+    madako_metrics_fetcher::METRICS,
+    madako_repair_queue::METRICS,
+    madako_sabakan_poller::METRICS,
+];
+
+/// Tables of everything else.
+const OF_AN_INSTANCE: [&[Metric]; 10] = [
+    METRICS,
+    madako_host::METRICS,
+    madako_http::METRICS,
+    madako_http::PROCESS_METRICS,
+    madako_kubernetes::METRICS,
+    madako_leader::METRICS,
+    madako_metrics_providers::METRICS,
+    madako_protocol::mailbox::METRICS,
+    madako_sabakan::METRICS,
+    madako_store::METRICS,
+];
+
+/// Every metric of the service.
+pub fn metrics() -> impl Iterator<Item = &'static Metric> {
+    iter::chain(OF_A_LEADER, OF_AN_INSTANCE).flatten()
+}
+
+/// Whether only the leader keeps the metric up to date.
+pub(crate) fn is_of_a_leader(name: &str) -> bool {
+    OF_A_LEADER.into_iter().flatten().any(|metric| metric.kind == "gauge" && metric.name == name)
+}
+
+/// Describes every metric to the current recorder, and creates the series that begin at zero.
+pub fn describe_metrics() {
+    metrics().for_each(Metric::describe);
+    madako_store::register_counters();
+}
