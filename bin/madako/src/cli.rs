@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    auto_repair, bootstrap, cluster, completion, constraints, history, leader, placement, repair_queue,
+    auto_repair, bootstrap, cluster, completion, constraints, history, leader, ops, placement, repair_queue,
     sabakan, status, store,
 };
 use crate::demo_args::DemoArgs;
@@ -76,6 +76,8 @@ pub(crate) enum Command {
     RepairQueue(repair_queue::Command),
     #[command(subcommand)]
     AutoRepair(auto_repair::Command),
+    #[command(subcommand)]
+    Ops(ops::Command),
     Leader(leader::Args),
     Status(status::Args),
     History(history::Args),

@@ -7,6 +7,7 @@ pub(crate) mod completion;
 pub(crate) mod constraints;
 pub(crate) mod history;
 pub(crate) mod leader;
+pub(crate) mod ops;
 pub(crate) mod placement;
 pub(crate) mod repair_queue;
 pub(crate) mod sabakan;

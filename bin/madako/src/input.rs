@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 pub(crate) use madako_console::{STDIN, shown};
+use madako_json::input::InputError;
 use madako_json::strict::MAX_TEXT_BYTES;
 use serde_json::Value;
 
@@ -22,6 +23,11 @@ pub(crate) fn read(name: &str) -> Result<Vec<u8>, Failure> {
 /// The file cannot be read, is too long, or is not UTF-8.
 pub(crate) fn read_text(name: &str) -> Result<String, Failure> {
     madako_console::read_text(name, MAX_TEXT_BYTES).map_err(Failure::BadInput)
+}
+
+/// The failure of a command whose input file is wrong.
+pub(crate) fn in_file(name: &str, error: InputError) -> Failure {
+    Failure::BadInput(anyhow::Error::from(error).context(name.to_owned()))
 }
 
 /// The YAML (or JSON) documents of a file, without empty ones. Scalars are typed by YAML 1.1, as in Krake's programs,

@@ -27,7 +27,7 @@ use madako_supervisor::clock::SystemClock;
 
 use crate::cli::{Cli, Command, Global};
 use crate::commands::{
-    auto_repair, bootstrap, cluster, completion, constraints, history, leader, placement, repair_queue,
+    auto_repair, bootstrap, cluster, completion, constraints, history, leader, ops, placement, repair_queue,
     sabakan, status, store,
 };
 use crate::failure::Failure;
@@ -135,6 +135,7 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Sabakan(command) => sabakan::run(command, &store()?).await,
         Command::RepairQueue(command) => repair_queue::run(command, global, &store()?, &SystemClock).await,
         Command::AutoRepair(command) => auto_repair::run(command, global, store, &SystemClock).await,
+        Command::Ops(command) => ops::run(&command),
         Command::Leader(args) => leader::run(args, &store()?).await,
         Command::Status(args) => status::run(args, &store()?).await,
         Command::History(args) => history::run(args, &store()?).await,

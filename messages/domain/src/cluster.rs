@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::containers::DEFAULT_ETCD_VOLUME;
 use crate::rules::{self, ClusterForm};
 use madako_json::go::{RawJson, go_object};
 use madako_json::input::{InputError, Problems, Warning};
@@ -22,8 +23,6 @@ pub const TAINT_STATE: &str = "cke.cybozu.com/state";
 /// Taint that CKE puts on control plane nodes.
 pub const TAINT_MASTER: &str = "cke.cybozu.com/master";
 
-/// CKE's default for the volume of etcd.
-const DEFAULT_ETCD_VOLUME: &str = "etcd-cke";
 /// CKE's default for the socket of the container runtime (its `docs/cluster.md`).
 const DEFAULT_CRI_ENDPOINT: &str = "/run/containerd/containerd.sock";
 

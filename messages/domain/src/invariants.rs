@@ -1,9 +1,10 @@
 //! The invariants (design, section 6) as pure predicates over plain data.
 //!
-//! Unit tests, property tests, the simulation and the leader's gate call these functions. This module has I1 and I3
-//! to I12. Each predicate returns all violations.
+//! Unit tests, property tests, the simulation and the leader's gate call these functions. This module has I1 to
+//! I12. Each predicate returns all violations.
 
 mod placement;
+mod quorum;
 pub mod repair;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,12 +19,15 @@ use crate::constraints::Constraints;
 use crate::repair::queue::RepairQueue;
 
 pub use self::placement::{BindingCheck, BindingEvidence, PlacementChange, judged_by, placed_where_allowed};
+pub use self::quorum::{MemberLoss, quorum, quorum_of_plan, quorum_of_repair};
 
 /// The id of an invariant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, IntoStaticStr, VariantArray)]
 pub enum Id {
     /// One writer: every write comes from the leader of its revision.
     I1,
+    /// Quorum: the members in sync stay a majority of the voting members.
+    I2,
     /// Control plane size: as many control plane nodes as the constraint asks for.
     I3,
     /// Workers: the number of workers keeps its minimum and maximum.

@@ -8,6 +8,7 @@
 pub mod canary;
 pub mod cluster;
 pub mod constraints;
+pub mod containers;
 pub mod found;
 pub mod guard;
 pub mod invariants;
@@ -15,6 +16,7 @@ pub mod keys;
 pub mod kubernetes;
 pub mod limits;
 pub mod machine;
+pub mod node_status;
 pub mod observation;
 pub mod obstacle;
 pub mod placement;

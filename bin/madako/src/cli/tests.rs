@@ -82,6 +82,7 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "auto-repair set-variables",
             "auto-repair get-variables",
             "auto-repair plan",
+            "ops plan",
             "leader",
             "status",
             "history",

@@ -12,7 +12,7 @@ use madako_sabakan::{leave_out_without_address, parse_machines};
 
 use super::{InputArgs, Inputs};
 use crate::failure::Failure;
-use crate::input::{STDIN, read, read_text};
+use crate::input::{STDIN, in_file, read, read_text};
 use crate::limits::MAX_FILES_NAMED;
 use crate::output::{note, warn};
 
@@ -95,8 +95,4 @@ fn optional<T>(name: Option<&str>, read: fn(&str) -> Result<T, InputError>) -> R
 
 fn parse<T>(name: &str, parse: fn(&str) -> Result<T, InputError>) -> Result<T, Failure> {
     parse(&read_text(name)?).map_err(|error| in_file(name, error))
-}
-
-fn in_file(name: &str, error: InputError) -> Failure {
-    Failure::BadInput(anyhow::Error::from(error).context(name.to_owned()))
 }

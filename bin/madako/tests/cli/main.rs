@@ -17,6 +17,7 @@ mod krakectl;
 mod kube;
 mod monitor;
 mod operate;
+mod ops;
 mod planning;
 mod program;
 mod repair_queue;

@@ -141,7 +141,8 @@ macro_rules! service {
     };
 }
 
-static SERVICE: Schema = service!();
+/// The parameters of a component without further ones.
+pub static SERVICE: Schema = service!();
 static ETCD: Schema = service!(("volume_name", Kind::Text));
 static API_SERVER: Schema = service!(
     ("audit_log_enabled", Kind::Bool),

@@ -6,7 +6,7 @@ use madako_domain::machine::Machine;
 use madako_domain::repair::RepairQueueEntry;
 use madako_domain::repair::hold::{HoldSettings, Holds};
 use madako_domain::repair::refusal::Refusal;
-use madako_json::input::{InputError, Problems};
+use madako_json::input::Problems;
 use madako_protocol::ports::Clock;
 use madako_repair_queue::hold::times::Times;
 use madako_repair_queue::limiter::{Decision, Input, Removed, limit};
@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::input::{STDIN, read, read_text};
+use crate::input::{STDIN, in_file, read, read_text};
 use crate::limits::MAX_PROBLEMS;
 use crate::output::{Format, Table, show};
 
@@ -178,8 +178,4 @@ fn list<T: DeserializeOwned>(name: Option<&str>, subject: &str) -> Result<Vec<T>
     }
     problems.finish(subject).map_err(|error| in_file(name, error))?;
     Ok(read)
-}
-
-fn in_file(name: &str, error: InputError) -> Failure {
-    Failure::BadInput(anyhow::Error::from(error).context(name.to_owned()))
 }

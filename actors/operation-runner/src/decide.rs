@@ -1,0 +1,52 @@
+//! The rows of CKE's table: the first row with an operation is the phase of the round.
+
+use madako_domain::node_status::ConfigVersion;
+use madako_domain::status::OperationPhase;
+use serde::Serialize;
+
+use crate::held::Held;
+use crate::input::Input;
+use crate::operation::{Operation, OperationName};
+use crate::view::View;
+use crate::{bootstrap, maintain, rivers, start, stop};
+
+/// The next round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Decision {
+    pub phase: OperationPhase,
+    /// In the order in which they run, one after another.
+    pub operations: Vec<Operation>,
+    /// Operations of this row and of the rows before it that wait.
+    pub held: Vec<Held>,
+}
+
+/// The operations of a row, and the phase; `None`: the next row counts.
+pub(crate) type Row = Option<(OperationPhase, Vec<Operation>)>;
+
+/// The rows in order. Those of Kubernetes (`k8s-start` before the maintenance of etcd, `k8s-maintain` after it) and of
+/// the queues (at the end) do not exist yet.
+const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 7] =
+    [upgrade, rivers::row, bootstrap::row, start::row, start::wait_row, maintain::row, stop::row];
+
+/// Decides on the next round.
+#[must_use]
+pub fn decide(input: &Input<'_>) -> Decision {
+    let view = View::new(input);
+    let mut held = Vec::new();
+    let given = ROWS.iter().find_map(|row| row(&view, &mut held));
+    let (phase, operations) = given.unwrap_or((OperationPhase::Completed, Vec::new()));
+    Decision { phase, operations, held }
+}
+
+/// The upgrade needs all control plane nodes. Without data of etcd it makes no marks: they would make an interrupted
+/// bootstrap look like added members.
+fn upgrade(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+    if view.input.status.config_version == ConfigVersion::Two {
+        return None;
+    }
+    if view.lacks_control_plane(OperationName::Upgrade, held) {
+        return Some((OperationPhase::UpgradeAborted, Vec::new()));
+    }
+    let marks = view.control_plane_nodes().any(|node| node.status.has_data());
+    Some((OperationPhase::Upgrade, vec![view.maker().upgrade(marks)]))
+}

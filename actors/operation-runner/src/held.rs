@@ -1,0 +1,174 @@
+//! Operations that wait, with their reasons.
+
+use std::fmt;
+
+use madako_domain::containers::Container;
+use madako_domain::node_status::EtcdVersion;
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
+
+use crate::operation::OperationName;
+
+/// An operation that is due and does not begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    pub what: OperationName,
+    pub reason: Reason,
+    /// The nodes or members that the reason concerns. For the state of the whole cluster of etcd, these are the targets
+    /// of the operation.
+    pub targets: Vec<String>,
+}
+
+/// Why an operation does not begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    Unreachable,
+    /// The last command on the node failed a short time ago.
+    BackingOff,
+    /// Another program has a container of that name.
+    ForeignContainer {
+        container: Container,
+    },
+    /// Invariant I2.
+    Quorum {
+        violation: String,
+        /// Members that would restore the majority.
+        needed: Vec<String>,
+    },
+    NotInSync {
+        members: Vec<String>,
+    },
+    FewMembers {
+        members: usize,
+    },
+    /// There are data in another volume than the configured one.
+    VolumeChanged {
+        volume: String,
+    },
+    OlderImage {
+        image: EtcdVersion,
+        running: EtcdVersion,
+    },
+    UnclearBootstrap {
+        unclear: Unclear,
+        /// What each control plane node has.
+        nodes: Vec<String>,
+    },
+}
+
+/// What is unclear about a bootstrap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unclear {
+    /// The bootstrap was completed, and no control plane node has data.
+    CompletedWithoutData,
+    /// There are data without a mark, and no record of a bootstrap.
+    DataWithoutMark,
+    /// Nodes outside of the bootstrap have data.
+    DataElsewhere(Vec<String>),
+    /// Targets of an interrupted bootstrap are no control plane nodes any more.
+    TargetsLeft(Vec<String>),
+    /// The data of targets are gone after others began to use theirs.
+    DataGone(Vec<String>),
+}
+
+impl Reason {
+    /// The name in JSON.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::BackingOff => "backing-off",
+            Self::ForeignContainer { .. } => "foreign-container",
+            Self::Quorum { .. } => "quorum",
+            Self::NotInSync { .. } => "not-in-sync",
+            Self::FewMembers { .. } => "few-members",
+            Self::VolumeChanged { .. } => "volume-changed",
+            Self::OlderImage { .. } => "older-image",
+            Self::UnclearBootstrap { .. } => "unclear-bootstrap",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable => {
+                f.write_str("these nodes do not answer, or their container engine does not work")
+            }
+            Self::BackingOff => f.write_str("the last command on these nodes failed a short time ago"),
+            Self::ForeignContainer { container } => {
+                write!(
+                    f,
+                    "another program made the container {container} on these nodes: remove or rename it"
+                )
+            }
+            Self::Quorum { violation, needed } => {
+                write!(f, "{violation}")?;
+                if needed.is_empty() {
+                    Ok(())
+                } else {
+                    write!(f, "; these would help: {}", needed.join(", "))
+                }
+            }
+            Self::NotInSync { members } => write!(f, "these members are not in sync: {}", members.join(", ")),
+            Self::FewMembers { members } => write!(
+                f,
+                "etcd has {members} voting member{} and would stop during a restart: \
+                 madako etcd restart ADDRESS restarts a member",
+                if *members == 1 { "" } else { "s" }
+            ),
+            Self::VolumeChanged { volume } => write!(
+                f,
+                "options.etcd.volume_name is {volume}, and these nodes have data in another volume: set the old name"
+            ),
+            Self::OlderImage { image, running } => {
+                write!(
+                    f,
+                    "the image has etcd {image}, and a member runs {running}: configure an image that is not older"
+                )
+            }
+            Self::UnclearBootstrap { unclear, nodes } => write!(f, "{unclear}. Found: {}", nodes.join("; ")),
+        }
+    }
+}
+
+impl fmt::Display for Unclear {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CompletedWithoutData => f.write_str(
+                "etcd was bootstrapped, and no control plane node has its data: bring back a node with data, or restore \
+                 a backup",
+            ),
+            Self::DataWithoutMark => f.write_str(
+                "there are data without a mark, and no record of a bootstrap: remove the volumes if they are old, or \
+                 create the volume etcd-added-member on each node whose data are a member's",
+            ),
+            Self::DataElsewhere(nodes) => write!(
+                f,
+                "{} have data of etcd and do not belong to this bootstrap: remove their volumes if they are old",
+                nodes.join(", ")
+            ),
+            Self::TargetsLeft(nodes) => write!(
+                f,
+                "a bootstrap was interrupted, and {} are no control plane nodes any more: add them again, or remove the \
+                 volumes of all its nodes",
+                nodes.join(", ")
+            ),
+            Self::DataGone(nodes) => write!(
+                f,
+                "a bootstrap was interrupted, and the data of {} are gone: remove the volumes of all its nodes",
+                nodes.join(", ")
+            ),
+        }
+    }
+}
+
+impl Serialize for Held {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Held", 3)?;
+        fields.serialize_field("what", &self.what)?;
+        fields.serialize_field("reason", self.reason.name())?;
+        fields.serialize_field("targets", &self.targets)?;
+        fields.end()
+    }
+}

@@ -1,0 +1,62 @@
+//! The inputs of a decision.
+
+use std::collections::BTreeSet;
+
+use madako_domain::cluster::Cluster;
+use madako_domain::containers::{Container, ContainerOptions};
+use madako_domain::node_status::FleetStatus;
+
+use crate::limits::MAX_CONCURRENT_UPDATES;
+
+/// Names of the images.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Images {
+    pub etcd: String,
+    /// The image with rivers and the programs that write files.
+    pub tools: String,
+}
+
+impl Default for Images {
+    /// The images of CKE 1.30.
+    fn default() -> Self {
+        Self {
+            etcd: "ghcr.io/cybozu/etcd:3.5.15.1".to_owned(),
+            tools: "ghcr.io/cybozu-go/cke-tools:1.30.0".to_owned(),
+        }
+    }
+}
+
+impl Images {
+    /// The image of a container.
+    #[must_use]
+    pub fn of(&self, container: Container) -> &str {
+        match container {
+            Container::Rivers | Container::EtcdRivers => &self.tools,
+            Container::Etcd => &self.etcd,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Nodes on which one operation starts or restarts rivers.
+    pub max_concurrent_updates: usize,
+    pub images: Images,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { max_concurrent_updates: MAX_CONCURRENT_UPDATES, images: Images::default() }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    pub cluster: &'a Cluster,
+    /// The options of `cluster`.
+    pub options: &'a ContainerOptions,
+    pub status: &'a FleetStatus,
+    /// Addresses of nodes whose last command failed a short time ago.
+    pub backing_off: &'a BTreeSet<String>,
+    pub settings: &'a Settings,
+}

@@ -1,0 +1,241 @@
+//! The row `etcd-maintain`: the members of etcd are the control plane nodes, and run what they should.
+//!
+//! The rules are tried in order, and the first that applies counts, even if its operation is held.
+
+use madako_domain::containers::Container;
+use madako_domain::status::OperationPhase;
+
+use crate::command::{Command, Volume};
+use crate::decide::Row;
+use crate::held::{Held, Reason};
+use crate::limits::LEAST_MEMBERS_TO_RESTART;
+use crate::operation::{Operation, OperationName, single};
+use crate::view::{MemberView, Need, NodeView, View};
+use crate::wanted::{self, InitialCluster};
+
+/// An operation on members that a rule asks for.
+struct Due<'v> {
+    name: OperationName,
+    /// Never empty. An operation on one member takes the first whose node has no obstacle.
+    members: Vec<Concerned<'v>>,
+}
+
+/// A member, or a node that becomes one.
+#[derive(Clone)]
+struct Concerned<'v> {
+    address: String,
+    id: Option<u64>,
+    node: Option<&'v NodeView<'v>>,
+}
+
+type Rule = for<'v> fn(&'v View<'v>) -> Option<Due<'v>>;
+
+/// Rules that apply in any state.
+const ALWAYS: [Rule; 6] =
+    [|view| strangers(view, true), |view| outside(view, true), without_data, nameless, learners, unmarked];
+/// Rules that apply while all members are in sync.
+const IN_SYNC: [Rule; 4] = [new_nodes, |view| strangers(view, false), |view| outside(view, false), outdated];
+
+pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+    let first = |rules: &[Rule]| rules.iter().find_map(|rule| rule(view));
+    let (always, in_sync) = (first(&ALWAYS), first(&IN_SYNC));
+    if let Some(due) = always.as_ref().or(in_sync.as_ref())
+        && view.lacks_control_plane(due.name, held)
+    {
+        return None;
+    }
+    let operation = match (always, in_sync) {
+        (Some(due), _) => settle(view, &due, held),
+        (None, Some(due)) if view.is_good() => settle(view, &due, held),
+        (None, _) => {
+            for due in IN_SYNC.iter().filter_map(|rule| rule(view)) {
+                let reason = Reason::NotInSync { members: view.out_of_sync() };
+                held.push(Held { what: due.name, reason, targets: due.targets() });
+            }
+            None
+        }
+    };
+    operation.map(|operation| (OperationPhase::EtcdMaintain, vec![operation]))
+}
+
+/// Members that are no nodes of the cluster. A member whose state is unknown counts to those that are not known to be
+/// out of sync.
+fn strangers<'v>(view: &'v View<'v>, out_of_sync: bool) -> Option<Due<'v>> {
+    let is_stranger = |member: &MemberView<'_>| view.node_of(member).is_none();
+    members(view, OperationName::EtcdRemoveMember, |member| {
+        (member.member.in_sync == Some(false)) == out_of_sync && is_stranger(member)
+    })
+}
+
+/// Members on nodes outside of the control plane.
+fn outside<'v>(view: &'v View<'v>, out_of_sync: bool) -> Option<Due<'v>> {
+    members(view, OperationName::EtcdDestroyMember, |member| {
+        (member.member.in_sync == Some(false)) == out_of_sync
+            && view.node_of(member).is_some_and(|node| !node.control_plane)
+    })
+}
+
+/// Members that started before and whose data are gone. They are added anew by a later rule.
+fn without_data<'v>(view: &'v View<'v>) -> Option<Due<'v>> {
+    let is_gone = |node: &NodeView<'_>| {
+        let status = node.status;
+        status.reachable
+            && !status.has_data()
+            && !status.etcd_other_volume
+            && !status.containers.get(Container::Etcd.name()).is_some_and(|container| container.running)
+    };
+    members(view, OperationName::EtcdRemoveMember, |member| {
+        let started = !member.member.name.is_empty();
+        started && !member.member.is_in_sync() && control_plane_node(view, member).is_some_and(is_gone)
+    })
+}
+
+/// Members that never started.
+fn nameless<'v>(view: &'v View<'v>) -> Option<Due<'v>> {
+    members(view, OperationName::EtcdAddMember, |member| {
+        member.member.name.is_empty() && control_plane_node(view, member).is_some()
+    })
+}
+
+fn learners<'v>(view: &'v View<'v>) -> Option<Due<'v>> {
+    members(view, OperationName::EtcdPromoteMember, |member| {
+        member.member.learner && control_plane_node(view, member).is_some()
+    })
+}
+
+fn unmarked<'v>(view: &'v View<'v>) -> Option<Due<'v>> {
+    members(view, OperationName::EtcdMarkMember, |member| {
+        let node = control_plane_node(view, member).filter(|node| node.status.reachable);
+        member.member.is_in_sync() && node.is_some_and(|node| !node.status.etcd_mark)
+    })
+}
+
+fn new_nodes<'v>(view: &'v View<'v>) -> Option<Due<'v>> {
+    nodes(view, OperationName::EtcdAddMember, |node| !view.is_member(node.address))
+}
+
+fn outdated<'v>(view: &'v View<'v>) -> Option<Due<'v>> {
+    nodes(view, OperationName::EtcdRestart, |node| {
+        view.is_outdated(node, Container::Etcd, &wanted::etcd(node.address, InitialCluster::None))
+    })
+}
+
+fn control_plane_node<'v>(view: &'v View<'v>, member: &MemberView<'_>) -> Option<&'v NodeView<'v>> {
+    view.node_of(member).filter(|node| node.control_plane)
+}
+
+/// The members that a rule concerns, in the order of their addresses.
+fn members<'v>(
+    view: &'v View<'v>,
+    name: OperationName,
+    concerns: impl Fn(&MemberView<'_>) -> bool,
+) -> Option<Due<'v>> {
+    let concerned = view.members.iter().filter(|member| concerns(member)).map(|member| Concerned {
+        address: member.address.to_string(),
+        id: Some(member.member.id),
+        node: view.node_of(member),
+    });
+    Due::new(name, concerned.collect())
+}
+
+/// The control plane nodes that a rule concerns, in the order of the configuration.
+fn nodes<'v>(
+    view: &'v View<'v>,
+    name: OperationName,
+    concerns: impl Fn(&NodeView<'_>) -> bool,
+) -> Option<Due<'v>> {
+    let concerned = view.control_plane_nodes().filter(|node| concerns(node)).map(|node| Concerned {
+        address: node.address.to_owned(),
+        id: None,
+        node: Some(node),
+    });
+    Due::new(name, concerned.collect())
+}
+
+impl<'v> Due<'v> {
+    fn new(name: OperationName, members: Vec<Concerned<'v>>) -> Option<Self> {
+        (!members.is_empty()).then_some(Self { name, members })
+    }
+
+    /// The targets of the operation, if nothing is in its way.
+    fn targets(&self) -> Vec<String> {
+        let is_single = matches!(self.name, OperationName::EtcdAddMember | OperationName::EtcdRestart);
+        let most = if is_single { 1 } else { self.members.len() };
+        self.members.iter().take(most).map(|member| member.address.clone()).collect()
+    }
+
+    fn ids(&self) -> Vec<u64> {
+        self.members.iter().filter_map(|member| member.id).collect()
+    }
+}
+
+/// The operation of a rule, unless it is held.
+fn settle(view: &View<'_>, due: &Due<'_>, held: &mut Vec<Held>) -> Option<Operation> {
+    if let Some(reason) = of_all_members(view, due) {
+        held.push(Held { what: due.name, reason, targets: due.targets() });
+        return None;
+    }
+    let operation = operation(view, due, held)?;
+    if let Some(reason) = view.quorum(&operation) {
+        held.push(Held { what: due.name, reason, targets: operation.targets });
+        return None;
+    }
+    Some(operation)
+}
+
+/// Obstacles that concern the whole cluster of etcd.
+fn of_all_members(view: &View<'_>, due: &Due<'_>) -> Option<Reason> {
+    let etcd = view.input.status.etcd.as_ref()?;
+    let voting = etcd.voting().count();
+    match due.name {
+        OperationName::EtcdRestart if voting < LEAST_MEMBERS_TO_RESTART => {
+            Some(Reason::FewMembers { members: voting })
+        }
+        OperationName::EtcdRestart | OperationName::EtcdAddMember => view.older_image(),
+        OperationName::EtcdRemoveMember | OperationName::EtcdDestroyMember if !etcd.has_majority() => {
+            let in_sync = etcd.voting().filter(|member| member.is_in_sync()).count();
+            let violation = format!("{in_sync} of {voting} voting members of etcd are known to run in sync");
+            Some(Reason::Quorum { violation, needed: view.out_of_sync() })
+        }
+        _ => None,
+    }
+}
+
+/// The operation on the members whose nodes have no obstacle.
+fn operation(view: &View<'_>, due: &Due<'_>, held: &mut Vec<Held>) -> Option<Operation> {
+    let maker = view.maker();
+    match due.name {
+        OperationName::EtcdAddMember | OperationName::EtcdRestart => {
+            let needs = [Need::Name(Container::Etcd), Need::Volume];
+            let nodes = due.members.iter().filter_map(|member| member.node);
+            let target = view.usable(due.name, &needs, nodes, held).into_iter().next()?;
+            if due.name == OperationName::EtcdRestart {
+                return Some(maker.restart(target));
+            }
+            let id = due.members.iter().find(|member| member.address == target)?.id;
+            Some(maker.add_member(target, id))
+        }
+        OperationName::EtcdDestroyMember => destroy(view, due, held),
+        OperationName::EtcdPromoteMember => {
+            let member = due.members.first()?;
+            let promote = Command::PromoteEtcdMember { id: member.id };
+            Some(single(due.name, vec![member.address.clone()], promote))
+        }
+        OperationName::EtcdMarkMember => {
+            Some(single(due.name, due.targets(), Command::VolumeCreate(Volume::Mark)))
+        }
+        _ => Some(single(due.name, due.targets(), Command::RemoveEtcdMember { ids: due.ids() })),
+    }
+}
+
+/// Removes all concerned members, and their data from the nodes that are ready. A member whose name another program
+/// uses on its node is left out.
+fn destroy(view: &View<'_>, due: &Due<'_>, held: &mut Vec<Held>) -> Option<Operation> {
+    let is_ready = |member: &&Concerned<'_>| member.node.is_some_and(NodeView::is_ready);
+    let nodes = due.members.iter().filter(is_ready).filter_map(|member| member.node);
+    let targets = view.usable(due.name, &[Need::Name(Container::Etcd)], nodes, held);
+    let concerned =
+        due.members.iter().filter(|member| !is_ready(member) || targets.contains(&member.address));
+    let ids: Vec<u64> = concerned.filter_map(|member| member.id).collect();
+    (!ids.is_empty()).then(|| view.maker().destroy_members(targets, ids))
+}

@@ -1,0 +1,231 @@
+//! Operations: names, targets and commands as data.
+
+use std::fmt;
+
+use madako_domain::containers::Container;
+use madako_domain::invariants::{MemberLoss, Violation, quorum};
+use madako_domain::node_status::EtcdMember;
+use serde::{Serialize, Serializer};
+
+use crate::command::{Command, Run, Volume};
+use crate::wanted::client_url;
+
+macro_rules! names {
+    ($($name:ident = $text:literal,)*) => {
+        /// The name of an operation in records; CKE's names, where CKE has the operation.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum OperationName {
+            $($name,)*
+        }
+
+        impl OperationName {
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+names! {
+    Upgrade = "upgrade",
+    RiversBootstrap = "rivers-bootstrap",
+    RiversRestart = "rivers-restart",
+    EtcdRiversBootstrap = "etcd-rivers-bootstrap",
+    EtcdRiversRestart = "etcd-rivers-restart",
+    EtcdBootstrap = "etcd-bootstrap",
+    EtcdStart = "etcd-start",
+    EtcdWaitCluster = "etcd-wait-cluster",
+    EtcdAddMember = "etcd-add-member",
+    EtcdRemoveMember = "etcd-remove-member",
+    EtcdDestroyMember = "etcd-destroy-member",
+    EtcdPromoteMember = "etcd-promote-member",
+    EtcdMarkMember = "etcd-mark-member",
+    EtcdRestart = "etcd-restart",
+    StopEtcd = "stop-etcd",
+    StopEtcdRivers = "stop-etcd-rivers",
+}
+
+impl fmt::Display for OperationName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Serialize for OperationName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// Commands that run one after another under one record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Operation {
+    pub name: OperationName,
+    /// Addresses of the nodes on which commands run. [`OperationName::EtcdWaitCluster`] has URLs, and
+    /// [`OperationName::EtcdRemoveMember`] the addresses of members.
+    pub targets: Vec<String>,
+    pub commands: Vec<Command>,
+}
+
+impl Operation {
+    /// Checks invariant I2 after each command.
+    #[must_use]
+    pub fn quorum(&self, members: &[EtcdMember]) -> Option<Violation> {
+        let mut loss = MemberLoss::default();
+        self.commands.iter().find_map(|command| {
+            let more = command.loss(&self.targets, members);
+            loss.stopped.extend(more.stopped);
+            loss.removed.extend(more.removed);
+            quorum(members, &loss)
+        })
+    }
+}
+
+impl Command {
+    /// The members that the command stops and removes when it runs for these targets.
+    #[must_use]
+    pub fn loss(&self, targets: &[String], members: &[EtcdMember]) -> MemberLoss {
+        let stops = matches!(
+            self,
+            Self::StopContainer(Container::Etcd)
+                | Self::KillContainers(Container::Etcd)
+                | Self::RunContainer { container: Container::Etcd, run: Run::Restart }
+                | Self::VolumeRemove(Volume::Data(_))
+        );
+        let on_target = |member: &&EtcdMember| targets.iter().any(|target| *target == member.address());
+        let removed = if let Self::RemoveEtcdMember { ids } = self { ids.clone() } else { Vec::new() };
+        MemberLoss {
+            stopped: members.iter().filter(on_target).filter(|_| stops).map(|member| member.id).collect(),
+            removed: removed.into_iter().collect(),
+        }
+    }
+}
+
+/// Makes the operations of one cluster.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Maker<'a> {
+    pub(crate) etcd_image: &'a str,
+    pub(crate) tools_image: &'a str,
+    pub(crate) volume: &'a str,
+    pub(crate) control_plane: &'a [String],
+}
+
+impl Maker<'_> {
+    pub(crate) fn upgrade(&self, marks: bool) -> Operation {
+        Operation {
+            name: OperationName::Upgrade,
+            targets: self.control_plane.to_vec(),
+            commands: vec![Command::UpgradeVersion { marks }],
+        }
+    }
+
+    pub(crate) fn run_rivers(&self, container: Container, restart: bool, targets: Vec<String>) -> Operation {
+        let name = match (container, restart) {
+            (Container::EtcdRivers, false) => OperationName::EtcdRiversBootstrap,
+            (Container::EtcdRivers, true) => OperationName::EtcdRiversRestart,
+            (_, false) => OperationName::RiversBootstrap,
+            (_, true) => OperationName::RiversRestart,
+        };
+        let run = if restart { Run::Restart } else { Run::Start };
+        let image = self.tools_image.to_owned();
+        let commands = vec![Command::ImagePull { image }, Command::RunContainer { container, run }];
+        Operation { name, targets, commands }
+    }
+
+    pub(crate) fn bootstrap(&self, targets: Vec<String>) -> Operation {
+        let commands = vec![
+            self.pull_etcd(),
+            Command::PrepareEtcdCertificates,
+            Command::MakeFiles,
+            Command::VolumeCreate(self.data()),
+            Command::RunContainer { container: Container::Etcd, run: Run::Initial(targets.clone()) },
+            wait(&targets),
+            Command::SetupEtcdAuth { members: targets.clone() },
+            Command::VolumeCreate(Volume::Mark),
+        ];
+        Operation { name: OperationName::EtcdBootstrap, targets, commands }
+    }
+
+    #[expect(clippy::unused_self, reason = "all operations are made in one way")]
+    pub(crate) fn start(&self, targets: Vec<String>) -> Operation {
+        let commands = vec![
+            Command::PrepareEtcdCertificates,
+            Command::MakeFiles,
+            Command::RunContainer { container: Container::Etcd, run: Run::Start },
+            wait(&targets),
+        ];
+        Operation { name: OperationName::EtcdStart, targets, commands }
+    }
+
+    pub(crate) fn wait_cluster(&self) -> Operation {
+        Operation {
+            name: OperationName::EtcdWaitCluster,
+            targets: self.control_plane.iter().map(|address| client_url(address)).collect(),
+            commands: vec![wait(self.control_plane)],
+        }
+    }
+
+    /// `id` is the id of the target's member, if it is one.
+    pub(crate) fn add_member(&self, target: String, id: Option<u64>) -> Operation {
+        let targets = vec![target];
+        let commands = vec![
+            self.pull_etcd(),
+            Command::StopContainer(Container::Etcd),
+            Command::VolumeRemove(Volume::Mark),
+            Command::VolumeRemove(self.data()),
+            Command::VolumeCreate(self.data()),
+            Command::PrepareEtcdCertificates,
+            Command::MakeFiles,
+            Command::AddEtcdMember,
+            Command::PromoteEtcdMember { id },
+            wait(&targets),
+            Command::VolumeCreate(Volume::Mark),
+        ];
+        Operation { name: OperationName::EtcdAddMember, targets, commands }
+    }
+
+    /// `ids` may have members of nodes that are no targets, because they are not reachable.
+    pub(crate) fn destroy_members(&self, targets: Vec<String>, ids: Vec<u64>) -> Operation {
+        let commands = vec![
+            Command::VolumeRemove(Volume::Mark),
+            Command::RemoveEtcdMember { ids },
+            Command::KillContainers(Container::Etcd),
+            Command::VolumeRemove(self.data()),
+            wait(self.control_plane),
+        ];
+        Operation { name: OperationName::EtcdDestroyMember, targets, commands }
+    }
+
+    pub(crate) fn restart(&self, target: String) -> Operation {
+        let members = self.control_plane.to_vec();
+        let commands = vec![
+            Command::WaitEtcdSync { members: members.clone(), redundant: true },
+            self.pull_etcd(),
+            Command::StopContainer(Container::Etcd),
+            Command::RunContainer { container: Container::Etcd, run: Run::Initial(members) },
+        ];
+        Operation { name: OperationName::EtcdRestart, targets: vec![target], commands }
+    }
+
+    fn pull_etcd(&self) -> Command {
+        Command::ImagePull { image: self.etcd_image.to_owned() }
+    }
+
+    fn data(&self) -> Volume {
+        Volume::Data(self.volume.to_owned())
+    }
+}
+
+fn wait(members: &[String]) -> Command {
+    Command::WaitEtcdSync { members: members.to_vec(), redundant: false }
+}
+
+/// An operation with one command.
+pub(crate) fn single(name: OperationName, targets: Vec<String>, command: Command) -> Operation {
+    Operation { name, targets, commands: vec![command] }
+}

@@ -1,0 +1,46 @@
+//! The row `rivers`: rivers run on all nodes, and those of etcd on control plane nodes.
+
+use madako_domain::containers::{Container, ServiceParams};
+use madako_domain::status::OperationPhase;
+
+use crate::decide::Row;
+use crate::held::Held;
+use crate::operation::{Operation, OperationName};
+use crate::view::{Need, NodeView, View};
+use crate::wanted;
+
+pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+    let cluster = view.input.cluster;
+    let mut operations = of_nodes(view, Container::Rivers, &wanted::rivers(cluster), held);
+    operations.extend(of_nodes(view, Container::EtcdRivers, &wanted::etcd_rivers(cluster), held));
+    (!operations.is_empty()).then_some((OperationPhase::Rivers, operations))
+}
+
+fn of_nodes(
+    view: &View<'_>,
+    container: Container,
+    builtin: &ServiceParams,
+    held: &mut Vec<Held>,
+) -> Vec<Operation> {
+    let belongs = |node: &&NodeView<'_>| container == Container::Rivers || node.control_plane;
+    let nodes = || view.nodes.iter().filter(belongs);
+    let stopped = nodes().filter(|node| !node.status.runs(container));
+    let outdated = nodes().filter(|node| view.is_outdated(node, container, builtin));
+    let (start, restart) = match container {
+        Container::EtcdRivers => (OperationName::EtcdRiversBootstrap, OperationName::EtcdRiversRestart),
+        _ => (OperationName::RiversBootstrap, OperationName::RiversRestart),
+    };
+    let needs = [Need::Name(container)];
+    let due = [
+        (view.usable(start, &needs, stopped, held), false),
+        (view.usable(restart, &needs, outdated, held), true),
+    ];
+    let most = view.input.settings.max_concurrent_updates;
+    due.into_iter()
+        .filter(|(targets, _)| !targets.is_empty())
+        .map(|(mut targets, restarts)| {
+            targets.truncate(most);
+            view.maker().run_rivers(container, restarts, targets)
+        })
+        .collect()
+}

@@ -1,0 +1,62 @@
+//! The rows `etcd-start` and `etcd-wait`: members with data run, and etcd is healthy.
+
+use madako_domain::containers::Container;
+use madako_domain::status::OperationPhase;
+
+use crate::decide::Row;
+use crate::held::{Held, Reason};
+use crate::operation::OperationName;
+use crate::view::{Need, NodeView, View};
+
+/// Starts the members that are down. A member without data never starts: etcd would form a cluster of its own.
+pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+    let name = OperationName::EtcdStart;
+    let down =
+        view.control_plane_nodes().filter(|node| !node.status.runs(Container::Etcd) && is_added(view, node));
+    let needs = [Need::Name(Container::Etcd), Need::Volume];
+    let targets = view.usable(name, &needs, down, held);
+    if targets.is_empty() {
+        return None;
+    }
+    if let Some(reason) = view.older_image() {
+        held.push(Held { what: name, reason, targets });
+        return None;
+    }
+    Some((OperationPhase::EtcdStart, vec![view.maker().start(targets)]))
+}
+
+/// True if the node has the data of a member, as far as is known.
+///
+/// A mark shows it, and so does a healthy etcd. Without an answer of etcd, a stopped container with the node's own
+/// parameters shows it as well: it is made after the member was added.
+fn is_added(view: &View<'_>, node: &NodeView<'_>) -> bool {
+    let has_data = node.status.has_data() || (node.status.etcd_other_volume && node.status.etcd_mark);
+    if !has_data {
+        return false;
+    }
+    if view.is_healthy() || view.is_member(node.address) {
+        return view.is_member(node.address);
+    }
+    node.status.etcd_mark || was_started(node)
+}
+
+fn was_started(node: &NodeView<'_>) -> bool {
+    let name = format!("--name={}", node.address);
+    node.status.own(Container::Etcd).is_some_and(|container| container.builtin.args.contains(&name))
+}
+
+/// Waits until etcd is healthy. Nothing is removed meanwhile: without a majority, no member can be given up.
+pub(crate) fn wait_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+    if view.is_healthy() || view.control_plane.is_empty() {
+        return None;
+    }
+    let is_down = |address: &str| view.node(address).is_none_or(|node| !node.status.runs(Container::Etcd));
+    let known = if view.members.is_empty() { view.control_plane.clone() } else { view.out_of_sync() };
+    let lost: Vec<String> = known.into_iter().filter(|address| is_down(address)).collect();
+    if !lost.is_empty() {
+        let violation = "etcd does not answer: a majority of its voting members must run".to_owned();
+        let reason = Reason::Quorum { violation, needed: lost.clone() };
+        held.push(Held { what: OperationName::EtcdRemoveMember, reason, targets: lost });
+    }
+    Some((OperationPhase::EtcdWait, vec![view.maker().wait_cluster()]))
+}

@@ -1,0 +1,43 @@
+//! The row `stop-control-plane`: what belongs to the control plane does not run on other nodes.
+
+use madako_domain::containers::Container;
+use madako_domain::status::OperationPhase;
+
+use crate::command::Command;
+use crate::decide::Row;
+use crate::held::{Held, Reason};
+use crate::operation::{Operation, OperationName, single};
+use crate::view::{NodeView, View};
+
+pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+    let mut operations = Vec::new();
+    operations.extend(stop(view, Container::Etcd, held).and_then(|stop| allowed(view, stop, held)));
+    operations.extend(stop(view, Container::EtcdRivers, held));
+    (!operations.is_empty()).then_some((OperationPhase::StopControlPlane, operations))
+}
+
+fn stop(view: &View<'_>, container: Container, held: &mut Vec<Held>) -> Option<Operation> {
+    let name = match container {
+        Container::EtcdRivers => OperationName::StopEtcdRivers,
+        _ => OperationName::StopEtcd,
+    };
+    let has = |node: &&NodeView<'_>| !node.control_plane && node.status.runs(container);
+    let targets = view.usable(name, &[], view.nodes.iter().filter(has), held);
+    (!targets.is_empty()).then(|| single(name, targets, Command::KillContainers(container)))
+}
+
+/// The stop of etcd, if all members are in sync, and enough of them stay.
+fn allowed(view: &View<'_>, stop: Operation, held: &mut Vec<Held>) -> Option<Operation> {
+    let reason = if view.is_good() {
+        view.quorum(&stop)
+    } else {
+        Some(Reason::NotInSync { members: view.out_of_sync() })
+    };
+    match reason {
+        None => Some(stop),
+        Some(reason) => {
+            held.push(Held { what: stop.name, reason, targets: stop.targets });
+            None
+        }
+    }
+}

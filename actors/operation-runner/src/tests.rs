@@ -1,0 +1,8 @@
+//! Examples and properties of the brain.
+
+mod boot;
+mod fleet;
+mod maintenance;
+mod model;
+mod properties;
+mod rows;

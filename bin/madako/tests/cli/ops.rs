@@ -1,0 +1,135 @@
+//! `ops plan` on files: it opens no connection.
+
+use serde_json::{Value, json};
+
+use crate::program::{Answer, Files, madako, madako_fed};
+
+const CLUSTER: &str =
+    "name: test\nnodes:\n- {address: 10.0.0.11, control_plane: true}\n- {address: 10.0.0.21}\n";
+
+/// Empty nodes that answer, as a program may write them.
+fn status() -> Value {
+    let node = json!({"reachable": true, "containers": null, "etcd_data": false, "etcd_mark": false});
+    json!({
+        "config_version": "2",
+        "nodes": {"10.0.0.11": node, "10.0.0.21": node},
+        "etcd": null,
+        "bootstrap": null,
+    })
+}
+
+async fn plan(status: &str, more: &[&str]) -> Answer {
+    let files = Files::new();
+    let (cluster, status) = (files.write("cluster.yml", CLUSTER), files.write("status.json", status));
+    madako(&[&["ops", "plan", "--cluster", &cluster, "--status", &status], more].concat()).await
+}
+
+#[tokio::test]
+async fn a_plan_has_the_form_that_is_promised() {
+    let answer: Value =
+        serde_json::from_str(&plan(&status().to_string(), &["-o", "json"]).await.calm()).unwrap();
+    let commands = |container: &str| {
+        json!([
+            {"name": "image-pull", "target": "ghcr.io/cybozu-go/cke-tools:1.30.0"},
+            {"name": "run-container", "target": container},
+        ])
+    };
+    assert_eq!(
+        answer,
+        json!({
+            "phase": "rivers",
+            "operations": [
+                {"name": "rivers-bootstrap", "targets": ["10.0.0.11", "10.0.0.21"], "commands": commands("rivers")},
+                {"name": "etcd-rivers-bootstrap", "targets": ["10.0.0.11"], "commands": commands("etcd-rivers")},
+            ],
+            "held": [],
+        })
+    );
+    let one = plan(&status().to_string(), &["--max-concurrent-updates", "1", "-o", "json"]).await;
+    assert_eq!(one.json()["operations"][0]["targets"], json!(["10.0.0.11"]));
+    let yaml = plan(&status().to_string(), &["-o", "yaml"]).await.calm();
+    assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), answer);
+}
+
+#[tokio::test]
+async fn held_operations_are_shown_with_their_reasons() {
+    let mut status = status();
+    status["nodes"]["10.0.0.21"]["reachable"] = json!(false);
+    status["config_version"] = json!("1");
+    let held = plan(&status.to_string(), &["-o", "json"]).await.json();
+    assert_eq!((&held["phase"], &held["held"]), (&json!("upgrade"), &json!([])));
+    status["nodes"]["10.0.0.11"]["reachable"] = json!(false);
+    let held = plan(&status.to_string(), &["-o", "json"]).await.json();
+    assert_eq!(held["phase"], "upgrade-aborted");
+    assert_eq!(held["held"], json!([{"what": "upgrade", "reason": "unreachable", "targets": ["10.0.0.11"]}]));
+
+    status["config_version"] = json!("2");
+    status["nodes"]["10.0.0.11"] =
+        json!({"reachable": true, "containers": {"etcd-rivers": {"foreign": true}}});
+    let table = plan(&status.to_string(), &[]).await.calm();
+    for line in [
+        "Phase  rivers\n",
+        "OPERATION         TARGETS    COMMAND        OF\n",
+        "rivers-bootstrap  10.0.0.11  image-pull     ghcr.io/cybozu-go/cke-tools:1.30.0\n",
+        "                             run-container  rivers\n",
+        "HELD                   REASON             TARGETS    WHY\n",
+        "rivers-bootstrap       unreachable        10.0.0.21  these nodes do not answer",
+        "etcd-rivers-bootstrap  foreign-container  10.0.0.11  another program made the container etcd-rivers",
+    ] {
+        assert!(table.contains(line), "{line:?} is not in\n{table}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_files_are_refused_with_the_field_and_the_expected_value() {
+    let refused = async |change: fn(&mut Value)| {
+        let mut status = status();
+        change(&mut status);
+        plan(&status.to_string(), &["-o", "json"]).await.refused(2)
+    };
+    for (error, part) in [
+        (
+            refused(|status| status["config_version"] = json!(2)).await,
+            "config_version: got the number 2, expected \"1\"",
+        ),
+        (refused(|status| status["node"] = json!({})).await, "node: got an unknown field"),
+        (
+            refused(|status| status["nodes"] = json!([])).await,
+            "nodes: got a list, expected an object of objects",
+        ),
+        (
+            refused(|status| status["etcd"] = json!({"healthy": true, "members": [{"id": 1}]})).await,
+            "etcd.members[0].id: got the number 1, expected the id of a member",
+        ),
+        (plan("{", &[]).await.refused(2), "status of nodes is not valid"),
+        (
+            madako(&["ops", "plan", "--cluster", "/gone.yml", "--status", "-"]).await.refused(2),
+            "/gone.yml cannot be read",
+        ),
+        (madako(&["ops", "plan", "--cluster", "-", "--status", "-"]).await.refused(2), "only one file"),
+        (plan(&status().to_string(), &["--max-concurrent-updates", "0"]).await.refused(2), "from 1 to"),
+        (madako(&["ops", "plan"]).await.refused(2), "--cluster"),
+    ] {
+        assert!(error.contains(part), "{part} is not in {error}");
+    }
+    let files = Files::new();
+    let cluster = files.write("cluster.yml", "nodes: [{adress: 10.0.0.1}]\n");
+    let error = madako_fed(&["ops", "plan", "--cluster", &cluster, "--status", "-"], b"{}").await.refused(2);
+    assert!(error.contains("nodes[0].adress"), "{error}");
+}
+
+#[tokio::test]
+async fn a_status_of_other_nodes_is_noted() {
+    let mut status = status();
+    let nodes = status["nodes"].as_object_mut().unwrap();
+    let node = nodes.remove("10.0.0.21").unwrap();
+    nodes.insert("10.0.0.99".to_owned(), node);
+    let answer = plan(&status.to_string(), &["-o", "json"]).await;
+    assert_eq!(answer.code, 0);
+    assert_eq!(
+        answer.err,
+        "madako: warning: the cluster has no node 10.0.0.99\n\
+         madako: warning: the status lacks nodes, which count as unreachable: 10.0.0.21\n"
+    );
+    assert_eq!(answer.json()["held"][0]["targets"], json!(["10.0.0.21"]));
+}

@@ -1,0 +1,196 @@
+//! The containers that the service runs on nodes: their names, their parameters, and the options of a cluster for
+//! them (CKE's `docs/cluster.md`; its label `com.cybozu.cke`).
+//!
+//! Reading is lenient, as in Go: `null` means empty. Typed configurations were checked strictly before they were
+//! stored.
+
+mod stored;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use madako_json::go::{RawJson, go_object};
+
+use self::stored::{Stored, StoredVolume};
+
+/// CKE's default for the volume of etcd.
+pub const DEFAULT_ETCD_VOLUME: &str = "etcd-cke";
+/// The volume that marks a node whose member was added completely.
+pub const ETCD_MARK: &str = "etcd-added-member";
+
+/// A container with a name that the service claims on every node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Container {
+    /// The proxy of every node to the API servers.
+    Rivers,
+    /// The proxy of a control plane node to the members of etcd.
+    EtcdRivers,
+    /// A member of etcd.
+    Etcd,
+}
+
+impl Container {
+    /// All containers, in the order of their start.
+    pub const ALL: [Self; 3] = [Self::Rivers, Self::EtcdRivers, Self::Etcd];
+
+    /// The name of the container.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rivers => "rivers",
+            Self::EtcdRivers => "etcd-rivers",
+            Self::Etcd => "etcd",
+        }
+    }
+}
+
+impl fmt::Display for Container {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+go_object! {
+    /// A directory or file of the node in a container.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct Mount {
+        /// Path on the node.
+        pub source: String = "source";
+        /// Path in the container.
+        pub destination: String = "destination";
+        /// True if the container cannot write.
+        pub read_only: bool = "read_only";
+        /// Mount propagation, as docker takes it; empty for docker's default.
+        pub propagation: String = "propagation";
+        /// `z` or `Z`, which counts only where SELinux enforces; empty for none.
+        pub selinux_label: String = "selinux_label";
+        ..drop
+    }
+}
+
+go_object! {
+    /// Parameters of a container: those that are built in, or those that an operator adds.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct ServiceParams {
+        /// Arguments, in order.
+        pub args: Vec<String> = "extra_args";
+        /// Mounts, in order.
+        pub binds: Vec<Mount> = "extra_binds";
+        /// Environment variables.
+        pub env: BTreeMap<String, String> = "extra_env";
+        ..drop
+    }
+}
+
+/// Arguments of etcd that count only at the first start of a member begin so.
+const FIRST_START: &str = "--initial-";
+
+impl ServiceParams {
+    /// True if a container with the other parameters does the same. Propagation and SELinux labels do not count, as in
+    /// CKE.
+    #[must_use]
+    pub fn is_same_service(&self, other: &Self) -> bool {
+        self.args == other.args && self.has_same_surroundings(other)
+    }
+
+    /// As [`Self::is_same_service`], without the arguments for the first start of a member of etcd.
+    #[must_use]
+    pub fn is_same_member(&self, other: &Self) -> bool {
+        self.lasting_args().eq(other.lasting_args()) && self.has_same_surroundings(other)
+    }
+
+    fn lasting_args(&self) -> impl Iterator<Item = &String> {
+        self.args.iter().filter(|arg| !arg.starts_with(FIRST_START))
+    }
+
+    fn has_same_surroundings(&self, other: &Self) -> bool {
+        let same = |(one, two): (&Mount, &Mount)| {
+            one.source == two.source && one.destination == two.destination && one.read_only == two.read_only
+        };
+        self.binds.len() == other.binds.len()
+            && self.binds.iter().zip(&other.binds).all(same)
+            && self.env == other.env
+    }
+}
+
+/// What a cluster configuration says about the containers of this module (its field `options`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerOptions {
+    /// Parameters that the operator adds to the rivers.
+    pub rivers: ServiceParams,
+    /// Parameters that the operator adds to the rivers of etcd.
+    pub etcd_rivers: ServiceParams,
+    /// Parameters that the operator adds to etcd.
+    pub etcd: ServiceParams,
+    /// Volume with the data of a member.
+    pub etcd_volume: String,
+}
+
+impl ContainerOptions {
+    /// Reads the field `options` of a cluster.
+    ///
+    /// # Errors
+    /// The field has another shape.
+    pub fn read(options: &RawJson) -> Result<Self, serde_json::Error> {
+        let stored: Stored = options.parse()?;
+        let volume = stored.etcd.parse::<StoredVolume>()?.volume_name;
+        Ok(Self {
+            rivers: stored.rivers,
+            etcd_rivers: stored.etcd_rivers,
+            etcd: stored.etcd.parse()?,
+            etcd_volume: if volume.is_empty() { DEFAULT_ETCD_VOLUME.to_owned() } else { volume },
+        })
+    }
+
+    /// The parameters that the operator adds to a container.
+    #[must_use]
+    pub fn extra(&self, container: Container) -> &ServiceParams {
+        match container {
+            Container::Rivers => &self.rivers,
+            Container::EtcdRivers => &self.etcd_rivers,
+            Container::Etcd => &self.etcd,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn params(json: &str) -> ServiceParams {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn null_equals_empty_and_labels_do_not_count() {
+        let empty = params(r#"{"extra_args": null, "extra_binds": null, "extra_env": null}"#);
+        assert!(empty.is_same_service(&params("{}")));
+        let one = params(r#"{"extra_binds": [{"source": "/a", "destination": "/b", "selinux_label": "Z"}]}"#);
+        let two =
+            params(r#"{"extra_binds": [{"source": "/a", "destination": "/b", "propagation": "shared"}]}"#);
+        assert!(one.is_same_service(&two) && !one.is_same_service(&empty));
+        let other = params(r#"{"extra_binds": [{"source": "/a", "destination": "/b", "read_only": true}]}"#);
+        assert!(!one.is_same_service(&other));
+        assert!(!params(r#"{"extra_env": {"A": "1"}}"#).is_same_service(&empty));
+    }
+
+    #[test]
+    fn the_order_of_arguments_counts_and_the_first_start_counts_only_for_services() {
+        let one = params(r#"{"extra_args": ["--a", "--initial-cluster=x", "--b"]}"#);
+        let two = params(r#"{"extra_args": ["--a", "--b"]}"#);
+        assert!(one.is_same_member(&two) && !one.is_same_service(&two));
+        assert!(!two.is_same_member(&params(r#"{"extra_args": ["--b", "--a"]}"#)));
+        assert!(!two.is_same_member(&params(r#"{"extra_args": ["--a"]}"#)));
+    }
+
+    #[test]
+    fn options_have_the_volume_of_cke_unless_they_name_another() {
+        let read = |text: &str| ContainerOptions::read(&RawJson::from_text(text.to_owned()).unwrap());
+        assert_eq!(read("null").unwrap().etcd_volume, "etcd-cke");
+        let options =
+            read(r#"{"etcd": {"volume_name": "v", "extra_args": ["--a"]}, "etcd-rivers": null}"#).unwrap();
+        assert_eq!((options.etcd_volume.as_str(), options.etcd.args.len()), ("v", 1));
+        assert_eq!(options.extra(Container::EtcdRivers), &ServiceParams::default());
+        assert!(read(r#"{"etcd": []}"#).is_err() && read(r#"{"rivers": {"extra_args": {}}}"#).is_err());
+    }
+}

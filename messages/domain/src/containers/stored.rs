@@ -1,0 +1,23 @@
+//! The stored form of the options.
+
+use madako_json::go::{RawJson, go_object};
+
+use super::ServiceParams;
+
+go_object! {
+    #[derive(Debug, Clone, Default)]
+    pub struct Stored {
+        pub etcd: RawJson = "etcd";
+        pub rivers: ServiceParams = "rivers";
+        pub etcd_rivers: ServiceParams = "etcd-rivers";
+        ..drop
+    }
+}
+
+go_object! {
+    #[derive(Debug, Clone, Default)]
+    pub struct StoredVolume {
+        pub volume_name: String = "volume_name";
+        ..drop
+    }
+}

@@ -1,0 +1,203 @@
+//! What is on the nodes of a cluster, and the state of its etcd: the facts that operations are decided on.
+//!
+//! Does not: say how old the facts are, or what should be there.
+
+mod read;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+pub use self::read::status_from_yaml;
+use crate::containers::{Container, ServiceParams};
+use crate::record::RecordStatus;
+
+/// The form of the stored cluster (CKE's key `config-version`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ConfigVersion {
+    /// The form before marks of members; an absent key means it.
+    One,
+    /// The form of CKE 1.30.
+    Two,
+}
+
+/// The state of the nodes and of etcd at one time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FleetStatus {
+    /// The form of the stored cluster.
+    pub config_version: ConfigVersion,
+    /// The nodes, by address. A node that is missing counts as unreachable.
+    pub nodes: BTreeMap<String, NodeStatus>,
+    /// The answer of etcd; `None` if there was none.
+    pub etcd: Option<EtcdStatus>,
+    /// The newest record of a bootstrap.
+    pub bootstrap: Option<Bootstrap>,
+    /// Version of the program in the configured image.
+    pub etcd_image_version: Option<EtcdVersion>,
+}
+
+/// The state of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// The node answered and its container engine works. If not, the other facts are unknown.
+    pub reachable: bool,
+    /// Containers, by name.
+    pub containers: BTreeMap<String, ContainerStatus>,
+    /// The configured volume of etcd exists.
+    pub etcd_data: bool,
+    /// The volume that marks an added member exists.
+    pub etcd_mark: bool,
+    /// The configured volume of etcd has no content; `None` if unknown.
+    pub etcd_empty: Option<bool>,
+    /// The data of etcd are in another volume than the configured one.
+    pub etcd_other_volume: bool,
+}
+
+impl NodeStatus {
+    /// A container that the service or CKE made.
+    #[must_use]
+    pub fn own(&self, container: Container) -> Option<&ContainerStatus> {
+        self.containers.get(container.name()).filter(|status| !status.foreign)
+    }
+
+    /// True if a container of another program has the name.
+    #[must_use]
+    pub fn is_foreign(&self, container: Container) -> bool {
+        self.containers.get(container.name()).is_some_and(|status| status.foreign)
+    }
+
+    /// True if the service's own container runs.
+    #[must_use]
+    pub fn runs(&self, container: Container) -> bool {
+        self.own(container).is_some_and(|status| status.running)
+    }
+
+    /// True if the configured volume has the data of a member, as far as is known.
+    #[must_use]
+    pub fn has_data(&self) -> bool {
+        self.etcd_data && self.etcd_empty != Some(true)
+    }
+}
+
+/// The state of a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContainerStatus {
+    /// The container runs.
+    pub running: bool,
+    /// Name of its image.
+    pub image: String,
+    /// Built-in parameters in its label.
+    pub builtin: ServiceParams,
+    /// Added parameters in its label.
+    pub extra: ServiceParams,
+    /// The container has no label of CKE.
+    pub foreign: bool,
+}
+
+/// An answer of etcd.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EtcdStatus {
+    /// etcd granted a lease.
+    pub healthy: bool,
+    /// The members.
+    pub members: Vec<EtcdMember>,
+}
+
+impl EtcdStatus {
+    /// The members with a vote.
+    pub fn voting(&self) -> impl Iterator<Item = &EtcdMember> {
+        self.members.iter().filter(|member| !member.learner)
+    }
+
+    /// True if a majority of the voting members is known to be in sync.
+    #[must_use]
+    pub fn has_majority(&self) -> bool {
+        self.voting().filter(|member| member.is_in_sync()).count() * 2 > self.voting().count()
+    }
+}
+
+/// A member of etcd.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EtcdMember {
+    /// Id.
+    pub id: u64,
+    /// Name; empty until the member has started.
+    pub name: String,
+    /// URLs for other members.
+    pub peer_urls: Vec<String>,
+    /// The member has no vote yet.
+    pub learner: bool,
+    /// The member answers with the newest revision; `None` if unknown.
+    pub in_sync: Option<bool>,
+    /// Version of its program; `None` if unknown.
+    pub version: Option<EtcdVersion>,
+}
+
+impl EtcdMember {
+    /// True if the member is known to be in sync.
+    #[must_use]
+    pub fn is_in_sync(&self) -> bool {
+        self.in_sync == Some(true)
+    }
+
+    /// The address of its node: its name, or for a member that has not started the host of its first peer URL. A
+    /// member without both has only its id.
+    #[must_use]
+    pub fn address(&self) -> Cow<'_, str> {
+        if !self.name.is_empty() {
+            return Cow::Borrowed(&self.name);
+        }
+        match self.peer_urls.first().and_then(|url| host(url)) {
+            Some(host) => Cow::Borrowed(host),
+            None => Cow::Owned(self.id.to_string()),
+        }
+    }
+}
+
+/// The host of a URL with a port.
+fn host(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (host, _) = authority.rsplit_once(':')?;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    (!host.is_empty()).then_some(host)
+}
+
+/// The newest record of a bootstrap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bootstrap {
+    /// Its progress.
+    pub status: RecordStatus,
+    /// The first members.
+    pub targets: Vec<String>,
+}
+
+/// A version of etcd, such as 3.5.15. A suffix after the numbers does not count.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EtcdVersion(Vec<u64>);
+
+impl FromStr for EtcdVersion {
+    type Err = NoVersion;
+
+    fn from_str(text: &str) -> Result<Self, NoVersion> {
+        let numbers = text.split(['-', '+']).next().unwrap_or_default();
+        let numbers = numbers.split('.').map(str::parse).collect::<Result<Vec<u64>, _>>();
+        numbers.map(Self).map_err(|_| NoVersion)
+    }
+}
+
+/// A text that is no version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected a version such as 3.5.15")]
+pub struct NoVersion;
+
+impl fmt::Display for EtcdVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<String> = self.0.iter().map(u64::to_string).collect();
+        f.write_str(&numbers.join("."))
+    }
+}
+
+#[cfg(test)]
+mod tests;
