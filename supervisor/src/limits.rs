@@ -66,7 +66,7 @@ pub(crate) const CALL_DEADLINE: Duration = Duration::from_secs(5);
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Pause before the next check of read permission in the store.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(5);
+pub(crate) const READ_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// Time for the scheduler to explain: a pass, and then an explanation of every candidate.
 pub(crate) const EXPLAIN_DEADLINE: Duration = Duration::from_secs(5);
 

@@ -32,7 +32,7 @@ use ractor::{ActorRef, registry};
 use crate::config::{Api, Metrics, Placement, Strategy};
 use crate::http::{Bound, Served};
 use crate::instance::{PlacementPorts, SCHEDULER};
-use crate::limits::{EXPLAIN_DEADLINE, LOOK_AGAIN};
+use crate::limits::{EXPLAIN_DEADLINE, READ_AGAIN_AFTER};
 use crate::tree::actor_name;
 
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +96,7 @@ pub(crate) fn say_what_is_denied(objects: Arc<dyn Objects>) -> Task {
                     return;
                 }
                 // The users of the store report that it does not answer.
-                Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+                Err(_) => tokio::time::sleep(READ_AGAIN_AFTER).await,
             }
         }
     })

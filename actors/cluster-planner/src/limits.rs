@@ -8,7 +8,7 @@ pub const DEFAULT_RETIRE_WAIT: Duration = Duration::from_secs(300);
 
 /// Maximum wait for the first answer, which delays the first plan of an epoch. A healthy API server answers within a
 /// second.
-pub(crate) const FIRST_LOOK: Duration = Duration::from_secs(10);
+pub(crate) const FIRST_READ_WITHIN: Duration = Duration::from_secs(10);
 
 /// An observation older than this many poll intervals is not planned on (design, section 5).
 pub(crate) const STALE_AFTER_POLLS: u32 = 3;

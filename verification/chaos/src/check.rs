@@ -3,6 +3,7 @@
 //!
 //! Guarantees: each verdict has the number of judgements; a verdict without any is not reported as held.
 
+pub mod acknowledged;
 pub mod api;
 pub mod drains;
 pub mod effects;
@@ -11,7 +12,6 @@ pub mod placement;
 pub(crate) mod promises;
 pub mod registry;
 pub mod store;
-pub mod told;
 pub mod watches;
 
 use std::collections::BTreeMap;

@@ -110,7 +110,7 @@ impl Follower {
         // A line that is no JSON is kept as text, for the judge.
         let line = serde_json::from_slice(line)
             .unwrap_or_else(|_| Value::from(String::from_utf8_lossy(line).into_owned()));
-        self.history.note(Event::Told { follower: self.number, line });
+        self.history.note(Event::WatchLine { follower: self.number, line });
         true
     }
 }

@@ -156,7 +156,7 @@ pub enum Event {
         answer: Value,
     },
     /// A follower received a line of its watch.
-    Told {
+    WatchLine {
         follower: u32,
         /// The line, unchanged.
         line: Value,

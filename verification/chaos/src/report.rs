@@ -22,7 +22,7 @@ use crate::check::effects::{self, Act};
 use crate::check::linear::{self, Judged};
 use crate::check::registry::{self, RegistryRequests};
 use crate::check::store::Answered;
-use crate::check::{Verdict, Verdicts, api, placement, promises, store, told, watches};
+use crate::check::{Verdict, Verdicts, acknowledged, api, placement, promises, store, watches};
 use crate::history::{Call, Event, Micros};
 use crate::inject::Looked;
 use crate::network::Carrier;
@@ -42,7 +42,7 @@ const GATE: &str = "gate";
 
 /// All observations of a run.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Observations {
     pub(crate) scenario: Scenario,
     pub(crate) seed: u64,
     pub(crate) length: Span,
@@ -108,7 +108,7 @@ pub struct Report {
     picture: String,
 }
 
-pub(crate) fn judge(seen: Seen) -> Report {
+pub(crate) fn judge(seen: Observations) -> Report {
     let calls: Vec<&Call> = seen
         .events
         .iter()
@@ -128,7 +128,7 @@ pub(crate) fn judge(seen: Seen) -> Report {
         Event::Wrote(wrote) => wrote.written.as_ref(),
         _ => None,
     });
-    told::judge(calls.iter().copied(), written, &seen.revisions, &mut verdicts);
+    acknowledged::judge(calls.iter().copied(), written, &seen.revisions, &mut verdicts);
     watches::judge(&seen.events, &seen.revisions, &mut verdicts);
     api::judge(&seen.events, &seen.revisions, calm, &mut verdicts);
     effects::judge(&seen.acts, &seen.leading, &seen.epochs, &mut verdicts);
@@ -201,7 +201,7 @@ fn outcome(verdicts: &Verdicts, shortfalls: &[Shortfall], not_exercised: &[Strin
     }
 }
 
-fn counts(seen: &Seen) -> Counts {
+fn counts(seen: &Observations) -> Counts {
     // A cut or a loss that dropped no packet had no effect.
     let idle: BTreeSet<usize> = seen
         .events

@@ -34,7 +34,7 @@ use crate::network::Choice;
 use crate::observer::{Observer, PREFIX};
 use crate::operators;
 use crate::registrar::{self, Ways};
-use crate::report::{self, Report, Seen};
+use crate::report::{self, Observations, Report};
 use crate::watcher::Leaders;
 use crate::world::{Instance, Plan, Programs, World, WorldError, clusters, settings_allow};
 
@@ -309,7 +309,7 @@ impl Course<'_> {
         [began, ended]: [Micros; 2],
         (skipped, looked): (BTreeMap<usize, String>, Looked),
         calm_after: Option<Span>,
-    ) -> Result<Seen, RunError> {
+    ) -> Result<Observations, RunError> {
         let lines = read(&world.registry.journal)?;
         let asked = asked(&lines);
         let (acts, kubernetes) = (acts(&lines, self.unix), effects(&lines, self.unix));
@@ -335,7 +335,7 @@ impl Course<'_> {
             _ => None,
         });
         let answered = Answered { lists: answered.collect(), oldest: self.oldest_answer() };
-        Ok(Seen {
+        Ok(Observations {
             scenario: self.options.scenario.clone(),
             seed: self.options.seed,
             length: self.options.length,

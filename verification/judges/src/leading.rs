@@ -1,12 +1,12 @@
 //! The promise about leadership.
 
 use crate::fact::Fact;
-use crate::oracle::{Predicate, Ruling, Seen};
+use crate::oracle::{Context, Predicate, Ruling};
 
 pub(crate) struct LeaseMargin;
 
 impl Predicate for LeaseMargin {
-    fn see(&mut self, Seen { fact, terms, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { fact, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         let Fact::Permitted { instance, until, lease_ends } = fact else { return };
         ruling.holds(*until + terms.lease_margin() <= *lease_ends, || {
             format!("{instance} has a permit until {until:?}, and its lease may end at {lease_ends:?}")

@@ -13,7 +13,7 @@ use madako_domain::repair::RepairStatus;
 use serde_json::Value as Json;
 
 use crate::fact::{At, Fact, Place};
-use crate::oracle::{Predicate, Ruling, Seen};
+use crate::oracle::{Context, Predicate, Ruling};
 use crate::picture::{Answer, Picture, Value, changes_inputs};
 
 /// Healthy machines outside the cluster that suffice to replace any single node, whatever its role and rack.
@@ -65,12 +65,12 @@ impl<K: Ord + Clone> Waiting<K> {
 /// Judges that no object of the cluster stays wrong for longer than the limit.
 fn judge<K: Ord + Clone + std::fmt::Debug>(
     waiting: &mut Waiting<K>,
-    seen: &Seen<'_>,
+    seen: &Context<'_>,
     ruling: &mut Ruling<'_>,
     (limit, what): (Duration, &str),
     wrong: impl FnOnce(&Cluster<'_>) -> BTreeSet<K>,
 ) {
-    let Seen { at, fact, written, now, .. } = seen;
+    let Context { at, fact, written, now, .. } = seen;
     let counts = match fact {
         Fact::Troubled { place, .. } => {
             let leads = |name: &String| now.leader.as_ref().is_some_and(|leader| leader.instance == *name);
@@ -153,7 +153,7 @@ impl<'a> Cluster<'a> {
 pub(crate) struct TemplateApplied(Waiting<()>);
 
 impl Predicate for TemplateApplied {
-    fn see(&mut self, seen: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
         let now = seen.now;
         let noted = now.values.get(keys::CLUSTER_REVISION).and_then(Value::read::<i64>);
         let template = now.values.get(keys::SABAKAN_TEMPLATE).map(|value| value.modified);
@@ -168,7 +168,7 @@ impl Predicate for TemplateApplied {
 pub(crate) struct ControlPlaneReplaced(Waiting<String>);
 
 impl Predicate for ControlPlaneReplaced {
-    fn see(&mut self, seen: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
         let limit = seen.terms.reaction();
         judge(&mut self.0, seen, ruling, (limit, "is unreachable and in the control plane"), |cluster| {
             let control_plane = || cluster.nodes.iter().filter(|node| node.control_plane);
@@ -187,7 +187,7 @@ impl Predicate for ControlPlaneReplaced {
 pub(crate) struct RetiredLeaves(Waiting<String>);
 
 impl Predicate for RetiredLeaves {
-    fn see(&mut self, seen: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
         let (limit, wait, at) = (seen.terms.reaction(), seen.terms.retire_wait, seen.at);
         judge(&mut self.0, seen, ruling, (limit, "is retired for long and in the cluster"), |cluster| {
             let retired = |node: &&Node| {
@@ -206,7 +206,7 @@ impl Predicate for RetiredLeaves {
 pub(crate) struct StateTaint(Waiting<String>);
 
 impl Predicate for StateTaint {
-    fn see(&mut self, seen: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
         let limit = seen.terms.reaction();
         judge(&mut self.0, seen, ruling, (limit, "has not the taint of its machine's state"), |cluster| {
             let wrong = |node: &&Node| {

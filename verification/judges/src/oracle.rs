@@ -11,7 +11,7 @@ use crate::terms::Terms;
 use crate::{drains, keeping, leading, liveness, pace, placement, repairs, requests};
 
 /// A fact with its context.
-pub(crate) struct Seen<'a> {
+pub(crate) struct Context<'a> {
     pub(crate) at: At,
     pub(crate) fact: &'a Fact,
     /// Keys that the fact wrote, with their former values.
@@ -51,7 +51,7 @@ impl Ruling<'_> {
 }
 
 pub(crate) trait Predicate: Send {
-    fn see(&mut self, seen: &Seen<'_>, ruling: &mut Ruling<'_>);
+    fn see(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>);
 }
 
 #[derive(Default)]
@@ -91,7 +91,7 @@ impl Oracle {
         if let Fact::ByUser { revision } = fact {
             self.users.insert(*revision);
         }
-        let seen = Seen { at, fact, written: &written, now: &self.picture, terms: &self.terms };
+        let seen = Context { at, fact, written: &written, now: &self.picture, terms: &self.terms };
         let mut news = Vec::new();
         for (promise, predicate, verdict) in &mut self.predicates {
             let before = verdict.found.len();

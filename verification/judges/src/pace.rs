@@ -6,7 +6,7 @@ use std::time::Duration;
 use madako_domain::keys;
 
 use crate::fact::{At, Command, Fact, Place, Question};
-use crate::oracle::{Predicate, Ruling, Seen};
+use crate::oracle::{Context, Predicate, Ruling};
 use crate::picture::{Picture, Written};
 use crate::terms::Terms;
 
@@ -119,7 +119,7 @@ impl Polls {
 }
 
 impl Predicate for Polls {
-    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         // A change of one of these keys causes a request at once; so does a new actor. The request for reports is repeated
         // for a held rack.
         let causes = [
@@ -168,7 +168,7 @@ pub(crate) struct MetricRounds {
 }
 
 impl Predicate for MetricRounds {
-    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         if begins_anew(fact, written) || writes(written, &["/core/"]) > 0 {
             self.rhythm.caused(*at);
             self.last.clear();
@@ -232,7 +232,7 @@ impl HealthChecks {
 }
 
 impl Predicate for HealthChecks {
-    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         // Each change of an entry causes a new check, and so does each failed attempt of a command.
         let entries = writes(written, &[keys::REPAIRS]);
         let attempt = matches!(fact, Fact::Ended { command: Command::Repair, .. });

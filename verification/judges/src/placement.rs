@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use crate::fact::{At, Fact, Place};
 use crate::liveness::Waiting;
-use crate::oracle::{Predicate, Ruling, Seen};
+use crate::oracle::{Context, Predicate, Ruling};
 use crate::picture::{Picture, Value};
 use crate::terms::MOST_SKIPPED;
 
@@ -32,7 +32,7 @@ pub(crate) struct FailingMetrics {
 
 impl FailingMetrics {
     /// Clusters whose state must change, with `true` for a change to FAILING_METRICS.
-    fn wrong(&self, at: At, now: &Picture, Seen { terms, .. }: &Seen<'_>) -> BTreeSet<(String, bool)> {
+    fn wrong(&self, at: At, now: &Picture, Context { terms, .. }: &Context<'_>) -> BTreeSet<(String, bool)> {
         let known = |name: &String| self.good.get(name);
         let fails = |name: &String| {
             known(name).is_some_and(|(last, good, since)| {
@@ -57,8 +57,8 @@ impl FailingMetrics {
 }
 
 impl Predicate for FailingMetrics {
-    fn see(&mut self, seen: &Seen<'_>, ruling: &mut Ruling<'_>) {
-        let Seen { at, fact, written, now, terms } = seen;
+    fn see(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
+        let Context { at, fact, written, now, terms } = seen;
         if let Fact::Provided { metric, good } = fact {
             let (last, was, since) = self.good.entry(metric.clone()).or_insert((None, *good, *at));
             if was != good {
@@ -106,7 +106,7 @@ fn bound(value: Option<&Value>) -> Option<String> {
 }
 
 impl Predicate for BetterCluster {
-    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         if let Fact::Improved { application, cluster } = fact {
             self.wanted.insert(application.clone(), cluster.clone());
         }

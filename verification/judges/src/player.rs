@@ -56,7 +56,7 @@ impl From<Impossible> for Undone {
 
 /// Outcome of an attempt, for the history of the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct FaultChange {
     /// Since the beginning of the run.
     pub at: Span,
     /// `begins`, `ends`, `strikes` or `skipped`.
@@ -134,7 +134,7 @@ impl<'a> Player<'a> {
     }
 
     /// Takes the outcome of an attempt. Returns the entry for the history, unless the fault goes on waiting.
-    pub fn came(&mut self, attempt: &Attempt<'_>, outcome: Result<Done, Undone>) -> Option<Told> {
+    pub fn came(&mut self, attempt: &Attempt<'_>, outcome: Result<Done, Undone>) -> Option<FaultChange> {
         let Attempt { number, injection, begins, at } = *attempt;
         let waited = if begins { self.waiting.remove(&number) } else { None };
         if !begins {
@@ -164,11 +164,11 @@ impl<'a> Player<'a> {
             (true, None) => "strikes",
             (false, _) => "ends",
         };
-        Some(Told { at: span(at), change, on: Some(done.on), dropped: done.dropped, why: None })
+        Some(FaultChange { at: span(at), change, on: Some(done.on), dropped: done.dropped, why: None })
     }
 
     /// Skips each fault that still waits.
-    pub fn give_up(&mut self, now: Duration) -> Vec<(Attempt<'a>, Told)> {
+    pub fn give_up(&mut self, now: Duration) -> Vec<(Attempt<'a>, FaultChange)> {
         let waiting = std::mem::take(&mut self.waiting).into_keys();
         waiting
             .map(|number| (self.attempt(number, true, now), self.skip(number, now, NOT_THERE.to_owned())))
@@ -185,9 +185,9 @@ impl<'a> Player<'a> {
         Attempt { number, injection: &self.schedule.injections[number], begins, at }
     }
 
-    fn skip(&mut self, number: usize, at: Duration, why: String) -> Told {
+    fn skip(&mut self, number: usize, at: Duration, why: String) -> FaultChange {
         self.skipped.insert(number, why.clone());
-        Told { at: span(at), change: "skipped", on: None, dropped: None, why: Some(why) }
+        FaultChange { at: span(at), change: "skipped", on: None, dropped: None, why: Some(why) }
     }
 }
 
@@ -235,7 +235,7 @@ mod tests {
             } else {
                 Ok(Done { on: "instance=1".to_owned(), dropped: None })
             };
-            if let Some(Told { at, change, why, .. }) = player.came(&attempt, outcome) {
+            if let Some(FaultChange { at, change, why, .. }) = player.came(&attempt, outcome) {
                 let why = why.map(|why| format!(": {why}")).unwrap_or_default();
                 told.push(format!("{at} {} {change}{why}", attempt.injection.act));
             }

@@ -11,7 +11,7 @@ use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use crate::exemptions::Exemption;
 use crate::fact::{At, Command, Fact, Place, Question};
 use crate::liveness::Waiting;
-use crate::oracle::{Predicate, Ruling, Seen};
+use crate::oracle::{Context, Predicate, Ruling};
 use crate::picture::{Begun, Item, Picture, Written};
 use crate::terms::FRESH_ROUNDS;
 
@@ -21,7 +21,7 @@ const SECONDS: Duration = Duration::from_secs(2);
 pub(crate) struct QueueDisabled;
 
 impl Predicate for QueueDisabled {
-    fn see(&mut self, Seen { at, fact, now, terms, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         let Some(since) = now.is_on(keys::REPAIRS_DISABLED) else { return };
         for begun in &now.begun {
             let Begun { entry, .. } = begun;
@@ -92,7 +92,7 @@ pub(crate) struct QueueResumes {
 }
 
 impl Predicate for QueueResumes {
-    fn see(&mut self, Seen { at, written, now, terms, fact }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { at, written, now, terms, fact }: &Context<'_>, ruling: &mut Ruling<'_>) {
         if written.iter().any(|written| written.key == keys::REPAIRS_DISABLED) {
             self.waiting.clear();
             let queued = now.entries.iter().filter(|(_, item)| item.entry.status == RepairStatus::Queued);
@@ -129,7 +129,7 @@ impl Predicate for QueueResumes {
 pub(crate) struct AutoRepairDisabled;
 
 impl Predicate for AutoRepairDisabled {
-    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         let Some(since) = now.is_on(keys::AUTO_REPAIR_DISABLED) else { return };
         match fact {
             Fact::Stored { revision, .. } => {
@@ -164,7 +164,7 @@ impl Predicate for AutoRepairDisabled {
 pub(crate) struct ConcurrentRepairs;
 
 impl Predicate for ConcurrentRepairs {
-    fn see(&mut self, Seen { at, now, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { at, now, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         for Begun { entry, .. } in &now.begun {
             let others = now
                 .entries
@@ -233,7 +233,7 @@ fn remember(commands: &mut BTreeMap<String, (At, bool)>, at: At, fact: &Fact) {
 }
 
 impl Predicate for WatchLasts {
-    fn see(&mut self, Seen { at, fact, written, now, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { at, fact, written, now, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         remember(&mut self.commands, *at, fact);
         let next = now.begun.iter().filter_map(|begun| {
             let (step, since) = begun.commanded?;
@@ -300,7 +300,7 @@ impl NextStep {
 }
 
 impl Predicate for NextStep {
-    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         remember(&mut self.commands, *at, fact);
         if now.begun.iter().any(|begun| begun.commanded.is_some_and(|(step, _)| begun.entry.step > step)) {
             ruling.judged();
@@ -360,7 +360,7 @@ impl Health {
 pub(crate) struct FreshHealth(Health);
 
 impl Predicate for FreshHealth {
-    fn see(&mut self, Seen { at, fact, now, terms, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         for Begun { entry, .. } in &now.begun {
             let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
             let asked = self.0.last(&entry.address);
@@ -389,7 +389,7 @@ impl Predicate for FreshHealth {
 pub(crate) struct HealthySucceeds(Health);
 
 impl Predicate for HealthySucceeds {
-    fn see(&mut self, Seen { at, fact, written, now, terms }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         self.0.see(*at, fact);
         let again =
             written.iter().filter(|written| written.key.starts_with(keys::REPAIR_KEPT)).any(|written| {
@@ -428,7 +428,7 @@ impl Predicate for HealthySucceeds {
 pub(crate) struct DeletionKept;
 
 impl Predicate for DeletionKept {
-    fn see(&mut self, Seen { written, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         for written in written.iter().filter(|written| written.key.starts_with(keys::REPAIRS)) {
             let (Some(before), after) = written.read::<RepairQueueEntry>() else { continue };
             if before.deleted {

@@ -1,13 +1,13 @@
 //! Promises about requests to Kubernetes and of clients.
 
 use crate::fact::{Fact, KubernetesRequest, PodFact};
-use crate::oracle::{Predicate, Ruling, Seen};
+use crate::oracle::{Context, Predicate, Ruling};
 use crate::picture::Picture;
 
 pub(crate) struct ProtectedPods;
 
 impl Predicate for ProtectedPods {
-    fn see(&mut self, Seen { fact, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         match fact {
             Fact::Kubernetes { asked, pod: Some(PodFact { name, protected: true }), .. }
                 if *asked == KubernetesRequest::Delete =>
@@ -25,7 +25,7 @@ impl Predicate for ProtectedPods {
 pub(crate) struct AllConditions;
 
 impl Predicate for AllConditions {
-    fn see(&mut self, Seen { fact, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         if let Fact::Transacted { held, written } = fact {
             ruling.holds(held == written, || {
                 format!("a transaction wrote: {written}, and all of its conditions held: {held}")
@@ -41,7 +41,7 @@ pub(crate) struct IfMatch {
 }
 
 impl Predicate for IfMatch {
-    fn see(&mut self, Seen { fact, now, .. }: &Seen<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { fact, now, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         match fact {
             Fact::Conditional { status: 412, .. } => ruling.judged(),
             Fact::Conditional { key, version, status: 200..300, after: Some(after) } if version != after => {

@@ -113,7 +113,9 @@ impl Drains {
     pub fn left_cordoned(&self) -> Vec<Violation> {
         let nodes = self.kubernetes.with(|kubernetes| kubernetes.nodes());
         let cordoned = nodes.into_iter().filter(KubeNode::is_cordoned_by_us);
-        cordoned.map(|node| broken(format!("peace ends with the node {} cordoned", node.name))).collect()
+        cordoned
+            .map(|node| broken(format!("the quiet period ends with the node {} cordoned", node.name)))
+            .collect()
     }
 
     /// Whether a drain of the node meets pods with the budget of [`Self::forbid`].

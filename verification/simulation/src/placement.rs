@@ -63,7 +63,7 @@ pub struct Event {
 
 /// Numbers of events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct PlacementCounts {
     pub bindings: u64,
     /// Bindings to another cluster than before.
     pub moves: u64,
@@ -110,7 +110,7 @@ struct Judged {
     /// Decision time of each move, by the clock of its leader, and time of its observation.
     moves: Vec<(OffsetDateTime, Duration)>,
     most_applications: u64,
-    seen: Seen,
+    seen: PlacementCounts,
     violations: Vec<Violation>,
     exemptions: Exemptions,
     writes: Vec<Written>,
@@ -197,7 +197,7 @@ impl PlacementChecker {
         self.judged.lock().unwrap().violations.push(Violation { invariant, what });
     }
 
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> PlacementCounts {
         self.judged.lock().unwrap().seen
     }
 

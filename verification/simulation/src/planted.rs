@@ -47,7 +47,7 @@ const WRITES: &str = "madako_commits_total";
 const REFUSED: [&str; 2] = ["conflict", "not-leader"];
 
 #[derive(Default)]
-struct Inside {
+struct Inner {
     /// The actor that has counted a message and not yet asked a clock.
     began: Option<Arc<str>>,
     handled: BTreeMap<Arc<str>, u64>,
@@ -61,7 +61,7 @@ struct Inside {
 /// Counts messages and requests. Clones share their state.
 #[derive(Clone, Default)]
 pub struct Handling {
-    inside: Arc<Mutex<Inside>>,
+    inner: Arc<Mutex<Inner>>,
     pace: Option<Pace>,
 }
 
@@ -69,51 +69,51 @@ impl Handling {
     /// Counts each message for a pace.
     #[must_use]
     pub fn paced(pace: &Pace) -> Self {
-        Self { inside: Arc::default(), pace: Some(pace.clone()) }
+        Self { inner: Arc::default(), pace: Some(pace.clone()) }
     }
 
     /// Plants a panic in the next message of this actor of this instance.
     pub fn plant(&self, instance: u32, actor: &str) {
-        self.inside.lock().unwrap().planted.insert(instance, Arc::from(actor));
+        self.inner.lock().unwrap().planted.insert(instance, Arc::from(actor));
     }
 
     /// Removes the planted panic of an instance. True if there was one.
     #[must_use]
     pub fn clear(&self, instance: u32) -> bool {
-        self.inside.lock().unwrap().planted.remove(&instance).is_some()
+        self.inner.lock().unwrap().planted.remove(&instance).is_some()
     }
 
     /// True if a planted panic of the instance has not happened yet.
     #[must_use]
     pub fn is_planted(&self, instance: u32) -> bool {
-        self.inside.lock().unwrap().planted.contains_key(&instance)
+        self.inner.lock().unwrap().planted.contains_key(&instance)
     }
 
     /// Number of messages that actors began to handle, by the actor's name.
     #[must_use]
     pub fn handled(&self) -> BTreeMap<String, u64> {
-        let inside = self.inside.lock().unwrap();
-        inside.handled.iter().map(|(actor, count)| (actor.to_string(), *count)).collect()
+        let inner = self.inner.lock().unwrap();
+        inner.handled.iter().map(|(actor, count)| (actor.to_string(), *count)).collect()
     }
 
     /// Number of requests of all instances, by metric.
     #[must_use]
     pub fn requests(&self) -> BTreeMap<&'static str, u64> {
-        self.inside.lock().unwrap().requests.clone()
+        self.inner.lock().unwrap().requests.clone()
     }
 
     /// Number of writes of all instances that the store refused: the writer is deposed, or a compared key changed.
     #[must_use]
     pub fn refused(&self) -> u64 {
-        self.inside.lock().unwrap().refused
+        self.inner.lock().unwrap().refused
     }
 
     fn asked(&self, instance: u32) {
-        let mut inside = self.inside.lock().unwrap();
-        let Some(began) = inside.began.take() else { return };
-        if inside.planted.get(&instance) == Some(&began) {
-            inside.planted.remove(&instance);
-            drop(inside);
+        let mut inner = self.inner.lock().unwrap();
+        let Some(began) = inner.began.take() else { return };
+        if inner.planted.get(&instance) == Some(&began) {
+            inner.planted.remove(&instance);
+            drop(inner);
             panic!("{PLANTED}");
         }
     }
@@ -129,9 +129,9 @@ impl CounterFn for Messages {
         if let Some(pace) = &self.handling.pace {
             pace.count();
         }
-        let mut inside = self.handling.inside.lock().unwrap();
-        *inside.handled.entry(Arc::clone(&self.actor)).or_default() += value;
-        inside.began = Some(Arc::clone(&self.actor));
+        let mut inner = self.handling.inner.lock().unwrap();
+        *inner.handled.entry(Arc::clone(&self.actor)).or_default() += value;
+        inner.began = Some(Arc::clone(&self.actor));
     }
 
     fn absolute(&self, _: u64) {}
@@ -144,7 +144,7 @@ struct Requests {
 
 impl CounterFn for Requests {
     fn increment(&self, value: u64) {
-        *self.handling.inside.lock().unwrap().requests.entry(self.metric).or_default() += value;
+        *self.handling.inner.lock().unwrap().requests.entry(self.metric).or_default() += value;
     }
 
     fn absolute(&self, _: u64) {}
@@ -154,7 +154,7 @@ struct Refused(Handling);
 
 impl CounterFn for Refused {
     fn increment(&self, value: u64) {
-        self.0.inside.lock().unwrap().refused += value;
+        self.0.inner.lock().unwrap().refused += value;
     }
 
     fn absolute(&self, _: u64) {}

@@ -21,7 +21,7 @@ use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::store::Entry;
 use madako_judges::history::Change;
 use madako_judges::{Command, Exemption, Exemptions, Fact};
-use madako_protocol::event::Event as Told;
+use madako_protocol::event::Event as ActorEvent;
 use madako_protocol::host::{Host, HostCommand, HostEnd, HostError, HostOutcome};
 use madako_protocol::permit::Permit;
 use madako_protocol::ports::RegistryMachines;
@@ -40,7 +40,7 @@ pub const ATTEMPTS: u32 = 2;
 
 /// Numbers of observed events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct RepairCounts {
     /// Commands with an effect that began.
     pub commands: u64,
     /// Retries among them.
@@ -156,12 +156,12 @@ impl RepairJudge {
     }
 
     /// Takes an event of an instance.
-    pub fn heard(&self, name: &str, event: &Told) {
+    pub fn heard(&self, name: &str, event: &ActorEvent) {
         let (now, mut judged) = (self.history.now(), self.judged.lock().unwrap());
         match event {
-            Told::Elected { epoch } => judged.holding.elected(name, *epoch),
-            Told::ActorFailed { .. } => judged.holding.failed(name, now),
-            Told::Reported { .. } => judged.holding.published(name, now),
+            ActorEvent::Elected { epoch } => judged.holding.elected(name, *epoch),
+            ActorEvent::ActorFailed { .. } => judged.holding.failed(name, now),
+            ActorEvent::Reported { .. } => judged.holding.published(name, now),
             _ => {}
         }
     }
@@ -234,12 +234,12 @@ impl RepairJudge {
         !self.judged.lock().unwrap().running.is_empty()
     }
 
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> RepairCounts {
         let judged = self.judged.lock().unwrap();
         // The revisions that users wrote are complete only now.
         let by_us = judged.added.iter().filter(|(revision, _)| !judged.users.contains(revision));
         let requested = by_us.map(|(_, count)| count).sum();
-        Seen { requested, to_be_held: judged.holding.asked, ..judged.seen }
+        RepairCounts { requested, to_be_held: judged.holding.asked, ..judged.seen }
     }
 
     /// True if a violation is known. A revision counts as the service's until its user reports it.
@@ -286,7 +286,7 @@ impl RepairJudge {
             found.push(violation(
                 Id::I12,
                 format!(
-                    "peace ends with entry {} for {} in {:?} {:?}, step {}",
+                    "the quiet period ends with entry {} for {} in {:?} {:?}, step {}",
                     entry.index, entry.address, entry.status, entry.step_status, entry.step
                 ),
             ));

@@ -24,7 +24,7 @@ use ractor::ActorRef;
 use tokio::time::{Instant, timeout};
 
 use super::{madako_node_taints_known, madako_node_taints_timestamp_seconds};
-use crate::limits::FIRST_LOOK;
+use crate::limits::FIRST_READ_WITHIN;
 
 pub(crate) struct NodeTaints {
     /// `None`: no API server is configured, so no answer is expected.
@@ -87,7 +87,7 @@ impl NodeTaints {
 
 /// Reads the nodes once an interval, for ever.
 async fn poll(api: Arc<dyn Kubernetes>, interval: Duration, polls: Publisher<Arc<TaintsPoll>>) {
-    let mut within = interval.min(FIRST_LOOK);
+    let mut within = interval.min(FIRST_READ_WITHIN);
     loop {
         let begun = Instant::now();
         let result = match timeout(within, api.nodes()).await {

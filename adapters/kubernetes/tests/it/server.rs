@@ -18,7 +18,7 @@ use super::pki::{Authority, Pair};
 /// Time limit of any wait on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 
-const LOOK: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(100);
 
 /// A user with all rights.
 pub(crate) const ADMIN: &str = "token-of-the-administrator";
@@ -55,7 +55,7 @@ pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T
             return found;
         }
         assert!(begun.elapsed() < PATIENCE, "after {PATIENCE:?} still not so: {what}");
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::krakectl::{Said, Server, json_said};
 use crate::program::command;
 
-const LOOK: &str = "GET /kubernetes/namespaces/testing/clusters/munich/dependents";
+const LIST: &str = "GET /kubernetes/namespaces/testing/clusters/munich/dependents";
 const DELETE: &str = "DELETE /kubernetes/namespaces/testing/clusters/munich";
 const WORDS: [&str; 6] = ["kube", "cluster", "delete", "munich", "-n", "testing"];
 
@@ -39,10 +39,10 @@ async fn without_a_terminal_nothing_is_deleted_that_others_go_along_with() {
     let message = server.run(&WORDS).await.refused(2);
     assert!(message.contains("echo-19\n  and 5 more (--dry-run lists all of them)\n"), "{message}");
     server.run(&WORDS).await.refused(2);
-    assert_eq!(server.lines(), [LOOK, LOOK, LOOK]);
+    assert_eq!(server.lines(), [LIST, LIST, LIST]);
     // A script of krakectl works if there are no dependents.
     server.run(&WORDS).await.calm();
-    assert_eq!(server.lines()[3..], [LOOK, DELETE]);
+    assert_eq!(server.lines()[3..], [LIST, DELETE]);
 }
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn yes_deletes_and_says_what_goes_along() {
         answer.err.contains("also deletes 1 resource that it owns:\n  Application testing/echo-0\n"),
         "{answer:?}"
     );
-    assert_eq!(server.lines(), [LOOK, DELETE]);
+    assert_eq!(server.lines(), [LIST, DELETE]);
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn a_dry_run_shows_all_that_would_go_and_deletes_nothing() {
     assert_eq!(server.run(&dry).await.calm(), "Deleting Cluster testing/munich deletes nothing else.\n");
     let told = server.run(&[&dry[..], &["-o", "json"]].concat()).await.json();
     assert_eq!((&told["dependents"][0]["name"], &told["hidden"]), (&json!("echo-0"), &json!(0)));
-    assert_eq!(server.lines(), [LOOK; 3]);
+    assert_eq!(server.lines(), [LIST; 3]);
 }
 
 #[tokio::test]
@@ -81,10 +81,10 @@ async fn where_the_api_does_not_tell_what_goes_along_yes_decides() {
     let server = Server::answering([nowhere(), nowhere(), munich(), munich()]).await;
     let message = server.run(&WORDS).await.refused(1);
     assert!(message.contains("404") && message.contains("nothing was deleted (--yes deletes"), "{message}");
-    assert_eq!(server.lines(), [LOOK]);
+    assert_eq!(server.lines(), [LIST]);
     let answer = server.run(&[&WORDS[..], &["--yes"]].concat()).await;
     assert!(answer.code == 0 && answer.err.contains("without knowing the dependent resources"), "{answer:?}");
-    assert_eq!(server.lines()[1..], [LOOK, DELETE]);
+    assert_eq!(server.lines()[1..], [LIST, DELETE]);
     // With `--force` only the cluster is deleted, without a question.
     server.run(&[&WORDS[..], &["--force"]].concat()).await.calm();
     assert_eq!(server.lines()[3..], [format!("{DELETE}?force=True")]);
@@ -102,7 +102,7 @@ fn terminal() -> (OwnedFd, File) {
 
 #[tokio::test]
 async fn at_a_terminal_a_person_is_asked() {
-    for (typed, code, asked) in [("no\n", 1, &[LOOK][..]), ("yes\n", 0, &[LOOK, DELETE])] {
+    for (typed, code, asked) in [("no\n", 1, &[LIST][..]), ("yes\n", 0, &[LIST, DELETE])] {
         let server = Server::answering([along(1, 0), munich()]).await;
         let config = server.files.path("krakectl.yaml");
         let (master, end) = terminal();

@@ -70,7 +70,7 @@ impl Judge<'_> {
                 self.complete.insert(*follower, false);
             }
             Event::Listed { follower, asked, answer } => self.list(*follower, *asked, answer, verdicts),
-            Event::Told { follower, line } => {
+            Event::WatchLine { follower, line } => {
                 verdicts.of(API_WATCHES).judged += 1;
                 let told = match self.open.get_mut(follower) {
                     None => Err("no watch is open".to_owned()),

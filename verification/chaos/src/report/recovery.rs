@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Seen;
+use super::Observations;
 use crate::history::{Call, Event, Micros};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -32,12 +32,12 @@ pub struct Struck {
 }
 
 /// In the order of the beginnings.
-pub(super) fn faults(seen: &Seen, calls: &[&Call]) -> Vec<Struck> {
+pub(super) fn faults(seen: &Observations, calls: &[&Call]) -> Vec<Struck> {
     let count = seen.schedule.injections.len();
     (0..count).filter_map(|injection| struck(seen, calls, injection)).collect()
 }
 
-fn struck(seen: &Seen, calls: &[&Call], wanted: usize) -> Option<Struck> {
+fn struck(seen: &Observations, calls: &[&Call], wanted: usize) -> Option<Struck> {
     let mut of_it = seen.events.iter().filter_map(|(at, event)| match event {
         Event::Fault { injection, what, change, on, dropped, why } if *injection == wanted => {
             Some((*at, what, *change, on, *dropped, why))
@@ -82,7 +82,7 @@ fn struck(seen: &Seen, calls: &[&Call], wanted: usize) -> Option<Struck> {
 }
 
 /// Elections of an instance that did not lead before; the first election does not count.
-fn elections(seen: &Seen) -> Vec<Micros> {
+fn elections(seen: &Observations) -> Vec<Micros> {
     let mut last: Option<Option<u32>> = None;
     let mut elections = Vec::new();
     for (at, epoch) in seen.leading.iter().filter_map(|(at, epoch)| Some((*at, (*epoch)?))) {
@@ -97,12 +97,12 @@ fn elections(seen: &Seen) -> Vec<Micros> {
 }
 
 /// Elections within a span.
-pub(super) fn leader_changes(seen: &Seen, from: Micros, until: Micros) -> u64 {
+pub(super) fn leader_changes(seen: &Observations, from: Micros, until: Micros) -> u64 {
     elections(seen).into_iter().filter(|at| (from..=until).contains(at)).count() as u64
 }
 
 /// Writes refused until a time.
-fn refused(seen: &Seen, until: Micros) -> u64 {
+fn refused(seen: &Observations, until: Micros) -> u64 {
     let counts = seen.events.iter().filter_map(|(at, event)| match event {
         Event::Refused { writes } if *at <= until => Some(*writes),
         _ => None,

@@ -77,7 +77,7 @@ fn call(at: Micros, op: Op, value: Option<u64>, revision: Option<i64>) -> (Micro
 }
 
 /// A leader commits a cluster; a client creates, reads and changes an application; then all is calm.
-fn seen() -> Seen {
+fn seen() -> Observations {
     let constraints = Constraints { control_plane_count: 1, minimum_workers: 1, ..Constraints::default() };
     let all = vec![
         vec![put("/cke/leader//b", "host", LEASE)],
@@ -91,7 +91,7 @@ fn seen() -> Seen {
     let scenario =
         "name: told\nworld: {clusters: 0, applications: 1}\nclients: [{kind: placement, rate: 1}]\n";
     let answered = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(str::to_owned);
-    Seen {
+    Observations {
         scenario: Scenario::parse(scenario).unwrap(),
         seed: 1,
         length: Span::seconds(10),
@@ -125,7 +125,7 @@ fn seen() -> Seen {
 }
 
 /// Outcome and violations, as the report prints them.
-fn told(seen: Seen) -> (Outcome, Vec<String>) {
+fn told(seen: Observations) -> (Outcome, Vec<String>) {
     let report = judge(seen);
     let passed = report.outcome == Outcome::Passed;
     assert_eq!(report.why_not().is_empty(), passed, "{:?}", report.why_not());
@@ -188,7 +188,7 @@ fn a_watch_that_tells_of_what_never_was_is_no_pass() {
         doctored.events.extend([
             (74, Event::Opened { follower, instance: 1, asked: 74 }),
             listed(75, 1),
-            (82, Event::Told { follower, line: json!({"type": "MODIFIED", "object": item(value)}) }),
+            (82, Event::WatchLine { follower, line: json!({"type": "MODIFIED", "object": item(value)}) }),
             listed(85, 2),
             (89, Event::Closed { follower, why: None }),
         ]);
@@ -243,7 +243,7 @@ fn fault(at: Micros, change: &'static str, dropped: Option<u64>, why: Option<&st
 }
 
 /// A history with the two events of a fault.
-fn with_fault(told: [(Micros, Event); 2]) -> Seen {
+fn with_fault(told: [(Micros, Event); 2]) -> Observations {
     let mut seen = seen();
     seen.schedule.injections.push(madako_faults::Injection {
         fault: 0,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Seen, is_commit};
+use super::{Observations, is_commit};
 use crate::check::drains::cordoned;
 use crate::history::{Call, Event, Micros};
 
@@ -62,7 +62,7 @@ impl Picture {
 }
 
 /// Draws the timeline as SVG.
-pub(super) fn draw(seen: &Seen, calls: &[&Call]) -> String {
+pub(super) fn draw(seen: &Observations, calls: &[&Call]) -> String {
     let last = seen.revisions.iter().map(|revision| revision.at);
     let to = last.chain([seen.ended]).max().unwrap_or(seen.ended).max(seen.began + 1);
     let mut picture = Picture { svg: String::new(), from: seen.began, to, lanes: 0 };
@@ -111,7 +111,7 @@ pub(super) fn draw(seen: &Seen, calls: &[&Call]) -> String {
     )
 }
 
-fn leaders(picture: &mut Picture, seen: &Seen) {
+fn leaders(picture: &mut Picture, seen: &Observations) {
     for instance in 1..=seen.scenario.world.instances {
         picture.lane(&format!("instance={instance} leads"));
         for (index, (at, epoch)) in seen.leading.iter().enumerate() {

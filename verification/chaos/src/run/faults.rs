@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use madako_faults::Schedule;
-use madako_judges::player::{Attempt, Player, Told};
+use madako_judges::player::{Attempt, FaultChange, Player};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Course, GLANCE};
@@ -43,8 +43,8 @@ impl Course<'_> {
         }
     }
 
-    fn tell_fault(&self, Attempt { number, injection, .. }: &Attempt<'_>, told: Told) {
-        let Told { at, change, on, dropped, why } = told;
+    fn tell_fault(&self, Attempt { number, injection, .. }: &Attempt<'_>, told: FaultChange) {
+        let FaultChange { at, change, on, dropped, why } = told;
         let what = format!("{} {}", injection.act, injection.target);
         let on_whom = on.as_deref().filter(|on| *on != injection.target.to_string());
         (self.tell)(&format!(

@@ -13,7 +13,7 @@ use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::store::Entry;
 use madako_judges::{Exemption, Exemptions};
 
-use super::{ATTEMPTS, Seen};
+use super::{ATTEMPTS, RepairCounts};
 use crate::holding::{Holding, Unheld};
 use crate::requests;
 use crate::world::SESSION_TTL;
@@ -43,7 +43,7 @@ pub(super) struct Judged {
     pub(super) acknowledged: BTreeMap<i64, i64>,
     /// Number of entries that each revision added, whether the service or a user wrote it.
     pub(super) added: BTreeMap<i64, u64>,
-    pub(super) seen: Seen,
+    pub(super) seen: RepairCounts,
     /// Epoch and number of runs of each record.
     pub(super) runs: BTreeMap<i64, (i64, u32)>,
     /// Record of each step, by the entry's number and create revision: one revision may add several entries.

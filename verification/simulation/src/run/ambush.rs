@@ -20,7 +20,7 @@ use crate::repair::RepairJudge;
 use crate::world::{INTERVAL, number};
 
 /// Interval and maximum time of the wait for a state of a repair: a new leader must be elected, and drains take time.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 /// Time until a killed leader starts again.
@@ -104,11 +104,11 @@ async fn break_machines(injector: &mut Injector, people: &mut Stopped, drains: &
 
 /// Returns true when an instance leads in this state, false after [`PATIENCE`].
 async fn wait_for(injector: &mut Injector, is_there: impl Fn() -> bool) -> bool {
-    for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
+    for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
         if is_there() && injector.leader().is_some() {
             return true;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
         injector.restart_those_that_ended().await;
     }
     false

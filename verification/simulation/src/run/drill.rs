@@ -37,7 +37,7 @@ const BETWEEN_CHANGES: Duration = Duration::from_millis(250);
 
 /// Maximum time and interval of the wait for the retired worker: it retires, waits, and leaves with the next poll.
 const LEAVES_WITHIN: Duration = Duration::from_secs(12 * 60);
-const LOOK: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_secs(10);
 
 /// True if the run is long and large enough for a drill, and has the clients for it.
 pub(super) fn is_held(scenario: &Scenario, length: Span) -> bool {
@@ -162,7 +162,7 @@ impl Drill<'_> {
         self.wait_seconds(70).await;
         self.control_plane().await;
         drop(stubborn);
-        for _ in 0..LEAVES_WITHIN.as_secs() / LOOK.as_secs() {
+        for _ in 0..LEAVES_WITHIN.as_secs() / POLL.as_secs() {
             let workers = self.injector.world.checker.cluster();
             let is_there = |address: &String| {
                 workers.iter().flat_map(|cluster| &cluster.nodes).any(|node| node.address == *address)
@@ -170,7 +170,7 @@ impl Drill<'_> {
             if !retires.as_ref().is_some_and(is_there) {
                 break;
             }
-            self.wait(LOOK).await;
+            self.wait(POLL).await;
         }
         self.slow_leader().await;
         self.drains.forbid(false);

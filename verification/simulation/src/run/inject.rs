@@ -9,7 +9,7 @@ use std::time::Duration;
 use madako_datacenter_sim::Fault;
 use madako_domain::invariants::Id;
 use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
-use madako_judges::player::{Attempt, Done, Player, Told, Undone};
+use madako_judges::player::{Attempt, Done, FaultChange, Player, Undone};
 use madako_judges::{Fact, Place as Part};
 use madako_supervisor::http::{HTTP, PLACEMENT_API};
 use madako_supervisor::instance::{LEADER, REIGN};
@@ -118,7 +118,11 @@ impl Injector {
     }
 
     /// Keeps a skipped fault. The history already has the other outcomes.
-    pub(super) fn note_skipped(&mut self, Attempt { number, injection, .. }: &Attempt<'_>, told: Told) {
+    pub(super) fn note_skipped(
+        &mut self,
+        Attempt { number, injection, .. }: &Attempt<'_>,
+        told: FaultChange,
+    ) {
         let Some(why) = told.why else { return };
         self.note(*number, format_args!("{} {}: {why}", injection.act, injection.target));
         let fault = format!("{} {} at {}", injection.act, injection.target, injection.begins);

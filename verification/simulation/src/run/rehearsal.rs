@@ -13,14 +13,14 @@
 
 mod calm;
 mod commands;
+mod observations;
 mod observer;
+mod obstacles;
 mod reasons;
 mod resources;
-mod seen;
 mod targets;
 #[cfg(test)]
 mod tests;
-mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -67,9 +67,9 @@ use crate::world::{Effects, NAMES, PREFIX, Working, World};
 
 use self::calm::Waiting;
 use self::commands::Commands;
+pub use self::observations::{Held, PlacementSeen, PlanSeen, RepairSeen, StepSeen, WaitSeen};
 use self::observer::Observer;
 pub use self::resources::providers;
-pub use self::seen::{Held, PlacementSeen, PlanSeen, RepairSeen, StepSeen, WaitSeen};
 pub use self::targets::{check, world};
 
 /// Prefixes, below the service's prefix, of the keys on which the service decides and a rehearsal depends.

@@ -16,8 +16,8 @@ use crate::facts::Facts;
 use crate::network::Endpoint;
 use crate::operator::Wanted;
 use crate::pace::Pace;
-use crate::placement;
-use crate::repair::{self, RepairJudge};
+use crate::placement::PlacementCounts;
+use crate::repair::{RepairCounts, RepairJudge};
 use crate::rivals::{REQUIRED, Rivals};
 use crate::world::{INTERVAL, RESCHEDULE_AFTER, SESSION_TTL};
 
@@ -190,7 +190,7 @@ pub(super) fn cut_short(to_the_end: bool, nothing_found: bool) -> Option<String>
 }
 
 /// Events that runs with certain clients must contain, and that this run lacks.
-fn never(scenario: &Scenario, repairs: &repair::Seen, placement: placement::Seen) -> Vec<String> {
+fn never(scenario: &Scenario, repairs: &RepairCounts, placement: PlacementCounts) -> Vec<String> {
     let of_reboots = [
         ("old records deleted", repairs.collected),
         ("repairs waited beside a reboot", repairs.beside_reboots),

@@ -116,7 +116,7 @@ async fn an_api_server_that_does_not_answer_is_not_waited_for_beyond_the_interva
     let (_task, mut polls) = asking(&api);
     // The first plan of an epoch waits for this answer.
     assert!(polls.next().await.result.is_err());
-    assert_eq!(begun.elapsed(), FIRST_LOOK);
+    assert_eq!(begun.elapsed(), FIRST_READ_WITHIN);
     // The second read is under way then; the third begins when the second times out.
     tokio::time::sleep(INTERVAL).await;
     *api.takes.lock().unwrap() = Duration::from_secs(30);

@@ -31,7 +31,7 @@ pub(crate) const RESCHEDULE_AFTER: Duration = Duration::from_secs(15);
 /// Time between metrics rounds (15 s by default).
 pub(crate) const METRICS_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval of reads of the stored resources.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(500);
 /// Buffered lines: outages are a minute apart.
 const UNTOLD: usize = 16;
 /// User of all requests. Krake's clients use the name as the default namespace.
@@ -94,7 +94,7 @@ impl Placing {
 
 /// Reads the stored resources at an interval.
 async fn poll_api(api: Arc<Api>, prometheus: SimulatedPrometheus, show: watch::Sender<Arc<Landscape>>) {
-    let mut looks = tokio::time::interval(LOOK);
+    let mut looks = tokio::time::interval(POLL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         looks.tick().await;

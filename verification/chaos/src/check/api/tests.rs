@@ -44,7 +44,7 @@ fn listed(asked: Micros, items: &[(&str, u64)]) -> Event {
 }
 
 fn told(event: &str, name: &str, value: u64) -> Event {
-    Event::Told { follower: 0, line: json!({"type": event, "object": version(name, value)}) }
+    Event::WatchLine { follower: 0, line: json!({"type": event, "object": version(name, value)}) }
 }
 
 fn closed(why: Option<&str>) -> Event {
@@ -116,7 +116,7 @@ fn each_way_to_spoil_a_watch_is_found() {
         ("a state that never was", |events| events[4] = told("MODIFIED", "a", 8)),
         ("what comes last is withheld", |events| drop(events.remove(6))),
         ("no event at all", |events| {
-            events[4] = Event::Told { follower: 0, line: json!("{\"type") };
+            events[4] = Event::WatchLine { follower: 0, line: json!("{\"type") };
         }),
     ];
     for (what, spoil) in spoils {

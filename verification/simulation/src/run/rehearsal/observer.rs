@@ -25,9 +25,9 @@ use madako_protocol::event::{Event, EventSink};
 use serde::Deserialize;
 use time::OffsetDateTime;
 
+use super::observations::{Held, PlacementSeen, PlanSeen, RepairSeen, WaitSeen};
+use super::obstacles::LastReports;
 use super::reasons::{self, Row};
-use super::seen::{Held, PlacementSeen, PlanSeen, RepairSeen, WaitSeen};
-use super::told::LastReports;
 use crate::drains::Drains;
 use crate::history::History;
 use crate::repair::entry_of;

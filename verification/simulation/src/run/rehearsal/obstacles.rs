@@ -7,8 +7,8 @@ use madako_domain::repair::refusal::{Reason, Refusal};
 use madako_faults::Span;
 use madako_protocol::event::{BlockedBy, Event};
 
+use super::observations::{Held, StepSeen, WaitSeen};
 use super::observer::RehearsalObservations;
-use super::seen::{Held, StepSeen, WaitSeen};
 
 /// Maximum number of kept waits: a hundred times the number that a person reads.
 const MOST_WAITS: usize = 10_000;
