@@ -170,26 +170,16 @@ fn a_client_that_names_a_version_is_heard() {
 
 #[test]
 fn a_promise_that_is_broken_is_told() {
-    let protected = |second: i64| {
-        line(
-            100 + second,
-            What::Kubernetes {
-                instance: 2,
-                asked: KubernetesRequest::Delete,
-                node: "10.0.0.4".to_owned(),
-                pod: Some(format!("{PROTECTED}/a")),
-                refused: false,
-            },
-        )
+    let protected = |second: i64, asked, refused| {
+        let (node, pod) = ("10.0.0.4".to_owned(), Some(format!("{PROTECTED}/a")));
+        line(100 + second, What::Kubernetes { instance: 2, asked, node, pod, refused })
     };
+    let lines =
+        [protected(3, KubernetesRequest::Evict, true), protected(4, KubernetesRequest::Delete, false)];
     let mut verdicts = Verdicts::default();
     let length = Duration::from_secs(60);
-    let exemptions = judge(
-        &facts(&[protected(4)], &[], Act::Kill),
-        (terms(), length),
-        Exemptions::default(),
-        &mut verdicts,
-    );
+    let exemptions =
+        judge(&facts(&lines, &[], Act::Kill), (terms(), length), Exemptions::default(), &mut verdicts);
     assert_eq!(verdicts.of(Promise::ProtectedPods.name()).broken, 1);
     assert_eq!(verdicts.0.values().map(|verdict| verdict.broken).sum::<u64>(), 1, "{verdicts:?}");
     assert_eq!(exemptions, Exemptions::default());
