@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 
 use crate::containers::DEFAULT_ETCD_VOLUME;
+use crate::repair::config::Stored;
 use crate::rules::{self, ClusterForm};
+use crate::schema;
 use madako_json::go::{RawJson, go_object};
 use madako_json::input::{InputError, Problems, Warning};
-use madako_json::strict::tree::Tree;
-use madako_json::strict::walk::{Path, Unknown, Walk};
-use madako_json::strict::{schema, yaml};
+use madako_json::strict::walk::strict;
+use madako_json::strict::{Kind, Path, Tree, Typed as _, yaml};
 
 /// Label with the role of a node template or a node.
 pub const LABEL_ROLE: &str = "cke.cybozu.com/role";
@@ -38,7 +39,7 @@ go_object! {
         pub effect: String = "effect";
         /// Time at which the taint was added, as Kubernetes writes it.
         pub time_added: Option<String> = "timeAdded", omit Option::is_none;
-        ..rest
+        ..rest typed
     }
 }
 
@@ -60,7 +61,7 @@ go_object! {
         pub labels: BTreeMap<String, String> = "labels";
         /// Kubernetes taints.
         pub taints: Vec<Taint> = "taints";
-        ..rest
+        ..rest typed
     }
 }
 
@@ -91,12 +92,12 @@ go_object! {
         /// Upstream DNS service, as `namespace/name`.
         pub dns_service: String = "dns_service";
         /// Reboot settings, uninterpreted.
-        pub reboot: RawJson = "reboot", omit RawJson::is_absent;
+        pub reboot: RawJson = "reboot", omit RawJson::is_absent, is Kind::Object(&schema::REBOOT);
         /// Repair settings, uninterpreted.
-        pub repair: RawJson = "repair", omit RawJson::is_absent;
+        pub repair: RawJson = "repair", omit RawJson::is_absent, is Kind::Object(Stored::SCHEMA);
         /// Options of the components, uninterpreted.
-        pub options: RawJson = "options", omit RawJson::is_absent;
-        ..rest
+        pub options: RawJson = "options", omit RawJson::is_absent, is Kind::Object(&schema::OPTIONS);
+        ..rest typed
     }
 }
 
@@ -143,9 +144,8 @@ impl Cluster {
     ) -> Result<Self, InputError> {
         let tree = yaml::read(subject, text)?;
         let mut problems = Problems::default();
-        let mut walk = Walk { root: &schema::CLUSTER, unknown: Unknown::Refuse, problems: &mut problems };
         // From here on `good` lacks the parts with a wrong shape, so that the rules can check the rest.
-        let good = walk.object(tree, &schema::CLUSTER, Path::Root);
+        let good = strict(tree, Self::SCHEMA, Path::Root, &mut problems);
         let mut cluster = if good == Tree::Null {
             Self::default()
         } else {

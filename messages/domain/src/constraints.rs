@@ -5,11 +5,11 @@
 //! the other fields it is read unchanged and means what it means to CKE, where every count exceeds it.
 
 use crate::cluster::Cluster;
+use crate::limits::MAX_COUNT;
 use madako_json::go::{UnknownFields, go_object};
 use madako_json::input::{InputError, Problems, Warning};
-use madako_json::strict::schema::MAX_COUNT;
 use madako_json::strict::tree::{Number, Tree, shown_text};
-use madako_json::strict::walk::{Kind, Path, Schema, Unknown, Walk};
+use madako_json::strict::walk::{Kind, Path, Typed as _, strict};
 use madako_json::strict::{nearest, yaml};
 
 const SUBJECT: &str = "set of constraints";
@@ -22,8 +22,8 @@ macro_rules! constraints {
             /// Conditions that a cluster must satisfy.
             #[derive(Debug, Clone, PartialEq, Eq)]
             pub struct Constraints {
-                $($(#[$meta])* pub $field: $type = $name;)*
-                ..rest
+                $($(#[$meta])* pub $field: $type = $name, is Kind::Whole($least, MAX_COUNT);)*
+                ..rest typed
             }
         }
 
@@ -32,8 +32,6 @@ macro_rules! constraints {
                 Self { $($field: $default,)* rest: UnknownFields::default() }
             }
         }
-
-        static SCHEMA: Schema = Schema { fields: &[$(($name, Kind::Whole($least, MAX_COUNT))),*] };
 
         const FIELDS: &[Field] = &[$(Field {
             name: $name,
@@ -79,8 +77,7 @@ impl Constraints {
     pub fn from_yaml(text: &str) -> Result<Self, InputError> {
         let tree = yaml::read(SUBJECT, text)?;
         let mut problems = Problems::default();
-        let mut walk = Walk { root: &SCHEMA, unknown: Unknown::Refuse, problems: &mut problems };
-        let good = walk.object(tree, &SCHEMA, Path::Root);
+        let good = strict(tree, Constraints::SCHEMA, Path::Root, &mut problems);
         let mut constraints = Self::default();
         for field in FIELDS {
             if let Some(Tree::Number(Number::Integer(value))) = good.get(field.name) {

@@ -11,10 +11,8 @@ use std::net::IpAddr;
 use crate::cluster::{Cluster, Taint};
 use crate::rules;
 use madako_json::input::{InputError, Problems};
-use madako_json::strict::schema;
-use madako_json::strict::tree::{Tree, shown_text};
-use madako_json::strict::walk::{Path, Unknown, Walk};
-use madako_json::strict::yaml;
+use madako_json::strict::walk::strict;
+use madako_json::strict::{Path, Tree, Typed as _, shown_text, yaml};
 
 /// Reads a cluster in YAML or JSON, such as `ckecli cluster get` prints.
 ///
@@ -24,7 +22,7 @@ pub fn cluster_from_yaml(text: &str) -> Result<Cluster, InputError> {
     const SUBJECT: &str = "current cluster";
     let tree = yaml::read(SUBJECT, text)?;
     let mut problems = Problems::default();
-    let good = walk(&mut problems, &schema::CLUSTER).object(tree, &schema::CLUSTER, Path::Root);
+    let good = strict(tree, Cluster::SCHEMA, Path::Root, &mut problems);
     problems.finish(SUBJECT)?;
     Ok(serde_json::from_str(&good.to_string()).expect("a value of the right shape can be read"))
 }
@@ -54,7 +52,7 @@ pub fn node_taints_from_yaml(text: &str) -> Result<BTreeMap<String, Vec<Taint>>,
         let mut of_node: Vec<Taint> = Vec::new();
         for (index, taint) in list.items().iter().enumerate() {
             let path = path.item(index);
-            let good = walk(&mut problems, &schema::TAINT).object(taint.clone(), &schema::TAINT, path);
+            let good = strict(taint.clone(), Taint::SCHEMA, path, &mut problems);
             let taint: Taint = match good {
                 Tree::Null => continue,
                 good => {
@@ -69,10 +67,6 @@ pub fn node_taints_from_yaml(text: &str) -> Result<BTreeMap<String, Vec<Taint>>,
     problems.add_unrelated(broken);
     problems.finish(SUBJECT)?;
     Ok(taints)
-}
-
-fn walk<'a>(problems: &'a mut Problems, root: &'static madako_json::strict::walk::Schema) -> Walk<'a> {
-    Walk { root, unknown: Unknown::Refuse, problems }
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ pub mod reboot;
 pub mod record;
 pub mod repair;
 mod rules;
+mod schema;
 pub mod settings;
 pub mod state;
 pub mod status;

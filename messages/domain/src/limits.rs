@@ -5,6 +5,11 @@ use std::time::Duration;
 /// Serials or labels that a message names; it counts the rest. More do not fit on a line.
 pub(crate) const MAX_NODES_SHOWN: usize = 4;
 
+/// Maximum count: CKE's `int` has 32 bits on some machines.
+pub(crate) const MAX_COUNT: i64 = i32::MAX as i64;
+/// Maximum number of seconds: CKE converts it to nanoseconds in 64 bits.
+pub(crate) const MAX_SECONDS: i64 = i64::MAX / 1_000_000_000;
+
 /// Bytes; etcd accepts requests of 1.5 MiB.
 pub(crate) const MAX_MACHINE_BYTES: usize = 1024 * 1024;
 

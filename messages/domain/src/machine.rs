@@ -11,12 +11,12 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::limits::MAX_MACHINE_BYTES;
 use crate::rules::names;
+use crate::schema;
 use madako_json::go::{ZERO_TIME, go_object};
 use madako_json::input::{InputError, Problems, Warning};
 use madako_json::named;
-use madako_json::strict::tree::{Tree, shown_text};
-use madako_json::strict::walk::{Path, Unknown, Walk};
-use madako_json::strict::{schema, yaml};
+use madako_json::strict::walk::strict;
+use madako_json::strict::{Kind, Path, Tree, Typed as _, shown_text, yaml};
 
 /// The lifecycle state of a machine, in sabakan's spelling (its `docs/lifecycle.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -217,16 +217,16 @@ go_object! {
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct MachineParams {
         /// Labels of the machine.
-        pub labels: Option<Vec<MachineLabel>> = "labels";
+        pub labels: Option<Vec<MachineLabel>> = "labels", is Kind::List(&Kind::Object(&schema::MACHINE_LABEL));
         /// Rack numbers.
-        pub racks: Option<Vec<i64>> = "racks";
+        pub racks: Option<Vec<i64>> = "racks", is Kind::List(&schema::INT);
         /// Roles.
         pub roles: Option<Vec<String>> = "roles";
         /// States.
-        pub states: Option<Vec<MachineState>> = "states";
+        pub states: Option<Vec<MachineState>> = "states", is schema::TEXTS;
         /// Minimum number of days before the retire date.
-        pub min_days_before_retire: Option<i64> = "minDaysBeforeRetire", omit Option::is_none;
-        ..drop
+        pub min_days_before_retire: Option<i64> = "minDaysBeforeRetire", omit Option::is_none, is schema::INT;
+        ..drop typed
     }
 }
 
@@ -239,7 +239,7 @@ go_object! {
         pub having: Option<MachineParams> = "having";
         /// Conditions that exclude a machine.
         pub not_having: Option<MachineParams> = "notHaving";
-        ..drop
+        ..drop typed
     }
 }
 
@@ -257,9 +257,7 @@ impl QueryVariables {
         let tree = Tree::from_json(text)
             .map_err(|error| yaml::whole(SUBJECT, error.to_string(), "one JSON object"))?;
         let mut problems = Problems::default();
-        let mut walk =
-            Walk { root: &schema::QUERY_VARIABLES, unknown: Unknown::Refuse, problems: &mut problems };
-        let good = walk.object(tree, &schema::QUERY_VARIABLES, Path::Root);
+        let good = strict(tree, Self::SCHEMA, Path::Root, &mut problems);
         let mut broken = Problems::default();
         for (name, params) in good.fields() {
             check_params(params, &Path::Root.field(name), &mut broken);

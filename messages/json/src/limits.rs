@@ -9,11 +9,6 @@ pub(crate) const MAX_DURATION_TEXT: usize = 64;
 // Characters. A longer name is not a typing error, and computing the edit distance takes quadratic time.
 pub(crate) const MAX_GUESSED_NAME: usize = 64;
 
-/// Maximum count: CKE's `int` has 32 bits on some machines.
-pub const MAX_COUNT: i64 = i32::MAX as i64;
-/// Maximum number of seconds: CKE converts it to nanoseconds in 64 bits.
-pub(crate) const MAX_SECONDS: i64 = i64::MAX / 1_000_000_000;
-
 pub(crate) const MAX_FIELD_SHOWN: usize = 60;
 
 /// Characters of a text that are shown in a message.

@@ -3,16 +3,20 @@
 use std::collections::BTreeMap;
 
 use madako_json::go::go_object;
+use madako_json::strict::Kind::{self, OmitEmpty};
+use madako_json::strict::Shaped as _;
+
+use crate::schema::TEXTS;
 
 go_object! {
     /// Required labels and expressions; an object matches if all of them hold.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct LabelSelector {
         /// Required labels and their values.
-        pub match_labels: BTreeMap<String, String> = "matchLabels";
+        pub match_labels: BTreeMap<String, String> = "matchLabels", is OmitEmpty(&Kind::Map(&Kind::Text));
         /// Required expressions.
-        pub match_expressions: Vec<Requirement> = "matchExpressions";
-        ..drop
+        pub match_expressions: Vec<Requirement> = "matchExpressions", is OmitEmpty(&<Vec<Requirement>>::KIND);
+        ..drop typed
     }
 }
 
@@ -25,8 +29,8 @@ go_object! {
         /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
         pub operator: String = "operator";
         /// Values for `In` and `NotIn`; empty for the other operators.
-        pub values: Vec<String> = "values";
-        ..drop
+        pub values: Vec<String> = "values", is OmitEmpty(&TEXTS);
+        ..drop typed
     }
 }
 

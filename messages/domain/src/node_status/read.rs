@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use madako_json::input::{InputError, Problems};
 use madako_json::strict::tree::{Tree, shown_text};
 use madako_json::strict::walk::{Kind, Path, Schema, Unknown, Walk};
-use madako_json::strict::{schema, yaml};
+use madako_json::strict::yaml;
 
 use super::{
     Bootstrap, ConfigVersion, ContainerStatus, EtcdMember, EtcdStatus, EtcdVersion, FleetStatus, NodeStatus,
 };
 use crate::containers::ServiceParams;
 use crate::record::RecordStatus;
+use crate::schema;
 
 const SUBJECT: &str = "status of nodes";
 const CONFIG_VERSION: &str = "\"1\" or \"2\", in quotes";

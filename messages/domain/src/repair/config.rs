@@ -15,7 +15,8 @@ pub use crate::limits::{
 use crate::repair::RepairQueueEntry;
 use madako_json::go::RawJson;
 
-use self::stored::{Stored, StoredOperation, StoredProcedure, StoredStep};
+pub(crate) use self::stored::Stored;
+use self::stored::{StoredOperation, StoredProcedure, StoredStep};
 
 /// The settings of repairs.
 #[derive(Debug, Clone, PartialEq, Eq)]

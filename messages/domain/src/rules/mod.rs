@@ -17,11 +17,12 @@ mod warnings;
 use std::collections::BTreeSet;
 
 use crate::cluster::Cluster;
+use crate::repair::config::Stored;
+use crate::schema;
 use madako_json::go::RawJson;
 use madako_json::input::Problems;
-use madako_json::strict::schema;
 use madako_json::strict::tree::{Tree, shown_text};
-use madako_json::strict::walk::{Path, Schema, Unknown, Walk};
+use madako_json::strict::walk::{Path, Schema, Typed as _, Unknown, Walk};
 
 pub(crate) use node::check_taint;
 pub(crate) use warnings::warnings;
@@ -87,7 +88,7 @@ pub(crate) fn check(cluster: &Cluster, form: ClusterForm, problems: &mut Problem
 
     let reboot = section(&cluster.reboot, "reboot", &schema::REBOOT, problems);
     selector::check(&reboot, &Path::Root.field("reboot").field("protected_namespaces"), problems);
-    let repair = section(&cluster.repair, "repair", &schema::REPAIR, problems);
+    let repair = section(&cluster.repair, "repair", Stored::SCHEMA, problems);
     selector::check(&repair, &Path::Root.field("repair").field("protected_namespaces"), problems);
     let options = section(&cluster.options, "options", &schema::OPTIONS, problems);
     options::check(&options, problems);

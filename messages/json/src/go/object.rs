@@ -40,7 +40,8 @@ pub fn in_field<E: serde::de::Error>(name: &str, error: E) -> E {
 /// A field is `pub name: Type = "json-name"`, optionally followed by `as Wrapper` (a type with the JSON
 /// form, converted with `From` both ways) or `omit path` (a predicate: the field is left out when it
 /// holds, Go's `omitempty`). A struct that ends in `..rest` keeps unknown fields; one that ends in
-/// `..drop` ignores them.
+/// `..drop` ignores them. `typed` after that makes the struct the schema of typed input, too: `omit` is `OmitEmpty`
+/// there, and `is kind` gives the kind of a field if its type does not.
 #[macro_export]
 macro_rules! go_object {
     (
@@ -48,9 +49,9 @@ macro_rules! go_object {
         pub struct $name:ident {
             $(
                 $(#[$field_meta:meta])*
-                pub $field:ident: $type:ty = $json:literal $(as $wrapper:ty)? $(, omit $omit:path)?;
+                pub $field:ident: $type:ty = $json:literal $(as $wrapper:ty)? $(, omit $omit:path)? $(, is $kind:expr)?;
             )*
-            ..rest
+            ..rest $($typed:ident)?
         }
     ) => {
         $(#[$meta])*
@@ -62,15 +63,16 @@ macro_rules! go_object {
 
         $crate::go::go_object!(@read $name { $($field: $type = $json $(as $wrapper)?;)* } rest);
         $crate::go::go_object!(@write $name { $($field = $json $(as $wrapper)? $(, omit $omit)?;)* } rest);
+        $crate::go::go_object!(@schema [$($typed)?] $name { $($json: $type $(, omit $omit)? $(, is $kind)?;)* });
     };
     (
         $(#[$meta:meta])*
         pub struct $name:ident {
             $(
                 $(#[$field_meta:meta])*
-                pub $field:ident: $type:ty = $json:literal $(as $wrapper:ty)? $(, omit $omit:path)?;
+                pub $field:ident: $type:ty = $json:literal $(as $wrapper:ty)? $(, omit $omit:path)? $(, is $kind:expr)?;
             )*
-            ..drop
+            ..drop $($typed:ident)?
         }
     ) => {
         $(#[$meta])*
@@ -80,6 +82,25 @@ macro_rules! go_object {
 
         $crate::go::go_object!(@read $name { $($field: $type = $json $(as $wrapper)?;)* });
         $crate::go::go_object!(@write $name { $($field = $json $(as $wrapper)? $(, omit $omit)?;)* });
+        $crate::go::go_object!(@schema [$($typed)?] $name { $($json: $type $(, omit $omit)? $(, is $kind)?;)* });
+    };
+
+    (@schema [] $($fields:tt)*) => {};
+    (@schema [typed] $name:ident { $($json:literal: $type:ty $(, omit $omit:path)? $(, is $kind:expr)?;)* }) => {
+        impl $crate::strict::Typed for $name {
+            const SCHEMA: &'static $crate::strict::Schema = &$crate::strict::Schema {
+                fields: &[$(($json, $crate::go::go_object!(@kind $type $(, omit $omit)? $(, is $kind)?))),*],
+            };
+        }
+    };
+    (@kind $type:ty $(, omit $omit:path)?, is $kind:expr) => {
+        $kind
+    };
+    (@kind $type:ty, omit $omit:path) => {
+        $crate::strict::Kind::OmitEmpty(&<$type as $crate::strict::Shaped>::KIND)
+    };
+    (@kind $type:ty) => {
+        <$type as $crate::strict::Shaped>::KIND
     };
 
     (@read $name:ident { $($field:ident: $type:ty = $json:literal $(as $wrapper:ty)?;)* } $($rest:ident)?) => {

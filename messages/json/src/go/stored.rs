@@ -6,16 +6,14 @@
 
 use serde::Serialize;
 
-use crate::strict::schema;
-use crate::strict::tree::Tree;
-use crate::strict::walk::{Kind, Schema};
+use crate::strict::{Kind, Schema, Tree, Typed};
 
 /// The JSON text as ckecli stores it.
 ///
 /// # Errors
 /// An uninterpreted part cannot be a document, for example because it has the same field twice.
-pub fn stored_json(cluster: &impl Serialize) -> Result<String, serde_json::Error> {
-    Ok(escaped(full(cluster)?.to_string()))
+pub fn stored_json<T: Serialize + Typed>(cluster: &T) -> Result<String, serde_json::Error> {
+    Ok(escaped(with_every_field(cluster)?.to_string()))
 }
 
 /// The JSON text with Go's escapes for `<`, `>`, `&`, U+2028 and U+2029.
@@ -40,23 +38,21 @@ pub fn escaped(mut text: String) -> String {
 ///
 /// # Errors
 /// An uninterpreted part cannot be a document, for example because it has the same field twice.
-pub fn with_every_field(cluster: &impl Serialize) -> Result<Tree, serde_json::Error> {
-    full(cluster)
-}
-
-fn full(cluster: &impl Serialize) -> Result<Tree, serde_json::Error> {
+pub fn with_every_field<T: Serialize + Typed>(cluster: &T) -> Result<Tree, serde_json::Error> {
     let tree = Tree::from_json(&serde_json::to_string(cluster)?)?;
-    Ok(object(&tree, &schema::CLUSTER))
+    Ok(object(&tree, T::SCHEMA, true))
 }
 
-/// The object with all fields of its schema.
-fn object(tree: &Tree, schema: &'static Schema) -> Tree {
-    // This project's types of a cluster and its nodes do not distinguish an empty list from an absent one.
-    let reads_empty = [&schema::CLUSTER, &schema::NODE].iter().any(|read| std::ptr::eq(*read, schema));
+/// The object with all fields of its schema. `reads_empty`: this project's types of a cluster and its nodes do not
+/// distinguish an empty list from an absent one; the sections are kept as text.
+fn object(tree: &Tree, schema: &'static Schema, reads_empty: bool) -> Tree {
     let mut fields = Vec::with_capacity(schema.fields.len());
     for (name, kind) in schema.fields {
         let given = tree.get(name).filter(|given| !(reads_empty && is_empty_list_or_map(given)));
-        let value = given.map_or_else(|| zero(kind), |given| value(given, kind));
+        let value = given.map_or_else(
+            || zero(kind),
+            |given| value(given, kind, reads_empty && matches!(kind, Kind::List(_))),
+        );
         let left_out = matches!(kind, Kind::OmitEmpty(kind) if is_empty(&value, kind));
         if !left_out {
             fields.push(((*name).to_owned(), value));
@@ -67,12 +63,12 @@ fn object(tree: &Tree, schema: &'static Schema) -> Tree {
     Tree::Object(fields)
 }
 
-fn value(given: &Tree, kind: &'static Kind) -> Tree {
+fn value(given: &Tree, kind: &'static Kind, reads_empty: bool) -> Tree {
     match (kind, given) {
-        (Kind::OmitEmpty(kind), given) => value(given, kind),
-        (Kind::Object(schema), Tree::Object(_)) => object(given, schema),
+        (Kind::OmitEmpty(kind), given) => value(given, kind, reads_empty),
+        (Kind::Object(schema), Tree::Object(_)) => object(given, schema, reads_empty),
         (Kind::List(item), Tree::List(items)) => {
-            Tree::List(items.iter().map(|given| value(given, item)).collect())
+            Tree::List(items.iter().map(|given| value(given, item, reads_empty)).collect())
         }
         // Go has maps here and writes their entries sorted by name.
         (Kind::Map(_) | Kind::FreeForm | Kind::Any, given) => sorted(given),
@@ -85,7 +81,7 @@ fn zero(kind: &'static Kind) -> Tree {
     match kind {
         Kind::Text => Tree::Text(String::new()),
         Kind::Bool => Tree::Bool(false),
-        Kind::Object(schema) => object(&Tree::Null, schema),
+        Kind::Object(schema) => object(&Tree::Null, schema, false),
         _ => Tree::Null,
     }
 }

@@ -3,7 +3,7 @@
 use crate::input::{InputError, Problem, Problems, related};
 use crate::strict::lines::LineNumbers;
 use crate::strict::tree::Tree;
-use crate::strict::walk::{Path, Schema, Unknown, Walk};
+use crate::strict::walk::{Path, Schema, strict};
 use crate::strict::yaml;
 
 /// A document during its check: the valid parts, and the problems of the rest.
@@ -35,8 +35,7 @@ impl<'a> Document<'a> {
         }
         let tree = yaml::read(subject, text)?;
         let mut problems = Problems::default();
-        let mut walk = Walk { root: schema, unknown: Unknown::Refuse, problems: &mut problems };
-        let root = walk.object(tree, schema, Path::Root);
+        let root = strict(tree, schema, Path::Root, &mut problems);
         Ok(Self { subject, text, root, problems })
     }
 

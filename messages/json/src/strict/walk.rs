@@ -1,5 +1,6 @@
 //! The comparison of an untyped value with a schema: wrong types, unknown fields, numbers out of range.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::input::Problems;
@@ -65,6 +66,42 @@ impl Kind {
 pub struct Schema {
     /// Name and kind of each field.
     pub fields: &'static [(&'static str, Kind)],
+}
+
+/// An object whose declaration by [`go_object!`](crate::go::go_object) is its schema, too.
+pub trait Typed {
+    /// Names and kinds of the declared fields.
+    const SCHEMA: &'static Schema;
+}
+
+/// A type whose values have one kind.
+pub trait Shaped {
+    /// The kind, without regard to `omitempty`.
+    const KIND: Kind;
+}
+
+impl<T: Typed> Shaped for T {
+    const KIND: Kind = Kind::Object(T::SCHEMA);
+}
+
+impl Shaped for String {
+    const KIND: Kind = Kind::Text;
+}
+
+impl Shaped for bool {
+    const KIND: Kind = Kind::Bool;
+}
+
+impl<T: Shaped> Shaped for Option<T> {
+    const KIND: Kind = T::KIND;
+}
+
+impl<T: Shaped> Shaped for Vec<T> {
+    const KIND: Kind = Kind::List(&T::KIND);
+}
+
+impl<T: Shaped> Shaped for BTreeMap<String, T> {
+    const KIND: Kind = Kind::Map(&T::KIND);
 }
 
 /// The treatment of unknown fields.
@@ -159,6 +196,11 @@ pub struct Walk<'a> {
     pub unknown: Unknown,
     /// All problems so far.
     pub problems: &'a mut Problems,
+}
+
+/// The parts of a typed input with the right shape; the others are problems.
+pub fn strict(tree: Tree, schema: &'static Schema, path: Path<'_>, problems: &mut Problems) -> Tree {
+    Walk { root: schema, unknown: Unknown::Refuse, problems }.object(tree, schema, path)
 }
 
 impl Walk<'_> {
