@@ -15,7 +15,7 @@ use crate::held::{Held, Reason, Unclear};
 use crate::operation::OperationName;
 use crate::view::{Need, NodeView, View};
 
-/// How far the cluster of etcd is.
+/// The progress of the bootstrap.
 enum State {
     /// etcd has data: the following rows count.
     Done,
@@ -129,7 +129,7 @@ fn has_begun(node: &NodeStatus) -> bool {
     node.has_data() && (node.etcd_empty == Some(false) || node.own(Container::Etcd).is_some())
 }
 
-/// What a node has, for an operator.
+/// The data, mark and container of a node, as text for an operator.
 fn found(node: &NodeView<'_>) -> String {
     let status = node.status;
     let data = match (status.etcd_data, status.etcd_empty) {

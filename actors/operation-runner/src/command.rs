@@ -3,6 +3,7 @@
 use std::fmt;
 
 use madako_domain::containers::{Container, ETCD_MARK};
+use madako_json::named;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
@@ -39,9 +40,11 @@ pub enum Run {
 }
 
 /// A command runs on all targets of its operation at the same time, or asks etcd. Each may run twice.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Command {
     /// Puts `config-version` 2.
+    #[strum(serialize = "upgrade-version-from-1-to-2")]
     UpgradeVersion {
         /// Marks the control plane nodes first: etcd has data.
         marks: bool,
@@ -84,28 +87,9 @@ pub enum Command {
     },
 }
 
-impl Command {
-    /// The name in records.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::UpgradeVersion { .. } => "upgrade-version-from-1-to-2",
-            Self::ImagePull { .. } => "image-pull",
-            Self::RunContainer { .. } => "run-container",
-            Self::StopContainer(_) => "stop-container",
-            Self::KillContainers(_) => "kill-containers",
-            Self::VolumeCreate(_) => "volume-create",
-            Self::VolumeRemove(_) => "volume-remove",
-            Self::PrepareEtcdCertificates => "prepare-etcd-certificates",
-            Self::MakeFiles => "make-files",
-            Self::AddEtcdMember => "add-etcd-member",
-            Self::PromoteEtcdMember { .. } => "promote-etcd-member",
-            Self::RemoveEtcdMember { .. } => "remove-etcd-member",
-            Self::WaitEtcdSync { .. } => "wait-etcd-sync",
-            Self::SetupEtcdAuth { .. } => "setup-etcd-auth",
-        }
-    }
+named!(Command);
 
+impl Command {
     /// The target in records: the changed object, several by commas, or nothing.
     #[must_use]
     pub fn target(&self) -> String {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use madako_domain::containers::Container;
 use madako_domain::node_status::EtcdVersion;
+use madako_json::named;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
@@ -19,8 +20,9 @@ pub struct Held {
     pub targets: Vec<String>,
 }
 
-/// Why an operation does not begin.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The reason for which an operation does not begin.
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Reason {
     Unreachable,
     /// The last command on the node failed a short time ago.
@@ -51,12 +53,12 @@ pub enum Reason {
     },
     UnclearBootstrap {
         unclear: Unclear,
-        /// What each control plane node has.
+        /// The data, mark and container of each control plane node, as text.
         nodes: Vec<String>,
     },
 }
 
-/// What is unclear about a bootstrap.
+/// A contradiction between the record of a bootstrap and the data on the nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unclear {
     /// The bootstrap was completed, and no control plane node has data.
@@ -71,23 +73,7 @@ pub enum Unclear {
     DataGone(Vec<String>),
 }
 
-impl Reason {
-    /// The name in JSON.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Unreachable => "unreachable",
-            Self::BackingOff => "backing-off",
-            Self::ForeignContainer { .. } => "foreign-container",
-            Self::Quorum { .. } => "quorum",
-            Self::NotInSync { .. } => "not-in-sync",
-            Self::FewMembers { .. } => "few-members",
-            Self::VolumeChanged { .. } => "volume-changed",
-            Self::OlderImage { .. } => "older-image",
-            Self::UnclearBootstrap { .. } => "unclear-bootstrap",
-        }
-    }
-}
+named!(Reason);
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,66 +1,40 @@
 //! Operations: names, targets and commands as data.
 
-use std::fmt;
-
 use madako_domain::containers::Container;
 use madako_domain::invariants::{MemberLoss, Violation, quorum};
 use madako_domain::node_status::EtcdMember;
-use serde::{Serialize, Serializer};
+use madako_json::named;
+use serde::Serialize;
 
 use crate::command::{Command, Run, Volume};
 use crate::wanted::client_url;
 
-macro_rules! names {
-    ($($name:ident = $text:literal,)*) => {
-        /// The name of an operation in records; CKE's names, where CKE has the operation.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum OperationName {
-            $($name,)*
-        }
-
-        impl OperationName {
-            pub const ALL: &[Self] = &[$(Self::$name),*];
-
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$name => $text,)*
-                }
-            }
-        }
-    };
+/// The name of an operation in records; CKE's names, where CKE has the operation.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::Display, strum::IntoStaticStr,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum OperationName {
+    Upgrade,
+    RiversBootstrap,
+    RiversRestart,
+    EtcdRiversBootstrap,
+    EtcdRiversRestart,
+    EtcdBootstrap,
+    EtcdStart,
+    EtcdWaitCluster,
+    EtcdAddMember,
+    EtcdRemoveMember,
+    EtcdDestroyMember,
+    EtcdPromoteMember,
+    EtcdMarkMember,
+    EtcdRestart,
+    StopEtcd,
+    StopEtcdRivers,
 }
 
-names! {
-    Upgrade = "upgrade",
-    RiversBootstrap = "rivers-bootstrap",
-    RiversRestart = "rivers-restart",
-    EtcdRiversBootstrap = "etcd-rivers-bootstrap",
-    EtcdRiversRestart = "etcd-rivers-restart",
-    EtcdBootstrap = "etcd-bootstrap",
-    EtcdStart = "etcd-start",
-    EtcdWaitCluster = "etcd-wait-cluster",
-    EtcdAddMember = "etcd-add-member",
-    EtcdRemoveMember = "etcd-remove-member",
-    EtcdDestroyMember = "etcd-destroy-member",
-    EtcdPromoteMember = "etcd-promote-member",
-    EtcdMarkMember = "etcd-mark-member",
-    EtcdRestart = "etcd-restart",
-    StopEtcd = "stop-etcd",
-    StopEtcdRivers = "stop-etcd-rivers",
-}
-
-impl fmt::Display for OperationName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl Serialize for OperationName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
+named!(OperationName);
 
 /// Commands that run one after another under one record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -124,14 +98,14 @@ impl Maker<'_> {
         }
     }
 
-    pub(crate) fn run_rivers(&self, container: Container, restart: bool, targets: Vec<String>) -> Operation {
-        let name = match (container, restart) {
-            (Container::EtcdRivers, false) => OperationName::EtcdRiversBootstrap,
-            (Container::EtcdRivers, true) => OperationName::EtcdRiversRestart,
-            (_, false) => OperationName::RiversBootstrap,
-            (_, true) => OperationName::RiversRestart,
-        };
-        let run = if restart { Run::Restart } else { Run::Start };
+    /// `name` belongs to the container, and to whether it restarts.
+    pub(crate) fn run_rivers(
+        &self,
+        name: OperationName,
+        container: Container,
+        run: Run,
+        targets: Vec<String>,
+    ) -> Operation {
         let image = self.tools_image.to_owned();
         let commands = vec![Command::ImagePull { image }, Command::RunContainer { container, run }];
         Operation { name, targets, commands }
@@ -149,17 +123,6 @@ impl Maker<'_> {
             Command::VolumeCreate(Volume::Mark),
         ];
         Operation { name: OperationName::EtcdBootstrap, targets, commands }
-    }
-
-    #[expect(clippy::unused_self, reason = "all operations are made in one way")]
-    pub(crate) fn start(&self, targets: Vec<String>) -> Operation {
-        let commands = vec![
-            Command::PrepareEtcdCertificates,
-            Command::MakeFiles,
-            Command::RunContainer { container: Container::Etcd, run: Run::Start },
-            wait(&targets),
-        ];
-        Operation { name: OperationName::EtcdStart, targets, commands }
     }
 
     pub(crate) fn wait_cluster(&self) -> Operation {
@@ -228,4 +191,15 @@ fn wait(members: &[String]) -> Command {
 /// An operation with one command.
 pub(crate) fn single(name: OperationName, targets: Vec<String>, command: Command) -> Operation {
     Operation { name, targets, commands: vec![command] }
+}
+
+/// Starts members on their data.
+pub(crate) fn start(targets: Vec<String>) -> Operation {
+    let commands = vec![
+        Command::PrepareEtcdCertificates,
+        Command::MakeFiles,
+        Command::RunContainer { container: Container::Etcd, run: Run::Start },
+        wait(&targets),
+    ];
+    Operation { name: OperationName::EtcdStart, targets, commands }
 }

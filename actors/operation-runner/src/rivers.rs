@@ -3,6 +3,7 @@
 use madako_domain::containers::{Container, ServiceParams};
 use madako_domain::status::OperationPhase;
 
+use crate::command::Run;
 use crate::decide::Row;
 use crate::held::Held;
 use crate::operation::{Operation, OperationName};
@@ -32,15 +33,15 @@ fn of_nodes(
     };
     let needs = [Need::Name(container)];
     let due = [
-        (view.usable(start, &needs, stopped, held), false),
-        (view.usable(restart, &needs, outdated, held), true),
+        (start, Run::Start, view.usable(start, &needs, stopped, held)),
+        (restart, Run::Restart, view.usable(restart, &needs, outdated, held)),
     ];
     let most = view.input.settings.max_concurrent_updates;
     due.into_iter()
-        .filter(|(targets, _)| !targets.is_empty())
-        .map(|(mut targets, restarts)| {
+        .filter(|(.., targets)| !targets.is_empty())
+        .map(|(name, run, mut targets)| {
             targets.truncate(most);
-            view.maker().run_rivers(container, restarts, targets)
+            view.maker().run_rivers(name, container, run, targets)
         })
         .collect()
 }

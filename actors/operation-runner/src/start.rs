@@ -5,7 +5,7 @@ use madako_domain::status::OperationPhase;
 
 use crate::decide::Row;
 use crate::held::{Held, Reason};
-use crate::operation::OperationName;
+use crate::operation::{self, OperationName};
 use crate::view::{Need, NodeView, View};
 
 /// Starts the members that are down. A member without data never starts: etcd would form a cluster of its own.
@@ -22,7 +22,7 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         held.push(Held { what: name, reason, targets });
         return None;
     }
-    Some((OperationPhase::EtcdStart, vec![view.maker().start(targets)]))
+    Some((OperationPhase::EtcdStart, vec![operation::start(targets)]))
 }
 
 /// True if the node has the data of a member, as far as is known.

@@ -26,7 +26,7 @@ impl NodeView<'_> {
         self.status.reachable && !self.backs_off
     }
 
-    /// Why no command may run on the node.
+    /// The reason for which no command may run on the node.
     fn absence(&self) -> Option<Reason> {
         match (self.status.reachable, self.backs_off) {
             (false, _) => Some(Reason::Unreachable),
@@ -43,7 +43,7 @@ pub(crate) struct MemberView<'a> {
     pub(crate) member: &'a EtcdMember,
 }
 
-/// What an operation needs on a node, besides that commands may run.
+/// A requirement of an operation on a node, besides that commands may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     /// The name of a container.
