@@ -113,7 +113,7 @@ impl ServiceParams {
     }
 }
 
-/// What a cluster configuration says about the containers of this module (its field `options`).
+/// Options of a cluster configuration for the containers of this module (its field `options`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerOptions {
     /// Parameters that the operator adds to the rivers.

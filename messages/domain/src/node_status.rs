@@ -1,6 +1,6 @@
-//! What is on the nodes of a cluster, and the state of its etcd: the facts that operations are decided on.
+//! The state of the containers and volumes on the nodes of a cluster, and of its etcd: the inputs of operations.
 //!
-//! Does not: say how old the facts are, or what should be there.
+//! Does not: say how old the state is, or which state is wanted.
 
 mod read;
 
