@@ -53,6 +53,17 @@ pub const REPAIR_HOLDS: &str = "madako/repair/holds/";
 /// The last committed plan, with its reasons.
 pub const LAST_PLAN: &str = "madako/decisions/cluster-plan";
 
+/// Form of the stored cluster: `2`; an absent key means 1.
+pub const CONFIG_VERSION: &str = "config-version";
+/// Certificates of the authorities in PEM, `ca/<name>`.
+pub const CA: &str = "ca/";
+/// Encrypted keys of the authorities, `madako/pki/<name>`.
+pub const CA_KEYS: &str = "madako/pki/";
+/// Pinned host keys, `madako/ssh/host-keys/<address>`.
+pub const HOST_KEYS: &str = "madako/ssh/host-keys/";
+/// URL of the leader's pages, bound to its lease.
+pub const LEADER_URL: &str = "madako/leader-url";
+
 /// Prefix of the scheduler's state.
 pub const PLACEMENT: &str = "madako/placement/";
 /// Recent moves of applications, as long as they count against the limit of moves.
@@ -99,4 +110,10 @@ pub fn repair_kept(index: i64) -> String {
 #[must_use]
 pub fn leader(lease: i64) -> String {
     format!("{LEADER}{lease:x}")
+}
+
+/// The key of a pinned host key.
+#[must_use]
+pub fn host_key(address: &str) -> String {
+    format!("{HOST_KEYS}{address}")
 }

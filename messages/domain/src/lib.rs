@@ -5,12 +5,14 @@
 
 #![warn(missing_docs)]
 
+pub mod authority;
 pub mod canary;
 pub mod cluster;
 pub mod constraints;
 pub mod containers;
 pub mod found;
 pub mod guard;
+pub mod host_key;
 pub mod invariants;
 pub mod keys;
 pub mod kubernetes;

@@ -5,7 +5,9 @@
 #![warn(missing_docs)]
 
 pub mod actors;
+pub mod authorities;
 pub mod effect;
+pub mod etcd;
 pub mod event;
 pub mod feed;
 pub mod gate;
@@ -14,8 +16,10 @@ pub mod kubernetes;
 pub mod latest;
 pub mod limits;
 pub mod mailbox;
+pub mod node;
 pub mod permit;
 pub mod placement;
 pub mod ports;
+pub mod secret;
 pub mod store;
 pub mod telemetry;

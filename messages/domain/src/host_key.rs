@@ -1,0 +1,28 @@
+//! Host keys of nodes, and the keys that were pinned on first use.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A public host key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostKey {
+    /// The key in the form of OpenSSH: algorithm and Base64.
+    pub key: String,
+    /// SHA-256 fingerprint in the form of OpenSSH.
+    pub fingerprint: String,
+}
+
+/// The host key of the machine that had an address at the first connection (`madako/ssh/host-keys/<address>`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinnedKey {
+    /// Serial of the machine; empty if the cluster configuration does not name it.
+    #[serde(default)]
+    pub serial: String,
+    /// Its key.
+    #[serde(flatten)]
+    pub host_key: HostKey,
+}
+
+/// Pinned keys with the mod revision of their store keys, by address.
+pub type PinnedKeys = BTreeMap<String, (PinnedKey, i64)>;

@@ -1,0 +1,98 @@
+//! The port to the certificate authorities of the cluster.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use madako_domain::authority::Authority;
+
+use crate::secret::Secret;
+
+/// The permitted use of a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Usage {
+    /// TLS server.
+    Server,
+    /// TLS client.
+    Client,
+    /// TLS server and client.
+    Both,
+}
+
+/// A certificate to issue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateRequest {
+    /// The issuer.
+    pub authority: Authority,
+    /// Common name of the subject.
+    pub common_name: String,
+    /// Organization of the subject; empty for none.
+    pub organization: String,
+    /// DNS names of the subject.
+    pub dns_names: Vec<String>,
+    /// IP addresses of the subject.
+    pub addresses: Vec<String>,
+    /// Permitted use.
+    pub usage: Usage,
+    /// Validity from now on.
+    pub validity: Duration,
+}
+
+/// An issued certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issued {
+    /// The certificate in PEM.
+    pub certificate: String,
+    /// The private key in PEM.
+    pub private_key: Secret,
+}
+
+/// The reason why an authority issued nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AuthorityError {
+    /// The authority has no certificate.
+    #[error("there is no authority {authority}: madako ca init creates it")]
+    Missing {
+        /// Name of the authority.
+        authority: Authority,
+    },
+    /// The key of the authority is missing or not readable.
+    #[error("the key of the authority {authority} is not usable: {why}")]
+    Key {
+        /// Name of the authority.
+        authority: Authority,
+        /// The fault, without a part of the key.
+        why: String,
+    },
+    /// The store with the authorities did not answer.
+    #[error("cannot read the authority {authority}: {why}")]
+    Unavailable {
+        /// Name of the authority.
+        authority: Authority,
+        /// The message of the store.
+        why: String,
+    },
+    /// The request is invalid.
+    #[error("cannot issue a certificate for {common_name}: {why}")]
+    Request {
+        /// Common name of the subject.
+        common_name: String,
+        /// The fault.
+        why: String,
+    },
+}
+
+/// The port to the certificate authorities.
+#[async_trait]
+pub trait Authorities: Send + Sync + 'static {
+    /// The certificate of an authority in PEM.
+    ///
+    /// # Errors
+    /// See [`AuthorityError`].
+    async fn certificate(&self, authority: Authority) -> Result<String, AuthorityError>;
+
+    /// Issues a certificate with a new key.
+    ///
+    /// # Errors
+    /// See [`AuthorityError`].
+    async fn issue(&self, request: &CertificateRequest) -> Result<Issued, AuthorityError>;
+}

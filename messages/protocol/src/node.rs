@@ -1,0 +1,227 @@
+//! The port to the nodes of the cluster: connections, the state of containers, and actions on them.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use madako_domain::containers::{Container, ServiceParams};
+use madako_domain::host_key::HostKey;
+use madako_domain::node_status::NodeStatus;
+
+use crate::permit::{Permit, PermitEnded};
+use crate::secret::Secret;
+
+/// The destination of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeTarget {
+    /// IPv4 address of the node.
+    pub address: String,
+    /// Login name.
+    pub user: String,
+    /// The host key that the node must prove; `None` accepts any key.
+    pub pinned: Option<HostKey>,
+}
+
+/// The error of a connection or an action.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NodeError {
+    /// The permit had expired; the action did not begin.
+    #[error(transparent)]
+    Permit(#[from] PermitEnded),
+    /// No connection, or the connection broke. An action may have happened.
+    #[error("{address} is not reachable: {why}")]
+    Unreachable {
+        /// Address of the node.
+        address: String,
+        /// The observed failure.
+        why: String,
+    },
+    /// The node has another host key than the pinned one.
+    #[error(
+        "{address} has the host key {offered}, and {pinned} is pinned: if the machine was installed anew, run \
+         madako ssh forget {address}"
+    )]
+    HostKey {
+        /// Address of the node.
+        address: String,
+        /// Fingerprint of the pinned key.
+        pinned: String,
+        /// Fingerprint of the node's key.
+        offered: String,
+    },
+    /// The node refused the login.
+    #[error("{address} refused the login of {user}: {why}")]
+    Login {
+        /// Address of the node.
+        address: String,
+        /// Login name.
+        user: String,
+        /// The reason, as far as the node names it.
+        why: String,
+    },
+    /// The container engine of the node does not work.
+    #[error("the container engine of {address} does not work: {why}")]
+    Engine {
+        /// Address of the node.
+        address: String,
+        /// The message of the engine.
+        why: String,
+    },
+    /// An action failed.
+    #[error("{what} failed on {address} with exit code {code}: {why}")]
+    Failed {
+        /// Address of the node.
+        address: String,
+        /// The action.
+        what: String,
+        /// Exit code of the remote command.
+        code: u32,
+        /// The beginning of its standard error.
+        why: String,
+    },
+    /// No answer in time. The remote command was killed, if the node still answers.
+    #[error("{what} on {address} took longer than {limit:?}")]
+    Deadline {
+        /// Address of the node.
+        address: String,
+        /// The action or query.
+        what: String,
+        /// The time-out.
+        limit: Duration,
+    },
+    /// The answer is longer than allowed, or does not have the expected form.
+    #[error("unusable answer of {address} to {what}: {why}")]
+    Malformed {
+        /// Address of the node.
+        address: String,
+        /// The action or query.
+        what: String,
+        /// The fault of the answer.
+        why: String,
+    },
+}
+
+/// A file to write on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeFile {
+    /// Absolute path on the node.
+    pub path: String,
+    /// Content.
+    pub content: FileContent,
+}
+
+/// The content of a file on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileContent {
+    /// A file that everybody may read (mode 0644).
+    Public(String),
+    /// A file for its owner alone (mode 0600).
+    Private(Secret),
+}
+
+/// A container to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerSpec {
+    /// Name and kind of the container.
+    pub container: Container,
+    /// Image.
+    pub image: String,
+    /// Volumes that the engine keeps: name and path in the container.
+    pub volumes: Vec<(String, String)>,
+    /// Built-in parameters.
+    pub builtin: ServiceParams,
+    /// Parameters of the operator.
+    pub extra: ServiceParams,
+}
+
+/// An action on a node. Each may run twice: it does nothing if its result is there already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodeAction {
+    /// Pulls an image, unless the node has it. Outlives the permit.
+    PullImage {
+        /// Name of the image.
+        image: String,
+    },
+    /// Starts a container and removes a stopped one of its name. A running one stays, unless `restart` is set.
+    RunContainer {
+        /// The container.
+        spec: ContainerSpec,
+        /// Ends a running container first.
+        restart: bool,
+    },
+    /// Ends a container with SIGTERM, and removes it.
+    StopContainer(Container),
+    /// Ends a container with SIGKILL, and removes it.
+    KillContainer(Container),
+    /// Creates a volume.
+    CreateVolume {
+        /// Name of the volume.
+        name: String,
+    },
+    /// Removes a volume with its data.
+    RemoveVolume {
+        /// Name of the volume.
+        name: String,
+    },
+    /// Writes files through the tools image. Owner of all files is user and group 10000.
+    WriteFiles {
+        /// Name of the tools image.
+        tools: String,
+        /// Directory above all files.
+        directory: String,
+        /// The files.
+        files: Vec<NodeFile>,
+    },
+    /// Prints the version of the program in an image.
+    ImageVersion {
+        /// Name of the image.
+        image: String,
+    },
+}
+
+impl fmt::Display for NodeAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PullImage { image } => write!(f, "pull of {image}"),
+            Self::RunContainer { spec, .. } => write!(f, "start of the container {}", spec.container),
+            Self::StopContainer(container) => write!(f, "stop of the container {container}"),
+            Self::KillContainer(container) => write!(f, "kill of the container {container}"),
+            Self::CreateVolume { name } => write!(f, "creation of the volume {name}"),
+            Self::RemoveVolume { name } => write!(f, "removal of the volume {name}"),
+            Self::WriteFiles { directory, .. } => write!(f, "write of files below {directory}"),
+            Self::ImageVersion { image } => write!(f, "query of the version in {image}"),
+        }
+    }
+}
+
+/// A connection to a node. Dropping a future kills its remote command; dropping the connection closes it.
+#[async_trait]
+pub trait NodeConnection: Send + Sync + 'static {
+    /// The host key that the node proved.
+    fn host_key(&self) -> &HostKey;
+
+    /// Reads the state of the managed containers and volumes. `volume` is the configured volume of etcd.
+    ///
+    /// # Errors
+    /// See [`NodeError`]. Nothing of an incomplete answer is used.
+    async fn status(&self, volume: &str) -> Result<NodeStatus, NodeError>;
+
+    /// Acts on the node, and returns the output of the action.
+    ///
+    /// # Errors
+    /// See [`NodeError`]. After a lost connection or a deadline, the action may have happened.
+    async fn act(&self, permit: &Permit, action: &NodeAction) -> Result<String, NodeError>;
+
+    /// Waits until the connection has broken.
+    async fn closed(&self);
+}
+
+/// The port that connects to nodes.
+#[async_trait]
+pub trait NodeDriver: Send + Sync + 'static {
+    /// Connects and logs in.
+    ///
+    /// # Errors
+    /// See [`NodeError`].
+    async fn connect(&self, target: &NodeTarget) -> Result<Box<dyn NodeConnection>, NodeError>;
+}
