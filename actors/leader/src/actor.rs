@@ -33,7 +33,7 @@ use self::placement::PlacementGate;
 use crate::limits::{RESIGN_DEADLINE, START_RETRY};
 use crate::prepare::{Prepared, prepare};
 use crate::repair;
-use crate::transaction::{cluster_transaction, kept_transaction};
+use crate::transaction::{cluster_transaction, kept_transaction, status_transaction};
 
 /// Starts and ends the actors of an epoch. Calls must not block.
 pub trait ReignControl: Send + Sync + 'static {
@@ -87,7 +87,8 @@ struct InFlight {
     fence: Condition,
     what: &'static str,
     action: Option<Action>,
-    writes_status: bool,
+    /// The phase that the transaction writes.
+    phase: Option<OperationPhase>,
     since: Instant,
     reply: Option<RpcReplyPort<Result<Committed, CommitError>>>,
     _task: Task,
@@ -243,7 +244,7 @@ impl LeaderState {
                 match prepare(&given, &epoch).await {
                     Ok(Prepared::Ready { with_status }) => {
                         if with_status {
-                            show_phase(given.clock.now().unix_timestamp());
+                            show_phase(&OperationPhase::Completed, given.clock.now().unix_timestamp());
                         }
                         break;
                     }
@@ -356,12 +357,18 @@ impl LeaderState {
             Mutation::Guard { .. }
             | Mutation::Obstacles { .. }
             | Mutation::Repair(_)
+            | Mutation::Phase(_)
+            | Mutation::HostKey { .. }
             | Mutation::Placement(_) => None,
         };
         let writes_status = transaction
             .writes
             .iter()
             .any(|write| matches!(write, Write::Put { key, .. } if key == keys::STATUS));
+        let phase = match mutation {
+            Mutation::Phase(phase) => Some(phase.clone()),
+            _ => writes_status.then_some(OperationPhase::Completed),
+        };
         let id = self.take_id();
         let leader = myself.clone();
         // The span of every change: parent of the commit's events and of its consequences.
@@ -378,7 +385,7 @@ impl LeaderState {
                 fence,
                 what,
                 action,
-                writes_status,
+                phase,
                 since: Instant::now(),
                 reply: Some(reply),
                 _task: task,
@@ -410,6 +417,10 @@ impl LeaderState {
                 kept_transaction(epoch, keys::OBSTACLES, noted, *revision)?
             }
             Mutation::Repair(change) => repair::transaction(epoch, change, &*state()?)?,
+            Mutation::Phase(phase) => status_transaction(epoch, phase, self.given.clock.now())?,
+            Mutation::HostKey { address, pinned, revision } => {
+                kept_transaction(epoch, &keys::host_key(address), Some(pinned), *revision)?
+            }
             Mutation::Placement(change) => {
                 let gate = self.given.placement.as_ref().ok_or(CommitError::PlacementElsewhere { what })?;
                 let stored = |key: &_| gate.objects.get(key);
@@ -427,8 +438,8 @@ impl LeaderState {
         madako_commit_seconds().record(ended.since.elapsed());
         let result = match result {
             Ok(Outcome::Committed { revision }) => {
-                if ended.writes_status {
-                    show_phase(self.given.clock.now().unix_timestamp());
+                if let Some(phase) = &ended.phase {
+                    show_phase(phase, self.given.clock.now().unix_timestamp());
                 }
                 self.given.events.emit(Event::Committed {
                     what: ended.what,
@@ -489,9 +500,9 @@ fn show_leadership(epoch: Option<&Epoch>) {
 }
 
 /// There are no operations yet: the phase of a leader with a cluster is `completed`.
-fn show_phase(now: i64) {
+fn show_phase(current: &OperationPhase, now: i64) {
     for phase in OperationPhase::ALL {
-        let is_current = *phase == OperationPhase::Completed;
+        let is_current = phase == current;
         cke_operation_phase(phase.as_str().to_owned()).set(f64::from(is_current));
     }
     cke_operation_phase_timestamp_seconds().set(now as f64);

@@ -4,6 +4,7 @@
 use madako_domain::keys;
 use madako_domain::settings::Settings;
 use madako_domain::state::Fault;
+use madako_domain::status::OperationPhase;
 use madako_domain::store::{Epoch, Outcome, Transaction};
 use madako_protocol::actors::CommitError;
 use madako_protocol::event::Event;
@@ -50,7 +51,7 @@ pub(crate) async fn prepare(given: &LeaderArguments, epoch: &Epoch) -> Result<Pr
     let clusters = given.store.list(keys::CLUSTER).await.map_err(CommitError::Store)?;
     let with_status = clusters.entries.contains_key(keys::CLUSTER);
     if with_status {
-        let transaction = status_transaction(epoch, given.clock.now())?;
+        let transaction = status_transaction(epoch, &OperationPhase::Completed, given.clock.now())?;
         if let Fenced::Deposed = fenced(given, epoch, transaction).await? {
             return Ok(Prepared::Deposed);
         }

@@ -71,7 +71,8 @@ pub(crate) fn cluster_transaction(
         put(keys::LAST_PLAN, &last_plan(plan, epoch, now)?, 0)?,
     ];
     if status_lease != Some(epoch.lease) {
-        writes.push(status(epoch, now)?);
+        // The operation runner, if there is one, replaces the phase after its next round.
+        writes.push(status(epoch, &OperationPhase::Completed, now)?);
     }
     Ok(Transaction { conditions, writes })
 }
@@ -95,9 +96,13 @@ pub(crate) fn settings_transaction(epoch: &Epoch, settings: &Settings) -> Result
     Ok(Transaction { conditions: vec![epoch.fence()], writes: vec![put(keys::SETTINGS, settings, 0)?] })
 }
 
-/// Writes the status for an epoch that finds a cluster.
-pub(crate) fn status_transaction(epoch: &Epoch, now: OffsetDateTime) -> Result<Transaction, CommitError> {
-    Ok(Transaction { conditions: vec![epoch.fence()], writes: vec![status(epoch, now)?] })
+/// Writes the phase of an epoch.
+pub(crate) fn status_transaction(
+    epoch: &Epoch,
+    phase: &OperationPhase,
+    now: OffsetDateTime,
+) -> Result<Transaction, CommitError> {
+    Ok(Transaction { conditions: vec![epoch.fence()], writes: vec![status(epoch, phase, now)?] })
 }
 
 /// Info of an orphaned record: the outcome is unknown, and the operation is not repeated.
@@ -183,10 +188,8 @@ fn last_plan<'a>(plan: &'a Plan, epoch: &Epoch, now: OffsetDateTime) -> Result<L
     })
 }
 
-fn status(epoch: &Epoch, now: OffsetDateTime) -> Result<Write, CommitError> {
-    // There are no operations yet: a committed cluster is complete.
-    let status = ServerStatus::new(OperationPhase::Completed, now);
-    put(keys::STATUS, &status, epoch.lease)
+fn status(epoch: &Epoch, phase: &OperationPhase, now: OffsetDateTime) -> Result<Write, CommitError> {
+    put(keys::STATUS, &ServerStatus::new(phase.clone(), now), epoch.lease)
 }
 
 fn put<T: Serialize>(key: &str, value: &T, lease: i64) -> Result<Write, CommitError> {
@@ -265,7 +268,10 @@ mod tests {
             );
             assert_eq!(transaction.conditions.len(), 2, "and by what it was decided on");
         }
-        assert_eq!(status_transaction(&epoch(), NOW).unwrap().conditions, [epoch().fence()]);
+        assert_eq!(
+            status_transaction(&epoch(), &OperationPhase::Completed, NOW).unwrap().conditions,
+            [epoch().fence()]
+        );
     }
 
     #[test]

@@ -10,9 +10,12 @@ use serde::de::DeserializeOwned;
 
 use crate::cluster::Cluster;
 use crate::constraints::Constraints;
+use crate::containers::ContainerOptions;
 use crate::guard::GuardState;
+use crate::host_key::{PinnedKey, PinnedKeys};
 use crate::keys;
 use crate::machine::QueryVariables;
+use crate::node_status::ConfigVersion;
 use crate::observation::Query;
 use crate::obstacle::Obstacles;
 use crate::repair::config::RepairConfig;
@@ -77,6 +80,12 @@ pub struct ClusterState {
     pub repair_fault: Option<String>,
     /// The repair queue.
     pub repair: Arc<RepairQueue>,
+    /// The form of the stored cluster; `None` if its key is unusable.
+    pub config_version: Option<ConfigVersion>,
+    /// Containers' options of the cluster; `None` without a cluster, or if they are unusable.
+    pub container_options: Option<Arc<ContainerOptions>>,
+    /// Host keys of nodes that were pinned.
+    pub host_keys: Arc<PinnedKeys>,
     /// Mod revision of each existing key of the values above.
     pub revisions: BTreeMap<String, i64>,
     /// The lease of the key `status`, if it exists.
@@ -118,6 +127,27 @@ impl ClusterState {
             Some(last) => (last.repair_config.clone(), last.repair_fault.clone()),
             None => read_repair_config(state.cluster.as_ref()),
         };
+        state.container_options = match kept(keys::CLUSTER) {
+            Some(last) => last.container_options.clone(),
+            None => state
+                .cluster
+                .as_ref()
+                .and_then(|cluster| ContainerOptions::read(&cluster.value.options).ok().map(Arc::new)),
+        };
+        state.config_version = match text(entries, keys::CONFIG_VERSION, &mut faults) {
+            None if entries.contains_key(keys::CONFIG_VERSION) => None,
+            None => Some(ConfigVersion::One),
+            Some((version, _)) => match version.as_str() {
+                "1" => Some(ConfigVersion::One),
+                "2" => Some(ConfigVersion::Two),
+                _ => {
+                    let why = format!("got {version:?}, expected \"1\" or \"2\"");
+                    faults.push(Fault { key: keys::CONFIG_VERSION.to_owned(), why });
+                    None
+                }
+            },
+        };
+        state.host_keys = Arc::new(pinned_keys(entries, last, &mut faults));
         state.cluster_revision = text(entries, keys::CLUSTER_REVISION, &mut faults)
             .map(|(text, _)| match text.parse() {
                 Ok(number) => number,
@@ -184,9 +214,11 @@ impl ClusterState {
             keys::OBSTACLES,
             keys::STATUS,
             keys::LAST_PLAN,
+            keys::CONFIG_VERSION,
         ]
         .into_iter()
         .chain(below(entries, keys::REPAIR_HOLDS))
+        .chain(below(entries, keys::HOST_KEYS))
         .filter_map(|key| entries.get(key).map(|entry| (key.to_owned(), entry.mod_revision)))
         .collect();
         let last_repair = last.map(|last| &*last.repair);
@@ -255,6 +287,25 @@ fn below<'e>(entries: &'e BTreeMap<String, Entry>, prefix: &'e str) -> impl Iter
         .range(prefix.to_owned()..)
         .map(|(key, _)| key.as_str())
         .take_while(move |key| key.starts_with(prefix))
+}
+
+/// Reads the pinned host keys, and reuses those that did not change.
+fn pinned_keys(
+    entries: &BTreeMap<String, Entry>,
+    last: Option<&ClusterState>,
+    faults: &mut Vec<Fault>,
+) -> PinnedKeys {
+    let mut pinned = PinnedKeys::new();
+    for key in below(entries, keys::HOST_KEYS) {
+        let address = &key[keys::HOST_KEYS.len()..];
+        let revision = entries.get(key).map_or(0, |entry| entry.mod_revision);
+        let known = last.and_then(|last| last.host_keys.get(address)).filter(|known| known.1 == revision);
+        let read = known.cloned().or_else(|| json::<PinnedKey>(entries, key, faults));
+        if let Some(read) = read {
+            pinned.insert(address.to_owned(), read);
+        }
+    }
+    pinned
 }
 
 /// Reads a cluster's section `repair`, or returns the fault.

@@ -5,17 +5,19 @@
 
 mod commit;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ractor::RpcReplyPort;
+use tokio::sync::oneshot;
 
 pub use self::commit::{CommitError, Failure};
 
 use crate::effect::EffectEvent;
 use crate::feed::Handled;
 use crate::mailbox::Addressed;
+use crate::node::{Connection, NodeAction, NodeError};
 use crate::permit::Permit;
 use crate::placement::follow::FollowEvent;
 use crate::placement::providers::Samples;
@@ -24,7 +26,9 @@ use crate::store::{CampaignEvent, WatchEvent};
 use madako_domain::cluster::Cluster;
 use madako_domain::constraints::Constraints;
 use madako_domain::guard::GuardState;
+use madako_domain::host_key::PinnedKey;
 use madako_domain::kubernetes::drain::DrainNews;
+use madako_domain::node_status::{EtcdStatus, NodeStatus};
 use madako_domain::observation::{Observation, TaintsPoll};
 use madako_domain::obstacle::Obstacles;
 use madako_domain::placement::change::PlacementMutation;
@@ -37,6 +41,7 @@ use madako_domain::repair::change::RepairChange;
 use madako_domain::repair::command::{CommandEnd, HealthAnswer};
 use madako_domain::repair::report::Reports;
 use madako_domain::state::ClusterState;
+use madako_domain::status::OperationPhase;
 use madako_domain::store::{Condition, Outcome, Snapshot, StoreError};
 
 /// The data against which the gate checks a planned cluster.
@@ -84,8 +89,19 @@ pub enum Mutation {
         /// Mod revision of the value that was read; 0 if it did not exist.
         revision: i64,
     },
-    /// A change of the repair queue.
+    /// A change of the repair queue, or of the record of an operation on nodes.
     Repair(Box<RepairChange>),
+    /// The phase of operations on nodes.
+    Phase(OperationPhase),
+    /// The host key of a node at its first connection.
+    HostKey {
+        /// Address of the node.
+        address: String,
+        /// The key to pin.
+        pinned: PinnedKey,
+        /// Mod revision of the pinned key to replace; 0 if there is none.
+        revision: i64,
+    },
     /// Resources of placement, and the scheduler's own state.
     Placement(Box<PlacementMutation>),
 }
@@ -99,6 +115,8 @@ impl Mutation {
             Self::Guard { .. } => "removal-guard",
             Self::Obstacles { .. } => "obstacles",
             Self::Repair(change) => change.what,
+            Self::Phase(_) => "phase",
+            Self::HostKey { .. } => "host-key",
             Self::Placement(_) => "placement",
         }
     }
@@ -253,6 +271,103 @@ pub enum RepairMessage {
         node: String,
         /// The error, if it failed.
         failed: Option<String>,
+    },
+}
+
+/// Messages of the actor of a node.
+#[derive(Debug)]
+pub enum NodeMessage {
+    /// The next attempt to connect is due.
+    Connect,
+    /// An attempt to connect ended.
+    Connected {
+        /// Number of the attempt; the actor ignores older attempts.
+        number: u64,
+        /// The connection, or the error.
+        result: Result<Connection, NodeError>,
+    },
+    /// The commit of the node's host key ended.
+    Pinned {
+        /// Number of the attempt to connect.
+        number: u64,
+        /// The error, if it failed.
+        failed: Option<String>,
+    },
+    /// The connection broke.
+    Closed {
+        /// Number of the attempt that made it.
+        number: u64,
+    },
+    /// Reads the state of the node.
+    Observe {
+        /// The configured volume of etcd.
+        volume: String,
+        /// Takes the state, or the error.
+        reply: oneshot::Sender<Result<NodeStatus, NodeError>>,
+    },
+    /// Acts on the node, after all earlier actions. Dropping the receiver of the reply cancels the action.
+    Act {
+        /// The right to begin.
+        permit: Permit,
+        /// The action.
+        action: NodeAction,
+        /// Takes the output, or the error.
+        reply: oneshot::Sender<Result<String, NodeError>>,
+    },
+    /// An action ended.
+    Acted,
+}
+
+impl Addressed for NodeMessage {
+    const ACTOR: &'static str = "node";
+}
+
+/// Messages of the operation runner.
+#[derive(Debug)]
+pub enum RunnerMessage {
+    /// The state of the store changed.
+    State(Arc<ClusterState>, Handled),
+    /// The next round is due.
+    Tick,
+    /// The nodes and etcd were read.
+    Collected {
+        /// Number of the collection; the actor ignores older ones.
+        number: u64,
+        /// The state of the nodes and of etcd.
+        collected: Box<Collected>,
+    },
+    /// An event of a change or of the command that it announced.
+    Effect(EffectEvent<OperationEnd>),
+    /// The commit of the phase ended.
+    PhaseWritten(Result<Committed, CommitError>),
+}
+
+impl Addressed for RunnerMessage {
+    const ACTOR: &'static str = "operation-runner";
+}
+
+/// The state of the nodes and of etcd, with the errors of the reads.
+#[derive(Debug, Clone)]
+pub struct Collected {
+    /// The states of the nodes that answered, by address.
+    pub nodes: BTreeMap<String, NodeStatus>,
+    /// The errors of the others.
+    pub errors: BTreeMap<String, String>,
+    /// The answer of etcd; `None` if it was not asked or did not answer.
+    pub etcd: Option<EtcdStatus>,
+}
+
+/// The end of a command of an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OperationEnd {
+    /// The command succeeded on all targets.
+    Succeeded,
+    /// The command failed.
+    Failed {
+        /// Nodes on which it failed; empty if no node is the cause.
+        nodes: BTreeSet<String>,
+        /// The errors.
+        why: String,
     },
 }
 

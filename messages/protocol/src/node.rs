@@ -1,6 +1,7 @@
 //! The port to the nodes of the cluster: connections, the state of containers, and actions on them.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -216,6 +217,15 @@ pub trait NodeConnection: Send + Sync + 'static {
     async fn closed(&self);
 }
 
+/// A connection in a message.
+pub struct Connection(pub Arc<dyn NodeConnection>);
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connection")
+    }
+}
+
 /// The port that connects to nodes.
 #[async_trait]
 pub trait NodeDriver: Send + Sync + 'static {
@@ -223,5 +233,5 @@ pub trait NodeDriver: Send + Sync + 'static {
     ///
     /// # Errors
     /// See [`NodeError`].
-    async fn connect(&self, target: &NodeTarget) -> Result<Box<dyn NodeConnection>, NodeError>;
+    async fn connect(&self, target: &NodeTarget) -> Result<Arc<dyn NodeConnection>, NodeError>;
 }

@@ -1,4 +1,4 @@
-//! A change of the repair queue on its way to the leader's gate.
+//! A change of the repair queue or of operation records on its way to the leader's gate.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub enum RepairWrite {
     },
     /// Writes an operation record: the next one, or an unfinished one.
     Record(Record),
+    /// Notes that the stored cluster has the form 2.
+    ConfigVersion,
     /// Writes Madako's own state of an entry; `None` deletes it.
     Kept {
         /// Index of the entry.
@@ -99,8 +101,8 @@ impl RepairChange {
                 RepairWrite::Kept { index, kept: None } => {
                     after.kept.remove(index);
                 }
-                // The queue does not contain racks.
-                RepairWrite::Hold { .. } => {}
+                // The queue does not contain racks or the form of the cluster.
+                RepairWrite::Hold { .. } | RepairWrite::ConfigVersion => {}
             }
         }
         after
@@ -131,6 +133,7 @@ impl RepairChange {
                         writes.push(counter(keys::RECORD_ID, record.id + 1));
                     }
                 }
+                RepairWrite::ConfigVersion => writes.push(counter(keys::CONFIG_VERSION, 2)),
                 RepairWrite::Kept { index, kept: Some(kept) } => {
                     writes.push(put(keys::repair_kept(*index), kept)?);
                 }

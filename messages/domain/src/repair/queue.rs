@@ -10,12 +10,16 @@ use serde::de::DeserializeOwned;
 
 use crate::canary::{Canary, is_planted};
 use crate::keys;
+use crate::node_status::Bootstrap;
 use crate::reboot::{RebootQueueEntry, RebootStatus};
 use crate::record::Record;
 use crate::repair::kept::KeptEntry;
 use crate::repair::{RepairQueueEntry, RepairStatus};
 use crate::state::Fault;
 use crate::store::{Condition, Entry};
+
+/// The operation that forms the cluster of etcd (CKE's name).
+const ETCD_BOOTSTRAP: &str = "etcd-bootstrap";
 
 /// A value with the revisions of its key.
 #[derive(Debug, PartialEq)]
@@ -74,6 +78,8 @@ pub struct Records {
     pub known: BTreeMap<i64, i64>,
     /// The unfinished records.
     pub unfinished: Items<Record>,
+    /// The newest bootstrap of etcd, with the id of its record.
+    pub bootstrap: Option<(i64, Arc<Bootstrap>)>,
 }
 
 impl RepairQueue {
@@ -215,6 +221,7 @@ impl Records {
         let mut next = number(entries, keys::RECORD_ID, 1, faults);
         let mut known = BTreeMap::new();
         let mut unfinished = BTreeMap::new();
+        let mut bootstrap = None;
         for (key, entry) in below(entries, keys::RECORDS) {
             let Some(id) = number_of(key, keys::RECORDS) else { continue };
             known.insert(id, entry.mod_revision);
@@ -222,12 +229,18 @@ impl Records {
                 if let Some(item) = last.unfinished.get(&id) {
                     unfinished.insert(id, Arc::clone(item));
                 }
+                if let Some(same) = last.bootstrap.as_ref().filter(|(last, _)| *last == id) {
+                    bootstrap = Some(same.clone());
+                }
                 continue;
             }
             // Old records are history: an unreadable one blocks nothing.
-            if let Ok(record) = serde_json::from_slice::<Record>(&entry.value)
-                && record.is_unfinished()
-            {
+            let Ok(record) = serde_json::from_slice::<Record>(&entry.value) else { continue };
+            if record.operation == ETCD_BOOTSTRAP {
+                let found = Bootstrap { status: record.status.clone(), targets: record.targets.clone() };
+                bootstrap = Some((id, Arc::new(found)));
+            }
+            if record.is_unfinished() {
                 unfinished.insert(id, item(record, entry));
             }
         }
@@ -235,7 +248,7 @@ impl Records {
         if let (Some((next, _)), Some((newest, _))) = (&mut next, known.last_key_value()) {
             *next = (*next).max(newest + 1);
         }
-        Self { next, known, unfinished }
+        Self { next, known, unfinished, bootstrap }
     }
 }
 
