@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use madako_http::tls::{Tls, TlsPeer};
 use madako_http::{BindError, Limits, Router, bind, nobody, router, router_before, serve};
+use madako_operation_runner::page::Mode;
 use madako_protocol::feed::Task;
 use madako_protocol::store::Store;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -210,6 +211,12 @@ impl madako_http::Service for Pages {
         let leads = self.view.reign.borrow().is_some();
         let disabled = self.view.state.newest().is_some_and(|state| state.disabled);
         current(&text, leads, disabled)
+    }
+
+    fn operations(&self) -> Option<String> {
+        let page = self.view.operations.newest()?;
+        let is_current = page.mode == Mode::Observe || self.view.reign.borrow().is_some();
+        is_current.then(|| serde_json::to_string(&*page).ok())?
     }
 }
 

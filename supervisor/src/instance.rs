@@ -8,6 +8,8 @@
 //!    ├─ sabakan-poller
 //!    ├─ cluster-planner
 //!    ├─ repair-queue
+//!    ├─ nodes                where operations on nodes are on: a roster, and an actor for each node
+//!    ├─ operation-runner
 //!    ├─ metrics-fetcher      where placement is on and this instance decides about it
 //!    └─ app-scheduler
 //! ```
@@ -28,11 +30,13 @@ use madako_domain::state::ClusterState;
 use madako_domain::store::Epoch;
 use madako_leader::{Leader, LeaderArguments, PlacementGate, ReignControl};
 use madako_metrics_fetcher::{Fetcher, FetcherArguments};
+use madako_node::Gate;
+use madako_operation_runner::page::{Mode as OperationsMode, OpsPage};
 use madako_protocol::actors::LeaderMessage;
 use madako_protocol::event::{Event, EventSink};
 use madako_protocol::host::Host;
 use madako_protocol::kubernetes::Kubernetes;
-use madako_protocol::latest::{self, Subscriber};
+use madako_protocol::latest::{self, Publisher, Subscriber};
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::placement::objects::Objects;
 use madako_protocol::placement::providers::MetricsProviders;
@@ -46,6 +50,7 @@ use tokio::sync::{mpsc, watch};
 use crate::config::Metrics;
 use crate::limits::{INSTANCE_STOP_DEADLINE, PAUSE_AFTER_MELTDOWN};
 use crate::measured::{self, Measured};
+use crate::nodes::{self, OperationsPorts, Surroundings};
 use crate::tree::{
     Budget, ChildExit, ChildSpec, Exceeded, Mode, StopOutcome, SupervisorRef, SupervisorSpec, Tree,
     TreeEvent, TreeStatus, actor_name,
@@ -72,6 +77,8 @@ pub struct Ports {
     pub events: Arc<dyn EventSink>,
     /// `None`: this instance does not decide about placement.
     pub placement: Option<PlacementPorts>,
+    /// Operations on nodes; `None`: off.
+    pub operations: Option<OperationsPorts>,
     /// API server of the cluster; `None`: not configured.
     pub kubernetes: Option<Arc<dyn Kubernetes>>,
     /// `None`: this instance runs no commands, and reports it where one is due.
@@ -96,6 +103,8 @@ pub struct InstanceOptions {
     pub id: String,
     /// Value of its leader key.
     pub host: String,
+    /// URL of its pages for other hosts; empty without a page.
+    pub url: String,
     pub interval: Duration,
     /// Time to live of the session lease.
     pub session_ttl: Duration,
@@ -125,6 +134,8 @@ pub struct InstanceView {
     /// Owner of placement, if known to this instance.
     pub placement: watch::Receiver<Ownership>,
     pub closing: watch::Receiver<bool>,
+    /// The page of the operation runner.
+    pub operations: Subscriber<Arc<OpsPage>>,
 }
 
 /// A running instance. Dropping it without [`Instance::stop`] leaves its tree running.
@@ -151,6 +162,7 @@ impl Instance {
         let (ownership, owner) = watch::channel(Ownership::Unknown);
         let (closing, closes) = watch::channel(false);
         let (given_up, gave_up) = mpsc::channel(1);
+        let (page, operations) = latest::channel();
         let wanted = Arc::new(WantedReign(wanted));
 
         let leader = LeaderArguments {
@@ -168,6 +180,7 @@ impl Instance {
             },
             clock: Arc::clone(&ports.clock),
             events: Arc::clone(&ports.events),
+            url: options.url.clone(),
             state: state_sender,
             reign: Arc::clone(&wanted) as Arc<dyn ReignControl>,
             placement: ports.placement.as_ref().map(|placement| PlacementGate {
@@ -186,6 +199,7 @@ impl Instance {
             melted,
             placement: owner,
             closing: closes,
+            operations,
         };
         for http in http(&view) {
             root = root.child(http);
@@ -193,6 +207,24 @@ impl Instance {
         root = root.child(ChildSpec::actor(&options.id, LEADER, move || {
             (Measured::new(Leader, LEADER, &clock), leader.clone())
         }));
+        if let Some(operations) = ports.operations.as_ref().filter(|it| it.mode == OperationsMode::Observe) {
+            let (findings, _) = latest::channel();
+            let around = Surroundings {
+                instance: options.id.clone(),
+                gate: None,
+                interval: options.interval,
+                seed: options.seed,
+                clock: Arc::clone(&ports.clock),
+                events: Arc::clone(&ports.events),
+                state: state.clone(),
+                sink: Arc::clone(&sink),
+                page: page.clone(),
+                operations: findings,
+            };
+            for child in nodes::children(operations, &around) {
+                root = root.child(child);
+            }
+        }
         let tree = Tree::start(root)
             .await
             .map_err(|error| InstanceError::Root { id: options.id.clone(), why: error.to_string() })?;
@@ -206,6 +238,7 @@ impl Instance {
             given_up,
             sink,
             owner: view.placement.clone(),
+            page,
         };
         let director = madako_protocol::feed::Task::start(director.run(gave_up));
         Ok(Self { tree, view, closing, director })
@@ -309,6 +342,7 @@ struct Director {
     given_up: mpsc::Sender<()>,
     sink: crate::tree::EventSink,
     owner: watch::Receiver<Ownership>,
+    page: Publisher<Arc<OpsPage>>,
 }
 
 impl Director {
@@ -439,6 +473,23 @@ impl Director {
             host: self.ports.host.clone(),
             kubernetes: self.ports.kubernetes.clone(),
         };
+        let (findings, _) = latest::channel();
+        let operations = self.ports.operations.as_ref().filter(|it| it.mode == OperationsMode::Act);
+        let operations = operations.map(|operations| {
+            let around = Surroundings {
+                instance: self.options.id.clone(),
+                gate: Some(Gate { leader: leader.clone(), epoch: epoch.number }),
+                interval: self.options.interval,
+                seed,
+                clock: Arc::clone(&self.ports.clock),
+                events: Arc::clone(&self.ports.events),
+                state: self.state.clone(),
+                sink: Arc::clone(&self.sink),
+                page: self.page.clone(),
+                operations: findings,
+            };
+            nodes::children(operations, &around)
+        });
         let planner = PlannerArguments {
             epoch: epoch.number,
             leader,
@@ -457,6 +508,9 @@ impl Director {
             .child(self.child(POLLER, || Poller, poller))
             .child(self.child(PLANNER, || Planner, planner))
             .child(self.child(REPAIR, || Repair, repair));
+        for child in operations.into_iter().flatten() {
+            spec = spec.child(child);
+        }
         if let Some(placement) = &self.ports.placement {
             let (fetcher, scheduler) = self.placement(placement, epoch, seed);
             spec = spec.child(self.child(FETCHER, || Fetcher, fetcher)).child(self.child(

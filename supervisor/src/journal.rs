@@ -146,6 +146,18 @@ fn log(instance: &str, event: &Event) {
         Event::Repaired { index, address, operation, what, failed: false } => {
             info!(instance, entry = index, address, operation, what, "a repair advanced");
         }
+        Event::Operation { id, operation, what, failed: true } => {
+            warn!(instance, record = id, operation, what, "a command of an operation failed");
+        }
+        Event::Operation { id, operation, what, failed: false } => {
+            info!(instance, record = id, operation, what, "an operation advanced");
+        }
+        Event::OperationsHeld { held } if held.is_empty() => info!(instance, "no operation is held"),
+        Event::OperationsHeld { held } => {
+            for held in held {
+                warn!(instance, held, "an operation is held");
+            }
+        }
         Event::RepairWaits { index, address, reason: "", why } => {
             info!(instance, entry = index, address, why, "a repair no longer waits");
         }

@@ -7,6 +7,7 @@ pub mod instance;
 pub mod journal;
 mod limits;
 pub mod measured;
+pub mod nodes;
 pub mod placement;
 mod predecessor;
 pub mod service;

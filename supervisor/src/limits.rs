@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::tree::Budget;
+
 use madako_leader::limits::RESIGN_DEADLINE;
 use madako_protocol::limits::PROVIDER_DEADLINE;
 use madako_repair_queue::limits::SAME_REPORT;
@@ -74,6 +76,11 @@ pub(crate) const EXPLAIN_DEADLINE: Duration = Duration::from_secs(5);
 pub(crate) const MAX_FILE: u64 = 1 << 20;
 /// Maximum length of the prefix in bytes: etcd's keys may have 1.5 MiB, which no prefix needs.
 pub(crate) const MAX_PREFIX: usize = 1024;
+
+/// Failures of the actor of one node before it is parked: its supervisor's default without it would end the reign.
+pub(crate) const NODE_BUDGET: Budget = Budget::DEFAULT;
+/// Pause of a parked node: an operator sees it on two scrapes, and the node is back in the same hour.
+pub(crate) const NODE_PARKED: Duration = Duration::from_secs(600);
 
 /// Pause of an instance's candidacy after its reign failed too often. It exceeds the default session TTL (60 s), so
 /// that any other instance is elected first.

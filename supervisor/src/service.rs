@@ -84,6 +84,15 @@ pub enum ServiceError {
     Instance(InstanceError),
 }
 
+/// URL of an instance's pages for other hosts. An address that means every interface is not one: the host name is.
+fn url_of(address: SocketAddr, host: &str) -> String {
+    if address.ip().is_unspecified() {
+        format!("http://{host}:{}", address.port())
+    } else {
+        format!("http://{address}")
+    }
+}
+
 pub struct ServedStore {
     etcd: EmbeddedEtcd,
     server: Option<ServerHandle>,
@@ -199,7 +208,7 @@ impl Service {
         store: EtcdStore,
         mut embedded: Option<ServedStore>,
         timeout: Duration,
-        options: ServiceOptions,
+        mut options: ServiceOptions,
     ) -> Result<Self, ServiceError> {
         let predecessor = embedded.as_mut().and_then(|store| store.predecessor.take());
         let host = match &predecessor {
@@ -217,6 +226,7 @@ impl Service {
             clock,
             events: Arc::new(journal) as Arc<dyn EventSink>,
             placement: None,
+            operations: None,
             kubernetes: match &options.kubernetes {
                 None => None,
                 Some(access) => {
@@ -228,6 +238,7 @@ impl Service {
         };
         let bound = Bound::new(&options.http).await.map_err(ServiceError::Http)?;
         let http = bound.address();
+        options.instance.url = url_of(http, &options.instance.host);
         let settings = HttpSettings {
             store: Arc::clone(&ports.store),
             timeout,

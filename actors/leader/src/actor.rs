@@ -49,6 +49,8 @@ pub struct LeaderArguments {
     /// Settings of the reign's actors.
     pub settings: Settings,
     pub clock: Arc<dyn Clock>,
+    /// URL of this instance's pages; empty without a page.
+    pub url: String,
     pub events: Arc<dyn EventSink>,
     pub state: Publisher<Arc<ClusterState>>,
     pub reign: Arc<dyn ReignControl>,

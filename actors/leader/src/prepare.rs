@@ -10,7 +10,7 @@ use madako_protocol::actors::CommitError;
 use madako_protocol::event::Event;
 
 use crate::actor::LeaderArguments;
-use crate::transaction::{Orphan, orphan, settings_transaction, status_transaction};
+use crate::transaction::{Orphan, orphan, settings_transaction, status_transaction, url_transaction};
 
 pub(crate) enum Prepared {
     Ready {
@@ -47,6 +47,11 @@ pub(crate) async fn prepare(given: &LeaderArguments, epoch: &Epoch) -> Result<Pr
         if let Fenced::Deposed = fenced(given, epoch, transaction).await? {
             return Ok(Prepared::Deposed);
         }
+    }
+    if !given.url.is_empty()
+        && let Fenced::Deposed = fenced(given, epoch, url_transaction(epoch, &given.url)).await?
+    {
+        return Ok(Prepared::Deposed);
     }
     let clusters = given.store.list(keys::CLUSTER).await.map_err(CommitError::Store)?;
     let with_status = clusters.entries.contains_key(keys::CLUSTER);

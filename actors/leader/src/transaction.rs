@@ -105,6 +105,13 @@ pub(crate) fn status_transaction(
     Ok(Transaction { conditions: vec![epoch.fence()], writes: vec![status(epoch, phase, now)?] })
 }
 
+/// Writes the URL of the leader's pages, on its lease.
+pub(crate) fn url_transaction(epoch: &Epoch, url: &str) -> Transaction {
+    let write =
+        Write::Put { key: keys::LEADER_URL.to_owned(), value: url.to_owned().into(), lease: epoch.lease };
+    Transaction { conditions: vec![epoch.fence()], writes: vec![write] }
+}
+
 /// Info of an orphaned record: the outcome is unknown, and the operation is not repeated.
 const OUTCOME_UNKNOWN: &str = "outcome unknown: the leader that ran it is gone";
 

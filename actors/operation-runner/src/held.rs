@@ -21,7 +21,7 @@ pub struct Held {
 }
 
 /// The reason for which an operation does not begin.
-#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Reason {
     Unreachable,

@@ -18,7 +18,10 @@
 //! # Does not
 //! Use a clock, randomness or I/O. The operations of Kubernetes and of the queues do not exist yet.
 
+mod actor;
+mod backing_off;
 mod bootstrap;
+mod certificates;
 pub mod command;
 mod decide;
 pub mod held;
@@ -26,6 +29,8 @@ mod input;
 pub mod limits;
 mod maintain;
 pub mod operation;
+pub mod page;
+mod records;
 mod rivers;
 mod start;
 mod stop;
@@ -34,5 +39,6 @@ mod tests;
 mod view;
 pub mod wanted;
 
+pub use crate::actor::{METRICS, Runner, RunnerArguments, RunnerPorts};
 pub use crate::decide::{Decision, decide};
 pub use crate::input::{Images, Input, Settings};

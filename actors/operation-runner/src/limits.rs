@@ -1,6 +1,27 @@
 //! Limits of this crate, with units and derivations.
 
+use std::time::Duration;
+
 /// Nodes on which one operation starts or restarts rivers (CKE's default of `--max-concurrent-updates`).
 pub const MAX_CONCURRENT_UPDATES: usize = 10;
 /// Members below which the service restarts none by itself: with two members, one that is down stops etcd.
 pub const LEAST_MEMBERS_TO_RESTART: usize = 3;
+
+/// Time for which a node is left out after a failed command: a restarted container engine is back within it.
+pub(crate) const BACK_OFF_FIRST: Duration = Duration::from_secs(30);
+/// Maximum time for which a node is left out: an operator who repairs it waits no longer.
+pub(crate) const BACK_OFF_MOST: Duration = Duration::from_secs(600);
+/// Time for the states of all nodes and of etcd. A node answers within 10 s of its connection, which takes up to 15 s.
+pub(crate) const COLLECT_DEADLINE: Duration = Duration::from_secs(30);
+/// Time after which a command counts as lost: three pulls of an image with 10 min each, and their pauses.
+pub(crate) const COMMAND_LOST: Duration = Duration::from_secs(32 * 60);
+/// Tries of a command that waits for etcd, as in CKE.
+pub(crate) const WAIT_TRIES: u32 = 10;
+/// Pause between these tries, as in CKE.
+pub(crate) const WAIT_PAUSE: Duration = Duration::from_secs(2);
+/// Tries to promote a learner. A database of 8 GiB takes some minutes to reach it.
+pub(crate) const PROMOTE_TRIES: u32 = 150;
+/// Bytes of an error in a record.
+pub(crate) const MAX_ERROR: usize = 2048;
+/// Validity of the certificates of etcd's members: leaves are valid for a year.
+pub(crate) const CERTIFICATE_VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);

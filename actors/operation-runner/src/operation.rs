@@ -11,7 +11,17 @@ use crate::wanted::client_url;
 
 /// The name of an operation in records; CKE's names, where CKE has the operation.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::Display, strum::IntoStaticStr,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    strum::Display,
+    strum::IntoStaticStr,
+    strum::EnumString,
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -61,16 +71,22 @@ impl Operation {
 }
 
 impl Command {
-    /// The members that the command stops and removes when it runs for these targets.
-    #[must_use]
-    pub fn loss(&self, targets: &[String], members: &[EtcdMember]) -> MemberLoss {
-        let stops = matches!(
+    /// True if the command may stop or remove members of etcd.
+    pub(crate) fn may_lose_members(&self) -> bool {
+        matches!(
             self,
             Self::StopContainer(Container::Etcd)
                 | Self::KillContainers(Container::Etcd)
                 | Self::RunContainer { container: Container::Etcd, run: Run::Restart }
                 | Self::VolumeRemove(Volume::Data(_))
-        );
+                | Self::RemoveEtcdMember { .. }
+        )
+    }
+
+    /// The members that the command stops and removes when it runs for these targets.
+    #[must_use]
+    pub fn loss(&self, targets: &[String], members: &[EtcdMember]) -> MemberLoss {
+        let stops = self.may_lose_members() && !matches!(self, Self::RemoveEtcdMember { .. });
         let on_target = |member: &&EtcdMember| targets.iter().any(|target| *target == member.address());
         let removed = if let Self::RemoveEtcdMember { ids } = self { ids.clone() } else { Vec::new() };
         MemberLoss {

@@ -30,6 +30,10 @@ pub trait Service: Send + Sync + 'static {
 
     /// All metrics in the text format of Prometheus; see [`metrics_text`](crate::metrics_text).
     fn metrics(&self) -> String;
+
+    /// The state of operations on nodes as JSON; `None` if this instance has none, because it does not lead or runs no
+    /// operations.
+    fn operations(&self) -> Option<String>;
 }
 
 #[derive(Serialize)]
@@ -80,6 +84,7 @@ fn open_pages() -> Router<Pages> {
         .route("/health", get(health))
         .route("/version", get(version))
         .route("/metrics", get(metrics))
+        .route("/ops", get(operations))
 }
 
 async fn overview() -> Response {
@@ -89,6 +94,7 @@ async fn overview() -> Response {
         "<li><a href=\"/health\">/health</a>: whether this instance is healthy</li>\n",
         "<li><a href=\"/version\">/version</a>: its version</li>\n",
         "<li><a href=\"/metrics\">/metrics</a>: metrics for Prometheus</li>\n",
+        "<li><a href=\"/ops\">/ops</a>: operations on nodes, on the leader</li>\n",
         "</ul></body></html>\n",
     ))
     .into_response()
@@ -107,6 +113,17 @@ async fn version(State(pages): State<Pages>) -> Response {
 
 async fn metrics(State(pages): State<Pages>) -> Response {
     ([(header::CONTENT_TYPE, METRICS_TYPE)], pages.service.metrics()).into_response()
+}
+
+async fn operations(State(pages): State<Pages>) -> Response {
+    match pages.service.operations() {
+        Some(page) => ([(header::CONTENT_TYPE, "application/json")], page).into_response(),
+        None => problem(
+            StatusCode::NOT_FOUND,
+            "this instance runs no operations on nodes: it does not lead, or operations.mode is off",
+            None,
+        ),
+    }
 }
 
 async fn not_found(request: Request) -> Response {

@@ -21,6 +21,8 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
     let host = host::name();
     let service_options = ServiceOptions {
         instance: InstanceOptions {
+            // The service knows it after the bind of its pages.
+            url: String::new(),
             id: "madako".to_owned(),
             host,
             interval: options.interval,

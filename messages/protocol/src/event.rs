@@ -239,6 +239,22 @@ pub enum Event {
         /// The error; empty when requests succeed again.
         why: String,
     },
+    /// An operation on nodes advanced.
+    Operation {
+        /// Id of its record.
+        id: i64,
+        /// Its name.
+        operation: &'static str,
+        /// A description for people.
+        what: String,
+        /// True if a command failed.
+        failed: bool,
+    },
+    /// The set of operations that are held changed.
+    OperationsHeld {
+        /// Each operation with its reason and targets; empty when none is held.
+        held: Vec<String>,
+    },
     /// An actor failed; its restart follows after a pause.
     ActorFailed {
         /// Name of the actor without the instance.

@@ -17,6 +17,7 @@ pub mod latest;
 pub mod limits;
 pub mod mailbox;
 pub mod node;
+pub mod operations;
 pub mod permit;
 pub mod placement;
 pub mod ports;

@@ -403,6 +403,7 @@ impl World {
         let judge = self.hosts.as_ref().map(|hosts| hosts.judge.clone());
         let store = self.contended(Arc::new(store), PREFIX);
         let ports = Ports {
+            operations: None,
             store: Arc::clone(&store),
             registry: Arc::new(Overheard {
                 registry: SabakanRegistry::new(Arc::new(transport)),
@@ -428,6 +429,8 @@ impl World {
             host: self.host(name),
         };
         let options = InstanceOptions {
+            // Simulated instances serve no pages to other hosts.
+            url: String::new(),
             // A former instance of this name may not have ended yet.
             id: format!("run{}-{name}-{}", self.run, self.started),
             host: name.to_owned(),

@@ -169,6 +169,7 @@ impl Running {
         }
         let serves = |view: &InstanceView| serving(&id, &store, served, view);
         let ports = Ports {
+            operations: None,
             store: Arc::clone(&store),
             registry: Arc::new(SabakanRegistry::new(transport)),
             clock: Arc::new(SystemClock),
@@ -178,6 +179,7 @@ impl Running {
             host: None,
         };
         let options = InstanceOptions {
+            url: String::new(),
             id: id.clone(),
             host: "bench".to_owned(),
             interval: INTERVAL,

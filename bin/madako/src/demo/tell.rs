@@ -65,6 +65,9 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
         Event::Repaired { index, address, operation, what, .. } => {
             format!("repair {index} of {address}: {operation}: {what}")
         }
+        Event::Operation { id, operation, what, .. } => format!("operation {id} ({operation}): {what}"),
+        Event::OperationsHeld { held } if held.is_empty() => "no operation is held".to_owned(),
+        Event::OperationsHeld { held } => format!("operations are held: {}", held.join("; ")),
         Event::RepairWaits { index, address, why, .. } => format!("repair {index} of {address}: {why}"),
         Event::RepairTrouble { why } if why.is_empty() => {
             "Kubernetes requests of repairs succeed again".to_owned()

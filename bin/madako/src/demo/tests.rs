@@ -112,6 +112,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
     let prometheus = SimulatedPrometheus::new(seed, Arc::clone(&clock), placement::metrics());
     let (placement, transport) = placement_on(&store, &clock, &prometheus);
     let ports = Ports {
+        operations: None,
         store: store as Arc<dyn Store>,
         registry: Arc::new(SabakanRegistry::new(Arc::new(registry.in_memory()))),
         clock,

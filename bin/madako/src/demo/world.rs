@@ -142,6 +142,7 @@ fn placement_on(http: SocketAddr) -> Placement {
 /// Options of the demo's instance.
 pub(crate) fn instance(id: &str, host: String, seed: u64) -> InstanceOptions {
     InstanceOptions {
+        url: String::new(),
         id: id.to_owned(),
         host,
         interval: INTERVAL,

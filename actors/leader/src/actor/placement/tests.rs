@@ -220,6 +220,7 @@ impl Led {
         let events = Arc::new(Events::default());
         let (state, _) = latest::channel();
         let arguments = LeaderArguments {
+            url: String::new(),
             store: Arc::new(root.below("/a/")),
             campaign: CampaignOptions { host: "host".into(), ttl: PATIENCE },
             settings: Settings::DEFAULT,

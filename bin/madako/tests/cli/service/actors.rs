@@ -102,6 +102,7 @@ async fn start(site: &Site) -> (Service, Events) {
     let events = journal.listen();
     let options = ServiceOptions {
         instance: InstanceOptions {
+            url: String::new(),
             id: "killed-in-turn".to_owned(),
             host: "boot-0".to_owned(),
             interval: Duration::from_millis(500),

@@ -1,0 +1,303 @@
+//! Shell of a node: its connection, and the requests that wait for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use madako_domain::host_key::{HostKey, PinnedKey};
+use madako_domain::state::ClusterState;
+use madako_protocol::actors::{Mutation, NodeMessage};
+use madako_protocol::feed::{Task, later};
+use madako_protocol::gate::commit;
+use madako_protocol::latest::Subscriber;
+use madako_protocol::mailbox::Envelope;
+use madako_protocol::node::{Connection, NodeConnection, NodeDriver, NodeError, NodeTarget};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use rand::RngExt as _;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng as _;
+
+use crate::backoff::Backoff;
+use crate::limits::MAX_WAITING;
+use crate::requests::Request;
+
+madako_protocol::declare_metrics! {
+    counter madako_node_connections_total(outcome) "Attempts to connect to nodes, by outcome.";
+}
+
+/// The rule for host keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostKeyPolicy {
+    /// A node proves the key of its first connection.
+    Pin,
+    /// Any key, for machines that make new keys at each boot.
+    Any,
+}
+
+/// The writer of pinned keys.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    /// Registered name of the leader actor.
+    pub leader: String,
+    pub epoch: i64,
+}
+
+#[derive(Clone)]
+pub struct NodeArguments {
+    pub address: String,
+    /// Login name.
+    pub user: String,
+    /// Serial of the machine; empty if the cluster configuration does not name it.
+    pub serial: String,
+    pub host_keys: HostKeyPolicy,
+    /// `None`: this instance only observes and pins no key.
+    pub gate: Option<Gate>,
+    pub driver: Arc<dyn NodeDriver>,
+    /// The pinned keys.
+    pub state: Subscriber<Arc<ClusterState>>,
+    /// Seed of the back-off jitter.
+    pub seed: u64,
+}
+
+pub struct Node;
+
+/// A cache: a new actor connects again.
+pub struct NodeState {
+    given: NodeArguments,
+    myself: ActorRef<Envelope<NodeMessage>>,
+    link: Link,
+    /// Number of the newest attempt to connect.
+    attempt: u64,
+    backoff: Backoff,
+    chance: ChaCha8Rng,
+    /// Requests that wait for the end of the attempt to connect.
+    early: Vec<Request>,
+    /// Actions that wait for their turn.
+    queue: VecDeque<Request>,
+    acting: Option<Task>,
+    observing: Option<Task>,
+}
+
+/// The connection.
+enum Link {
+    /// An attempt runs. The task ends with this state.
+    Connecting {
+        _attempt: Task,
+    },
+    /// The host key is on its way to the store.
+    Pinning {
+        connection: Arc<dyn NodeConnection>,
+        _commit: Task,
+    },
+    Up {
+        connection: Arc<dyn NodeConnection>,
+        _watch: Task,
+    },
+    /// The next attempt follows a pause.
+    Down {
+        error: NodeError,
+        _timer: Task,
+    },
+}
+
+impl Actor for Node {
+    type Msg = Envelope<NodeMessage>;
+    type State = NodeState;
+    type Arguments = NodeArguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Envelope<NodeMessage>>,
+        given: NodeArguments,
+    ) -> Result<NodeState, ActorProcessingErr> {
+        let idle = Link::Connecting { _attempt: Task::start_anew(async {}) };
+        let chance = ChaCha8Rng::seed_from_u64(given.seed);
+        let mut state = NodeState {
+            given,
+            myself,
+            link: idle,
+            attempt: 0,
+            backoff: Backoff::default(),
+            chance,
+            early: Vec::new(),
+            queue: VecDeque::new(),
+            acting: None,
+            observing: None,
+        };
+        state.connect();
+        Ok(state)
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Envelope<NodeMessage>>,
+        envelope: Envelope<NodeMessage>,
+        state: &mut NodeState,
+    ) -> Result<(), ActorProcessingErr> {
+        match envelope.open() {
+            NodeMessage::Connect => state.connect(),
+            NodeMessage::Connected { number, result } if number == state.attempt => state.connected(result),
+            NodeMessage::Pinned { number, failed } if number == state.attempt => state.pinned(failed),
+            NodeMessage::Closed { number } if number == state.attempt => {
+                let why = "the connection broke".to_owned();
+                state.down(NodeError::Unreachable { address: state.given.address.clone(), why });
+            }
+            NodeMessage::Connected { .. } | NodeMessage::Pinned { .. } | NodeMessage::Closed { .. } => {}
+            NodeMessage::Observe { volume, reply } => state.take(Request::Observe { volume, reply }),
+            NodeMessage::Act { permit, action, reply } => {
+                state.take(Request::Act { permit, action, reply });
+            }
+            NodeMessage::Acted => {
+                state.acting = None;
+                state.act();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl NodeState {
+    fn connect(&mut self) {
+        self.attempt += 1;
+        let (number, driver, myself) = (self.attempt, Arc::clone(&self.given.driver), self.myself.clone());
+        let target = NodeTarget {
+            address: self.given.address.clone(),
+            user: self.given.user.clone(),
+            pinned: self.pinned_key().map(|(key, _)| key.host_key),
+        };
+        self.link = Link::Connecting {
+            _attempt: Task::start_anew(async move {
+                let result = driver.connect(&target).await.map(Connection);
+                // The actor is gone: the connection closes.
+                let _ = myself.cast(NodeMessage::Connected { number, result }.into());
+            }),
+        };
+    }
+
+    /// The pinned key of this machine, and its mod revision. A machine with another serial has no pinned key.
+    fn pinned_key(&self) -> Option<(PinnedKey, i64)> {
+        if self.given.host_keys == HostKeyPolicy::Any {
+            return None;
+        }
+        let state = self.given.state.newest()?;
+        let (key, revision) = state.host_keys.get(&self.given.address)?;
+        let is_known = |serial: &str| !serial.is_empty();
+        let is_other =
+            is_known(&key.serial) && is_known(&self.given.serial) && key.serial != self.given.serial;
+        (!is_other).then(|| (key.clone(), *revision))
+    }
+
+    fn connected(&mut self, result: Result<Connection, NodeError>) {
+        match result {
+            Ok(Connection(connection)) => {
+                madako_node_connections_total("connected").increment(1);
+                let key = connection.host_key().clone();
+                let pins = self.given.host_keys == HostKeyPolicy::Pin && self.pinned_key().is_none();
+                match self.given.gate.clone().filter(|_| pins) {
+                    Some(gate) => self.pin(gate, key, connection),
+                    None => self.up(connection),
+                }
+            }
+            Err(error) => {
+                madako_node_connections_total("failed").increment(1);
+                self.down(error);
+            }
+        }
+    }
+
+    fn pin(&mut self, gate: Gate, host_key: HostKey, connection: Arc<dyn NodeConnection>) {
+        let (number, myself) = (self.attempt, self.myself.clone());
+        let (address, serial) = (self.given.address.clone(), self.given.serial.clone());
+        let newest = self.given.state.newest();
+        let stored = newest.as_ref().map_or(0, |state| {
+            // An unreadable value has a revision, too: it blocks the pin, and the fault is in the log.
+            state.host_keys.get(&address).map_or(0, |(_, revision)| *revision)
+        });
+        let mutation =
+            Mutation::HostKey { address, pinned: PinnedKey { serial, host_key }, revision: stored };
+        self.link = Link::Pinning {
+            connection,
+            _commit: Task::start_anew(async move {
+                let failed = commit(&gate.leader, gate.epoch, mutation).await.err();
+                let failed = failed.map(|error| error.to_string());
+                // The actor is gone: its successor connects again.
+                let _ = myself.cast(NodeMessage::Pinned { number, failed }.into());
+            }),
+        };
+    }
+
+    fn pinned(&mut self, failed: Option<String>) {
+        let Link::Pinning { connection, .. } = &self.link else { return };
+        let connection = Arc::clone(connection);
+        match failed {
+            None => self.up(connection),
+            Some(why) => {
+                let why = format!("its host key could not be stored: {why}");
+                self.down(NodeError::Unreachable { address: self.given.address.clone(), why });
+            }
+        }
+    }
+
+    fn up(&mut self, connection: Arc<dyn NodeConnection>) {
+        self.backoff.succeeded();
+        let (number, myself) = (self.attempt, self.myself.clone());
+        let watched = Arc::clone(&connection);
+        let watch = Task::start_anew(async move {
+            watched.closed().await;
+            // The actor is gone.
+            let _ = myself.cast(NodeMessage::Closed { number }.into());
+        });
+        self.link = Link::Up { connection, _watch: watch };
+        for request in std::mem::take(&mut self.early) {
+            self.take(request);
+        }
+    }
+
+    fn down(&mut self, error: NodeError) {
+        // Late messages of this attempt are ignored.
+        self.attempt += 1;
+        for request in self.early.drain(..).chain(self.queue.drain(..)) {
+            request.refuse(error.clone());
+        }
+        let pause = self.backoff.failed(self.chance.random_range(0.0..1.0));
+        let timer = later(self.myself.clone(), pause, NodeMessage::Connect);
+        self.link = Link::Down { error, _timer: timer };
+    }
+
+    fn take(&mut self, request: Request) {
+        let is_full = self.early.len() + self.queue.len() >= MAX_WAITING;
+        match (&self.link, request) {
+            (Link::Down { error, .. }, request) => request.refuse(error.clone()),
+            (_, request) if is_full => {
+                let why = format!("{MAX_WAITING} requests wait already");
+                request.refuse(NodeError::Unreachable { address: self.given.address.clone(), why });
+            }
+            (Link::Connecting { .. } | Link::Pinning { .. }, request) => self.early.push(request),
+            (Link::Up { connection, .. }, request @ Request::Observe { .. }) => {
+                // A newer read replaces an older one, whose caller has given up.
+                self.observing = Some(Task::start(request.execute(Arc::clone(connection))));
+            }
+            (Link::Up { .. }, request @ Request::Act { .. }) => {
+                self.queue.push_back(request);
+                self.act();
+            }
+        }
+    }
+
+    /// Begins the next action, unless one runs.
+    fn act(&mut self) {
+        let Link::Up { connection, .. } = &self.link else { return };
+        if self.acting.as_ref().is_some_and(|acting| !acting.has_ended()) {
+            return;
+        }
+        let Some(request) = self.queue.pop_front() else { return };
+        let (connection, myself) = (Arc::clone(connection), self.myself.clone());
+        self.acting = Some(Task::start(async move {
+            request.execute(connection).await;
+            // The actor is gone, and with it the queue.
+            let _ = myself.cast(NodeMessage::Acted.into());
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,45 @@
+//! Requests to a node, and their execution on a connection.
+
+use std::sync::Arc;
+
+use madako_domain::node_status::NodeStatus;
+use madako_protocol::node::{NodeAction, NodeConnection, NodeError};
+use madako_protocol::permit::Permit;
+use tokio::sync::oneshot;
+
+type Reply<T> = oneshot::Sender<Result<T, NodeError>>;
+
+/// A request with the receiver of its answer.
+pub(crate) enum Request {
+    Observe { volume: String, reply: Reply<NodeStatus> },
+    Act { permit: Permit, action: NodeAction, reply: Reply<String> },
+}
+
+impl Request {
+    /// Executes the request. A caller that drops its receiver cancels it.
+    pub(crate) async fn execute(self, connection: Arc<dyn NodeConnection>) {
+        match self {
+            Self::Observe { volume, reply } => answered(connection.status(&volume), reply).await,
+            Self::Act { permit, action, reply } => answered(connection.act(&permit, &action), reply).await,
+        }
+    }
+
+    /// Answers without a connection.
+    pub(crate) fn refuse(self, error: NodeError) {
+        // A caller that is gone needs no answer.
+        match self {
+            Self::Observe { reply, .. } => drop(reply.send(Err(error))),
+            Self::Act { reply, .. } => drop(reply.send(Err(error))),
+        }
+    }
+}
+
+async fn answered<T>(request: impl Future<Output = Result<T, NodeError>>, mut reply: Reply<T>) {
+    let result = tokio::select! {
+        biased;
+        () = reply.closed() => return,
+        result = request => result,
+    };
+    // A caller that is gone needs no answer.
+    let _ = reply.send(result);
+}

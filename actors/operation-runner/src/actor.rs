@@ -1,0 +1,488 @@
+//! Shell of the operation runner: collections of the state of all nodes, decisions on them, and one operation at a time.
+//!
+//! A round begins with a collection. Its decision holds for that collection only: after each operation another one
+//! begins. The workflow of `madako-effects` commits each change of a record, and asks permission for, starts and records
+//! the command that the change announces.
+
+mod collect;
+mod execute;
+mod show;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use madako_domain::cluster::Cluster;
+use madako_domain::containers::ContainerOptions;
+use madako_domain::node_status::EtcdVersion;
+use madako_domain::repair::change::RepairChange;
+use madako_domain::state::ClusterState;
+use madako_domain::status::OperationPhase;
+use madako_effects::{
+    Action, AttemptEnd, Conclusion, Effect, EffectEvent, EffectRunner, Evidence, Permits, Workflow,
+};
+use madako_protocol::actors::{Collected, Mutation, OperationEnd, RunnerMessage};
+use madako_protocol::authorities::Authorities;
+use madako_protocol::etcd::EtcdCluster;
+use madako_protocol::event::{Event, EventSink};
+use madako_protocol::feed::{Task, forward, later};
+use madako_protocol::gate::commit;
+use madako_protocol::latest::{Publisher, Subscriber};
+use madako_protocol::mailbox::Envelope;
+use madako_protocol::operations::OperationsState;
+use madako_protocol::ports::Clock;
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::time::Instant;
+use tracing::Span;
+
+use self::collect::{Question, fleet};
+use self::execute::{Basis, Executor};
+use crate::backing_off::BackingOff;
+use crate::decide::{Decision, decide};
+use crate::input::{Input, Settings};
+use crate::limits::COMMAND_LOST;
+use crate::page::{Mode, OpsPage};
+use crate::records::{self, Step};
+
+madako_protocol::declare_metrics! {
+    counter madako_operations_total(operation, outcome) "Operations on nodes, by outcome.";
+    gauge madako_operations_held(reason) "Operations that are due and wait, by reason.";
+    gauge madako_nodes_unreachable() "Nodes of the cluster without a known state in the last collection.";
+    gauge madako_etcd_members(state) "Members of the cluster's etcd in the last collection, by state.";
+    histogram madako_operation_command_seconds(command, outcome) "Duration of commands of operations.";
+    histogram madako_operations_collect_seconds() "Duration of reading the state of all nodes.";
+    histogram madako_operations_decide_seconds() "Duration of a decision on the next operations.";
+}
+
+/// The ports to nodes, etcd and authorities.
+#[derive(Clone)]
+pub struct RunnerPorts {
+    pub etcd: Arc<dyn EtcdCluster>,
+    pub authorities: Arc<dyn Authorities>,
+}
+
+#[derive(Clone)]
+pub struct RunnerArguments {
+    pub mode: Mode,
+    pub epoch: i64,
+    /// Registered name of the leader actor.
+    pub leader: String,
+    /// Prefix of the registered names of the nodes' actors.
+    pub nodes: String,
+    /// Time between two rounds without operations.
+    pub interval: Duration,
+    pub settings: Settings,
+    pub ports: RunnerPorts,
+    pub clock: Arc<dyn Clock>,
+    pub events: Arc<dyn EventSink>,
+    pub state: Subscriber<Arc<ClusterState>>,
+    /// Takes the page of each round.
+    pub page: Publisher<Arc<OpsPage>>,
+    /// Takes the findings for other actors.
+    pub operations: Publisher<Arc<OperationsState>>,
+}
+
+pub struct Runner;
+
+/// A command of an operation with its basis.
+#[derive(Clone)]
+pub(crate) struct Announced {
+    step: Step,
+    basis: Basis,
+    span: Span,
+}
+
+impl Effect for Announced {
+    type Outcome = OperationEnd;
+
+    fn attempts(&self) -> u32 {
+        1
+    }
+
+    fn attempt_limit(&self) -> Duration {
+        COMMAND_LOST
+    }
+
+    fn pause_limit(&self) -> Duration {
+        // There is no second attempt.
+        Duration::ZERO
+    }
+}
+
+/// The configuration of a decision.
+struct Inputs {
+    state: Arc<ClusterState>,
+    cluster: Arc<Cluster>,
+    options: Arc<ContainerOptions>,
+}
+
+/// A cache: a new actor reads all of it again.
+pub struct RunnerState {
+    given: RunnerArguments,
+    myself: ActorRef<Envelope<RunnerMessage>>,
+    state: Option<Arc<ClusterState>>,
+    effects: Workflow<RepairChange, Announced>,
+    runner: EffectRunner<RunnerMessage, OperationEnd>,
+    executor: Executor,
+    backing_off: BackingOff,
+    /// Number of the newest collection.
+    collection: u64,
+    collecting: Option<(Instant, Task)>,
+    /// The newest collection that no later effect has made obsolete.
+    collected: Option<(Instant, Box<Collected>)>,
+    decision: Option<Decision>,
+    /// The phase in the store, as far as this actor wrote it.
+    phase: Option<OperationPhase>,
+    writing_phase: Option<Task>,
+    /// Held operations of the last event.
+    held: Vec<String>,
+    timer: Option<Task>,
+    _feed: Task,
+}
+
+impl Actor for Runner {
+    type Msg = Envelope<RunnerMessage>;
+    type State = RunnerState;
+    type Arguments = RunnerArguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Envelope<RunnerMessage>>,
+        given: RunnerArguments,
+    ) -> Result<RunnerState, ActorProcessingErr> {
+        let feed = forward(given.state.clone(), myself.clone(), RunnerMessage::State);
+        myself.cast(RunnerMessage::Tick.into())?;
+        let permits = Permits { leader: given.leader.clone(), epoch: given.epoch };
+        let executor = Executor {
+            nodes: given.nodes.clone(),
+            etcd: Arc::clone(&given.ports.etcd),
+            authorities: Arc::clone(&given.ports.authorities),
+            permits: permits.clone(),
+            images: given.settings.images.clone(),
+            prepared: Arc::new(Mutex::new(BTreeMap::new())),
+            versions: Arc::new(Mutex::new(BTreeMap::new())),
+        };
+        Ok(RunnerState {
+            runner: EffectRunner::new(myself.clone(), permits, RunnerMessage::Effect),
+            given,
+            myself,
+            state: None,
+            effects: Workflow::default(),
+            executor,
+            backing_off: BackingOff::default(),
+            collection: 0,
+            collecting: None,
+            collected: None,
+            decision: None,
+            phase: None,
+            writing_phase: None,
+            held: Vec::new(),
+            timer: None,
+            _feed: feed,
+        })
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Envelope<RunnerMessage>>,
+        envelope: Envelope<RunnerMessage>,
+        state: &mut RunnerState,
+    ) -> Result<(), ActorProcessingErr> {
+        // The mark is dropped at the end of this handler; only then does the feed send the next value.
+        let _handled = match envelope.open() {
+            RunnerMessage::State(new, handled) => {
+                state.changed(new);
+                Some(handled)
+            }
+            RunnerMessage::Tick => {
+                state.tick();
+                None
+            }
+            RunnerMessage::Collected { number, collected } => {
+                if number != state.collection {
+                    return Ok(());
+                }
+                if let Some((since, _)) = state.collecting.take() {
+                    madako_operations_collect_seconds().record(since.elapsed());
+                    state.collected = Some((since, collected));
+                }
+                None
+            }
+            RunnerMessage::Effect(event) => {
+                let actions = state.effects.on(event, Instant::now());
+                state.perform(actions);
+                None
+            }
+            RunnerMessage::PhaseWritten(result) => {
+                state.writing_phase = None;
+                if result.is_err() {
+                    // The next round writes it again.
+                    state.phase = None;
+                }
+                None
+            }
+        };
+        state.reconcile();
+        Ok(())
+    }
+
+    async fn post_stop(
+        &self,
+        _: ActorRef<Envelope<RunnerMessage>>,
+        state: &mut RunnerState,
+    ) -> Result<(), ActorProcessingErr> {
+        let actions = state.effects.on(EffectEvent::Lost, Instant::now());
+        state.perform(actions);
+        Ok(())
+    }
+}
+
+impl RunnerState {
+    fn changed(&mut self, new: Arc<ClusterState>) {
+        let revision = |state: &ClusterState| state.cluster.as_ref().map(|cluster| cluster.revision);
+        let is_other = self.state.as_deref().and_then(revision) != revision(&new);
+        self.state = Some(new);
+        if is_other {
+            // Other nodes: the last states do not cover them.
+            self.collected = None;
+            self.collecting = None;
+        }
+    }
+
+    fn tick(&mut self) {
+        self.timer = Some(later(self.myself.clone(), self.given.interval, RunnerMessage::Tick));
+        let actions = self.effects.on(EffectEvent::Passed, Instant::now());
+        self.perform(actions);
+        self.effects.forgive();
+        self.collected = None;
+    }
+
+    /// The configuration of the newest state. `None` while it is older than the last write.
+    fn inputs(&self) -> Option<Inputs> {
+        let state = self.state.clone().filter(|state| self.effects.may_decide_on(state.revision))?;
+        let cluster = Arc::clone(&state.cluster.as_ref()?.value);
+        let options = Arc::clone(state.container_options.as_ref()?);
+        Some(Inputs { state, cluster, options })
+    }
+
+    /// Records an ended command, decides on a new collection, or begins one.
+    fn reconcile(&mut self) {
+        let Some(inputs) = self.inputs() else { return };
+        if self.given.mode == Mode::Act && (self.settle(&inputs) || self.effects.under_way().is_some()) {
+            return self.publish(&inputs);
+        }
+        let Some((since, collected)) = self.collected.take() else {
+            return self.collect(&inputs);
+        };
+        if since.elapsed() > self.given.interval {
+            return self.collect(&inputs);
+        }
+        self.decide(&inputs, &collected);
+        self.collected = Some((since, collected));
+        self.publish(&inputs);
+        if self.given.mode == Mode::Act {
+            self.write_phase();
+            self.begin(&inputs);
+        }
+    }
+
+    /// Begins a collection, unless one runs.
+    fn collect(&mut self, inputs: &Inputs) {
+        if self.collecting.is_some() {
+            return;
+        }
+        self.collection += 1;
+        let (number, myself) = (self.collection, self.myself.clone());
+        let question = Question::new(&self.given.nodes, inputs);
+        let etcd = Arc::clone(&self.given.ports.etcd);
+        let task = Task::start_anew(async move {
+            let collected = Box::new(question.ask(etcd).await);
+            // The actor is gone: its successor collects again.
+            let _ = myself.cast(RunnerMessage::Collected { number, collected }.into());
+        });
+        self.collecting = Some((Instant::now(), task));
+    }
+
+    fn decide(&mut self, inputs: &Inputs, collected: &Collected) {
+        let image = &self.given.settings.images.etcd;
+        let version: Option<EtcdVersion> =
+            self.executor.versions.lock().unwrap_or_else(PoisonError::into_inner).get(image).cloned();
+        let Some(status) = fleet(collected, &inputs.state, version) else {
+            self.decision = None;
+            return;
+        };
+        let cluster = &*inputs.cluster;
+        self.backing_off.retain(|address| cluster.nodes.iter().any(|node| node.address == address));
+        let started = Instant::now();
+        let decision = decide(&Input {
+            cluster,
+            options: &inputs.options,
+            status: &status,
+            backing_off: &self.backing_off.nodes(started),
+            settings: &self.given.settings,
+        });
+        madako_operations_decide_seconds().record(started.elapsed());
+        self.decision = Some(decision);
+    }
+
+    /// Records the end of a command. Returns whether a change is under way.
+    fn settle(&mut self, inputs: &Inputs) -> bool {
+        let state = &*inputs.state;
+        self.resolve(state);
+        let now = self.given.clock.now();
+        if let Some((announced, conclusion)) = self.effects.conclusion() {
+            let (step, basis, span) =
+                (announced.step.clone(), announced.basis.clone(), announced.span.clone());
+            let failure = failure(conclusion);
+            let error = failure.as_ref().map(|(_, why)| why.clone());
+            if let Some((change, next)) = records::end(state, &step, error.as_deref(), now) {
+                self.learn(&step, failure, next.is_some());
+                let next = next.map(|step| Announced { step, basis, span });
+                let action = self.effects.record(change, next, state.revision, Instant::now());
+                self.perform(action.into_iter().collect());
+                return true;
+            }
+            self.effects.is_recorded();
+        }
+        let runs = self.effects.under_way().map(|announced| announced.step.record);
+        if let Some(change) = records::disown(state, runs, now) {
+            let action = self.effects.change(change, state.revision, Instant::now());
+            self.perform(action.into_iter().collect());
+            return true;
+        }
+        false
+    }
+
+    /// Takes the evidence of a newer state about an announcement whose commit was not answered.
+    fn resolve(&mut self, state: &ClusterState) {
+        let Some(Announced { step, .. }) = self.effects.unsure() else { return };
+        let records = &state.repair.records;
+        let evidence = match records.unfinished.get(&step.record) {
+            Some(item) if step.is_announced_by(&item.value) => Evidence::Announced,
+            None if !records.known.contains_key(&step.record) => Evidence::NotYet,
+            // The first command of another operation, or an earlier command of this one, which the conclusion repeats.
+            _ => Evidence::Never,
+        };
+        let actions = self.effects.observe(evidence, Instant::now());
+        self.perform(actions);
+    }
+
+    /// Counts a command, and leaves out the nodes on which it failed.
+    fn learn(&mut self, step: &Step, failure: Option<(Vec<String>, String)>, goes_on: bool) {
+        let operation = step.operation.name.name();
+        let command = step.command();
+        // The collection before an effect says nothing about the nodes after it.
+        self.collected = None;
+        let (what, failed) = match failure {
+            None if goes_on => (format!("{command} succeeded"), false),
+            None => {
+                self.backing_off.succeeded(&step.operation.targets);
+                madako_operations_total(operation, "completed").increment(1);
+                (format!("{command} succeeded, and the operation is complete"), false)
+            }
+            Some((nodes, why)) => {
+                let nodes = if nodes.is_empty() { &step.operation.targets } else { &nodes };
+                self.backing_off.failed(nodes, Instant::now());
+                madako_operations_total(operation, "cancelled").increment(1);
+                (format!("{command} failed: {why}"), true)
+            }
+        };
+        self.given.events.emit(Event::Operation { id: step.record, operation, what, failed });
+    }
+
+    /// Announces the first operation of the decision, unless a record is unfinished.
+    fn begin(&mut self, inputs: &Inputs) {
+        let Some(operation) = self.decision.as_ref().and_then(|decision| decision.operations.first()) else {
+            return;
+        };
+        let now = self.given.clock.now();
+        let Some((change, step)) = records::begin(&inputs.state, &Arc::new(operation.clone()), now) else {
+            return;
+        };
+        let span = tracing::info_span!("operation", operation = operation.name.name(), record = step.record);
+        let basis = Basis { cluster: Arc::clone(&inputs.cluster), options: Arc::clone(&inputs.options) };
+        let (id, operation) = (step.record, operation.name.name());
+        let what = format!("begins on {}", step.operation.targets.join(", "));
+        let announced = Announced { step, basis, span };
+        let action = self.effects.announce(change, announced, inputs.state.revision, Instant::now());
+        if action.is_some() {
+            self.given.events.emit(Event::Operation { id, operation, what, failed: false });
+            self.collected = None;
+        }
+        self.perform(action.into_iter().collect());
+    }
+
+    fn write_phase(&mut self) {
+        let Some(phase) = self.decision.as_ref().map(|decision| decision.phase.clone()) else { return };
+        if self.phase.as_ref() == Some(&phase) || self.writing_phase.is_some() {
+            return;
+        }
+        self.phase = Some(phase.clone());
+        let (leader, epoch, myself) = (self.given.leader.clone(), self.given.epoch, self.myself.clone());
+        self.writing_phase = Some(Task::start_anew(async move {
+            let result = commit(&leader, epoch, Mutation::Phase(phase)).await;
+            // The actor is gone: its successor writes the phase again.
+            let _ = myself.cast(RunnerMessage::PhaseWritten(result).into());
+        }));
+    }
+
+    fn perform(&mut self, actions: Vec<Action<RepairChange, Announced>>) {
+        for action in actions {
+            match action {
+                Action::Commit { number, change } => {
+                    self.runner.commit(number, Mutation::Repair(Box::new(change)));
+                }
+                Action::Answered { result } => {
+                    if let Err(error) = result {
+                        let what = "operation";
+                        self.given.events.emit(Event::CommitFailed { what, why: error.to_string() });
+                    }
+                }
+                Action::Ask { number, effect } => effect.span.in_scope(|| self.runner.ask(number)),
+                Action::Start { number, effect, .. } => self.start(number, effect),
+                // No effect has a second attempt.
+                Action::Pause { .. } | Action::Decide => {}
+                Action::Abort => self.runner.abort(),
+                Action::Record { effect, took } => {
+                    let failed = self.effects.conclusion().and_then(|(_, end)| failure(end)).is_some();
+                    let outcome = if failed { "failed" } else { "succeeded" };
+                    let command = effect.step.command().name();
+                    madako_operation_command_seconds(command, outcome).record(took);
+                }
+                Action::Report { effect, left } => {
+                    let record = effect.step.record;
+                    tracing::warn!(record, ?left, "the next leader cancels the record of an operation");
+                }
+            }
+        }
+        self.runner.wake_at(self.effects.wake());
+    }
+
+    /// Executes a command. Each action in it takes a permit of its own.
+    fn start(&mut self, number: u64, announced: Announced) {
+        let executor = self.executor.clone();
+        let Announced { step, basis, span } = announced;
+        let _operation = span.entered();
+        self.runner.carry_out(async move {
+            let end = executor.execute(&step.operation, step.index, &basis).await;
+            EffectEvent::Ended { number, end: AttemptEnd::Final(end) }
+        });
+    }
+}
+
+/// The failure of a command: the nodes on which it failed, and the reason.
+fn failure(conclusion: &Conclusion<OperationEnd>) -> Option<(Vec<String>, String)> {
+    match conclusion {
+        Conclusion::Ended(OperationEnd::Succeeded) => None,
+        Conclusion::Ended(OperationEnd::Failed { nodes, why }) => {
+            Some((nodes.iter().cloned().collect(), why.clone()))
+        }
+        Conclusion::Withdrawn { why, .. } => Some((Vec::new(), why.clone())),
+        Conclusion::Unheard { limit } => {
+            Some((Vec::new(), format!("outcome unknown: the command did not end within {limit:?}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

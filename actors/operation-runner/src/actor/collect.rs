@@ -1,0 +1,93 @@
+//! One collection of the states of all nodes and of etcd.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use madako_domain::containers::ContainerOptions;
+use madako_domain::node_status::{FleetStatus, NodeStatus};
+use madako_domain::state::ClusterState;
+use madako_protocol::actors::{Collected, NodeMessage};
+use madako_protocol::etcd::EtcdCluster;
+use madako_protocol::mailbox::Envelope;
+use ractor::{ActorRef, registry};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::Inputs;
+use crate::limits::COLLECT_DEADLINE;
+
+/// The question of a collection.
+pub(super) struct Question {
+    /// Prefix of the registered names of the nodes' actors.
+    nodes: String,
+    addresses: Vec<String>,
+    control_plane: Vec<String>,
+    volume: String,
+    /// etcd was bootstrapped, as far as the records show.
+    bootstrapped: bool,
+}
+
+impl Question {
+    pub(super) fn new(nodes: &str, inputs: &Inputs) -> Self {
+        let Inputs { cluster, options, state } = inputs;
+        Self {
+            nodes: nodes.to_owned(),
+            addresses: cluster.nodes.iter().map(|node| node.address.clone()).collect(),
+            control_plane: cluster.control_plane().map(|node| node.address.clone()).collect(),
+            volume: ContainerOptions::clone(options).etcd_volume,
+            bootstrapped: state.repair.records.bootstrap.is_some(),
+        }
+    }
+
+    /// Reads all nodes at the same time, then etcd. Nodes that do not answer within the deadline are left out.
+    pub(super) async fn ask(self, etcd: Arc<dyn EtcdCluster>) -> Collected {
+        let mut running = JoinSet::new();
+        for address in &self.addresses {
+            let (name, address) = (format!("{}{address}", self.nodes), address.clone());
+            let volume = self.volume.clone();
+            running.spawn(async move {
+                let state = timeout(COLLECT_DEADLINE, observe(&name, volume)).await;
+                (address, state.unwrap_or_else(|_| Err(format!("no answer within {COLLECT_DEADLINE:?}"))))
+            });
+        }
+        let (mut nodes, mut errors) = (BTreeMap::new(), BTreeMap::new());
+        while let Some(joined) = running.join_next().await {
+            // A task that ended early leaves its node without a state: unreachable.
+            let Ok((address, state)) = joined else { continue };
+            match state {
+                Ok(status) => drop(nodes.insert(address, status)),
+                Err(error) => drop(errors.insert(address, error)),
+            }
+        }
+        let has_data = nodes.values().any(|node| node.etcd_data);
+        let answer =
+            if has_data || self.bootstrapped { etcd.status(&self.control_plane).await.ok() } else { None };
+        Collected { nodes, errors, etcd: answer }
+    }
+}
+
+/// Asks the actor of a node.
+async fn observe(name: &str, volume: String) -> Result<NodeStatus, String> {
+    let actor = registry::where_is(name.to_owned()).map(ActorRef::<Envelope<NodeMessage>>::from);
+    let actor = actor.ok_or("it has no actor at present")?;
+    let (reply, answer) = oneshot::channel();
+    let gone = "its actor ended during the read";
+    actor.cast(NodeMessage::Observe { volume, reply }.into()).map_err(|_| gone)?;
+    answer.await.map_err(|_| gone)?.map_err(|error| error.to_string())
+}
+
+/// The input of a decision. `None`: the form of the stored cluster is unknown.
+pub(super) fn fleet(
+    collected: &Collected,
+    state: &ClusterState,
+    image_version: Option<madako_domain::node_status::EtcdVersion>,
+) -> Option<FleetStatus> {
+    Some(FleetStatus {
+        config_version: state.config_version?,
+        nodes: collected.nodes.clone(),
+        etcd: collected.etcd.clone(),
+        bootstrap: state.repair.records.bootstrap.as_ref().map(|(_, bootstrap)| (**bootstrap).clone()),
+        etcd_image_version: image_version,
+    })
+}

@@ -1,0 +1,401 @@
+//! The execution of a command: on its targets through the actors of the nodes, or on etcd.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use madako_domain::authority::Authority;
+use madako_domain::cluster::{Cluster, Node};
+use madako_domain::containers::{Container, ContainerOptions};
+use madako_domain::invariants::quorum;
+use madako_domain::node_status::{EtcdMember, EtcdStatus, EtcdVersion};
+use madako_effects::{PERMIT_PAUSE, Permits};
+use madako_protocol::actors::{NodeMessage, OperationEnd};
+use madako_protocol::authorities::{Authorities, AuthorityError};
+use madako_protocol::etcd::{EtcdCluster, EtcdError};
+use madako_protocol::mailbox::Envelope;
+use madako_protocol::node::{ContainerSpec, FileContent, NodeAction, NodeError, NodeFile};
+use madako_protocol::permit::Permit;
+use ractor::{ActorRef, registry};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use crate::certificates;
+use crate::command::{Command, Run, Volume};
+use crate::input::Images;
+use crate::limits::{MAX_ERROR, PROMOTE_TRIES, WAIT_PAUSE, WAIT_TRIES};
+use crate::operation::{Operation, OperationName};
+use crate::wanted::{self, InitialCluster, peer_url};
+
+/// Directory of a member's data in its container.
+const ETCD_DATA: &str = "/var/lib/etcd";
+
+/// The ports and results of earlier commands. Clones share both.
+#[derive(Clone)]
+pub(super) struct Executor {
+    /// Prefix of the registered names of the nodes' actors.
+    pub(super) nodes: String,
+    pub(super) etcd: Arc<dyn EtcdCluster>,
+    pub(super) authorities: Arc<dyn Authorities>,
+    pub(super) permits: Permits,
+    pub(super) images: Images,
+    /// Certificates and keys that wait for [`Command::MakeFiles`], by node.
+    pub(super) prepared: Arc<Mutex<BTreeMap<String, Vec<NodeFile>>>>,
+    /// Versions of etcd in images.
+    pub(super) versions: Arc<Mutex<BTreeMap<String, EtcdVersion>>>,
+}
+
+/// The configuration that an operation was decided on.
+#[derive(Clone)]
+pub(super) struct Basis {
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) options: Arc<ContainerOptions>,
+}
+
+/// The failure of a command.
+struct Failure {
+    /// Nodes on which it failed; empty if no node is the cause.
+    nodes: BTreeSet<String>,
+    why: String,
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self { nodes: BTreeSet::new(), why }
+    }
+}
+
+impl From<EtcdError> for Failure {
+    fn from(error: EtcdError) -> Self {
+        error.to_string().into()
+    }
+}
+
+impl From<AuthorityError> for Failure {
+    fn from(error: AuthorityError) -> Self {
+        error.to_string().into()
+    }
+}
+
+impl Executor {
+    /// Executes the command of an operation. Dropping the future cancels it on all nodes.
+    pub(super) async fn execute(&self, operation: &Operation, index: usize, basis: &Basis) -> OperationEnd {
+        let command = &operation.commands[index];
+        let ended = match self.violation(operation, command, basis).await {
+            Ok(()) => self.run(operation, command, basis).await,
+            Err(failure) => Err(failure),
+        };
+        match ended {
+            Ok(()) => OperationEnd::Succeeded,
+            Err(Failure { nodes, why }) => {
+                let end = why.char_indices().map(|(at, _)| at).find(|at| *at >= MAX_ERROR);
+                OperationEnd::Failed { nodes, why: why[..end.unwrap_or(why.len())].to_owned() }
+            }
+        }
+    }
+
+    /// I2, evaluated on the present members before each command that stops or removes one.
+    async fn violation(
+        &self,
+        operation: &Operation,
+        command: &Command,
+        basis: &Basis,
+    ) -> Result<(), Failure> {
+        if !command.may_lose_members() {
+            return Ok(());
+        }
+        let control_plane = control_plane(&basis.cluster);
+        // A cluster that does not answer has no majority to lose: a member that is to start anew may be the cause.
+        let Ok(status) = self.etcd.status(&control_plane).await else { return Ok(()) };
+        match quorum(&status.members, &command.loss(&operation.targets, &status.members)) {
+            Some(violation) => Err(violation.to_string().into()),
+            None => Ok(()),
+        }
+    }
+
+    async fn run(&self, operation: &Operation, command: &Command, basis: &Basis) -> Result<(), Failure> {
+        let targets = &operation.targets;
+        let control_plane = control_plane(&basis.cluster);
+        match command {
+            Command::UpgradeVersion { marks: false } => Ok(()),
+            Command::UpgradeVersion { marks: true } => {
+                let name = Volume::Mark.name().to_owned();
+                self.everywhere(targets, |_| NodeAction::CreateVolume { name: name.clone() }).await
+            }
+            Command::ImagePull { image } => {
+                self.everywhere(targets, |_| NodeAction::PullImage { image: image.clone() }).await?;
+                let replaces =
+                    matches!(operation.name, OperationName::EtcdRestart | OperationName::EtcdAddMember);
+                match targets.first().filter(|_| replaces && *image == self.images.etcd) {
+                    Some(target) => self.refuse_older(target, image, &control_plane).await,
+                    None => Ok(()),
+                }
+            }
+            Command::RunContainer { container, run } => {
+                let initial = match run {
+                    Run::Initial(members) => InitialCluster::New(members),
+                    Run::Start | Run::Restart => InitialCluster::None,
+                };
+                let restart = *run == Run::Restart;
+                self.everywhere(targets, |address| NodeAction::RunContainer {
+                    spec: self.spec(*container, address, initial, basis),
+                    restart,
+                })
+                .await
+            }
+            Command::StopContainer(container) => {
+                self.everywhere(targets, |_| NodeAction::StopContainer(*container)).await
+            }
+            Command::KillContainers(container) => {
+                self.everywhere(targets, |_| NodeAction::KillContainer(*container)).await
+            }
+            Command::VolumeCreate(volume) => {
+                self.everywhere(targets, |_| NodeAction::CreateVolume { name: volume.name().to_owned() })
+                    .await
+            }
+            Command::VolumeRemove(volume) => {
+                self.everywhere(targets, |_| NodeAction::RemoveVolume { name: volume.name().to_owned() })
+                    .await
+            }
+            Command::PrepareEtcdCertificates => self.prepare(targets, &basis.cluster).await,
+            Command::MakeFiles => self.make_files(targets).await,
+            Command::AddEtcdMember => self.add_member(targets, &control_plane, basis).await,
+            Command::PromoteEtcdMember { id } => self.promote(*id, targets, &control_plane).await,
+            Command::RemoveEtcdMember { ids } => {
+                for id in ids {
+                    let permit = self.permits.get().await;
+                    self.etcd.remove(&permit, &control_plane, *id).await?;
+                }
+                Ok(())
+            }
+            Command::WaitEtcdSync { members, redundant } => Ok(self.wait(members, *redundant).await?),
+            Command::SetupEtcdAuth { members } => {
+                let permit = self.permits.get().await;
+                Ok(self.etcd.set_up_auth(&permit, members).await?)
+            }
+        }
+    }
+
+    fn spec(
+        &self,
+        container: Container,
+        address: &str,
+        initial: InitialCluster<'_>,
+        basis: &Basis,
+    ) -> ContainerSpec {
+        let builtin = match container {
+            Container::Rivers => wanted::rivers(&basis.cluster),
+            Container::EtcdRivers => wanted::etcd_rivers(&basis.cluster),
+            Container::Etcd => wanted::etcd(address, initial),
+        };
+        let volumes = match container {
+            Container::Etcd => vec![(basis.options.etcd_volume.clone(), ETCD_DATA.to_owned())],
+            Container::Rivers | Container::EtcdRivers => Vec::new(),
+        };
+        let image = self.images.of(container).to_owned();
+        ContainerSpec { container, image, volumes, builtin, extra: basis.options.extra(container).clone() }
+    }
+
+    /// Acts on all nodes at the same time, and waits for all of them. Failures of single nodes cancel no other.
+    async fn everywhere(
+        &self,
+        targets: &[String],
+        action: impl Fn(&str) -> NodeAction,
+    ) -> Result<(), Failure> {
+        let mut running = JoinSet::new();
+        for address in targets {
+            let (executor, address, action) = (self.clone(), address.clone(), action(address));
+            running.spawn(async move {
+                let result = executor.act(&address, action).await;
+                (address, result)
+            });
+        }
+        let mut errors = BTreeMap::new();
+        while let Some(joined) = running.join_next().await {
+            match joined {
+                Ok((_, Ok(_))) => {}
+                Ok((address, Err(error))) => {
+                    errors.insert(address, error.to_string());
+                }
+                Err(error) => return Err(format!("an action on a node ended early: {error}").into()),
+            }
+        }
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let why = errors.values().map(String::as_str).collect::<Vec<_>>().join("; ");
+        Err(Failure { nodes: errors.into_keys().collect(), why })
+    }
+
+    /// Acts on a node, and asks for another permit if the first one ended before the action began.
+    async fn act(&self, address: &str, action: NodeAction) -> Result<String, NodeError> {
+        let gone = |why: &str| NodeError::Unreachable { address: address.to_owned(), why: why.to_owned() };
+        loop {
+            let permit = self.permits.get().await;
+            let actor = registry::where_is(format!("{}{address}", self.nodes));
+            let actor = actor.map(ActorRef::<Envelope<NodeMessage>>::from);
+            let actor = actor.ok_or_else(|| gone("it has no actor at present"))?;
+            let (reply, answer) = oneshot::channel();
+            let message = NodeMessage::Act { permit, action: action.clone(), reply };
+            actor.cast(message.into()).map_err(|_| gone("its actor has ended"))?;
+            match answer.await.map_err(|_| gone("its actor ended during the action"))? {
+                Err(NodeError::Permit(_)) => tokio::time::sleep(PERMIT_PAUSE).await,
+                result => return result,
+            }
+        }
+    }
+
+    /// Refuses an image of etcd that is older than a running member.
+    async fn refuse_older(&self, target: &str, image: &str, control_plane: &[String]) -> Result<(), Failure> {
+        let output = self.act(target, NodeAction::ImageVersion { image: image.to_owned() }).await;
+        let output = output.map_err(|error| Failure {
+            nodes: BTreeSet::from([target.to_owned()]),
+            why: error.to_string(),
+        })?;
+        let version = read_version(&output)
+            .ok_or_else(|| format!("the image {image} names no version of etcd: {output:.100}"))?;
+        self.versions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(image.to_owned(), version.clone());
+        let Ok(status) = self.etcd.status(control_plane).await else { return Ok(()) };
+        let newest = status.members.iter().filter_map(|member| member.version.as_ref()).max();
+        match newest.filter(|newest| version < **newest) {
+            Some(newest) => Err(format!("{image} has etcd {version}, and a member runs {newest}").into()),
+            None => Ok(()),
+        }
+    }
+
+    async fn prepare(&self, targets: &[String], cluster: &Cluster) -> Result<(), Failure> {
+        let peers = self.authorities.certificate(Authority::EtcdPeer).await?;
+        let clients = self.authorities.certificate(Authority::EtcdClient).await?;
+        let mut prepared = BTreeMap::new();
+        for node in cluster.nodes.iter().filter(|node| targets.contains(&node.address)) {
+            let files = self.certificates(node, &peers, &clients).await?;
+            prepared.insert(node.address.clone(), files);
+        }
+        *self.prepared.lock().unwrap_or_else(PoisonError::into_inner) = prepared;
+        Ok(())
+    }
+
+    /// The files of a member, in the order of [`wanted::etcd_files`].
+    async fn certificates(&self, node: &Node, peers: &str, clients: &str) -> Result<Vec<NodeFile>, Failure> {
+        let server = self.authorities.issue(&certificates::server(node)).await?;
+        let peer = self.authorities.issue(&certificates::peer(node)).await?;
+        let contents = [
+            FileContent::Public(server.certificate),
+            FileContent::Private(server.private_key),
+            FileContent::Public(peer.certificate),
+            FileContent::Private(peer.private_key),
+            FileContent::Public(peers.to_owned()),
+            FileContent::Public(clients.to_owned()),
+        ];
+        let files = wanted::etcd_files().into_iter().zip(contents);
+        Ok(files.map(|(path, content)| NodeFile { path, content }).collect())
+    }
+
+    async fn make_files(&self, targets: &[String]) -> Result<(), Failure> {
+        let prepared = std::mem::take(&mut *self.prepared.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(missing) = targets.iter().find(|target| !prepared.contains_key(*target)) {
+            return Err(format!("{missing} has no certificates: it is no node of the cluster").into());
+        }
+        self.everywhere(targets, |address| NodeAction::WriteFiles {
+            tools: self.images.tools.clone(),
+            directory: wanted::ETCD_PKI.to_owned(),
+            files: prepared.get(address).cloned().unwrap_or_default(),
+        })
+        .await
+    }
+
+    async fn add_member(
+        &self,
+        targets: &[String],
+        control_plane: &[String],
+        basis: &Basis,
+    ) -> Result<(), Failure> {
+        let target = targets.first().ok_or_else(|| "no node is to be added".to_owned())?;
+        let permit = self.permits.get().await;
+        let members = self.etcd.add_learner(&permit, control_plane, &peer_url(target)).await?;
+        let listed = members.iter().flat_map(|member| {
+            let address = member.address().into_owned();
+            member.peer_urls.iter().map(move |url| format!("{address}={url}"))
+        });
+        let listed: Vec<String> = listed.collect();
+        let initial = InitialCluster::Existing(&listed);
+        self.everywhere(targets, |address| NodeAction::RunContainer {
+            spec: self.spec(Container::Etcd, address, initial, basis),
+            restart: false,
+        })
+        .await
+    }
+
+    /// Promotes a learner as soon as it is in sync.
+    async fn promote(
+        &self,
+        id: Option<u64>,
+        targets: &[String],
+        control_plane: &[String],
+    ) -> Result<(), Failure> {
+        let mut why = String::new();
+        for attempt in 0..PROMOTE_TRIES {
+            if attempt > 0 {
+                tokio::time::sleep(WAIT_PAUSE).await;
+            }
+            let id = match id {
+                Some(id) => id,
+                None => match self.etcd.status(control_plane).await {
+                    Ok(status) => match member_of(&status, targets) {
+                        Some(member) => member.id,
+                        None => return Err(format!("{} is no member of etcd", targets.join(", ")).into()),
+                    },
+                    Err(error) => {
+                        why = error.to_string();
+                        continue;
+                    }
+                },
+            };
+            let permit: Permit = self.permits.get().await;
+            match self.etcd.promote(&permit, control_plane, id).await {
+                Ok(()) => return Ok(()),
+                Err(error) => why = error.to_string(),
+            }
+        }
+        Err(why.into())
+    }
+
+    /// Waits until etcd grants a lease to one of the members, and until enough of them are in sync.
+    async fn wait(&self, members: &[String], redundant: bool) -> Result<(), String> {
+        let needed = if redundant { members.len().div_ceil(2) + 1 } else { 0 };
+        let mut why = String::new();
+        for attempt in 0..WAIT_TRIES {
+            if attempt > 0 {
+                tokio::time::sleep(WAIT_PAUSE).await;
+            }
+            why = match self.etcd.status(members).await {
+                Err(error) => error.to_string(),
+                Ok(status) if !status.healthy => "etcd grants no lease".to_owned(),
+                Ok(status) => {
+                    let in_sync = status.members.iter().filter(|member| member.is_in_sync()).count();
+                    if in_sync >= needed {
+                        return Ok(());
+                    }
+                    format!("{in_sync} members are in sync, and {needed} must be")
+                }
+            };
+        }
+        Err(why)
+    }
+}
+
+fn control_plane(cluster: &Cluster) -> Vec<String> {
+    cluster.control_plane().map(|node| node.address.clone()).collect()
+}
+
+fn member_of<'s>(status: &'s EtcdStatus, targets: &[String]) -> Option<&'s EtcdMember> {
+    status.members.iter().find(|member| targets.iter().any(|target| *target == member.address()))
+}
+
+/// The version in the output of `etcd --version`, whose first line is `etcd Version: 3.5.15`.
+fn read_version(output: &str) -> Option<EtcdVersion> {
+    let (_, version) = output.lines().next()?.split_once("etcd Version:")?;
+    version.trim().parse().ok()
+}

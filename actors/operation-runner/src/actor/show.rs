@@ -1,0 +1,97 @@
+//! The page, the metrics and the findings for other actors.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use madako_domain::status::OperationPhase;
+use madako_protocol::event::Event;
+use madako_protocol::operations::OperationsState;
+use strum::VariantNames as _;
+use tokio::time::Instant;
+
+use super::{Inputs, RunnerState};
+use crate::held::Reason;
+use crate::page::{HeldPage, Mode, NodePage, OpsPage, Running};
+
+impl RunnerState {
+    /// Publishes the newest decision and the command that runs.
+    pub(super) fn publish(&mut self, inputs: &Inputs) {
+        let now = Instant::now();
+        let decision = self.decision.as_ref();
+        let running = self.effects.under_way().map(|announced| Running {
+            record: announced.step.record,
+            operation: announced.step.operation.name.name().to_owned(),
+            command: announced.step.command().to_string(),
+            targets: announced.step.operation.targets.clone(),
+        });
+        let held = decision.map(|decision| decision.held.as_slice()).unwrap_or_default();
+        let held: Vec<HeldPage> =
+            held.iter().map(|held| HeldPage { held: held.clone(), why: held.reason.to_string() }).collect();
+        let acts = self.given.mode == Mode::Act;
+        let is_due = acts && (running.is_some() || decision.is_some_and(|it| !it.operations.is_empty()));
+        if let Some((_, collected)) = &self.collected {
+            count_nodes(inputs, collected);
+            self.given.operations.publish(Arc::new(OperationsState {
+                is_due,
+                has_data: collected.nodes.values().any(|node| node.etcd_data),
+                etcd: collected.etcd.clone().map(Arc::new),
+            }));
+        }
+        let backing_off = self.backing_off.remaining(now);
+        let page = OpsPage {
+            phase: decision.map_or(OperationPhase::Completed, |decision| decision.phase.clone()),
+            mode: self.given.mode,
+            nodes: self.nodes(inputs, now),
+            running,
+            next: decision.map(|decision| decision.operations.clone()).unwrap_or_default(),
+            backing_off: backing_off.map(|(node, until)| (node.clone(), (until - now).as_secs())).collect(),
+            held,
+        };
+        self.say_held(&page.held);
+        self.given.page.publish(Arc::new(page));
+    }
+
+    fn nodes(&self, inputs: &Inputs, now: Instant) -> BTreeMap<String, NodePage> {
+        let Some((since, collected)) = &self.collected else { return self.last_nodes() };
+        let age_seconds = now.saturating_duration_since(*since).as_secs();
+        let node = |address: &String| {
+            let status = collected.nodes.get(address);
+            let unknown = || Some("no answer yet".to_owned());
+            let error = status.is_none().then(|| collected.errors.get(address).cloned().or_else(unknown));
+            let reachable = status.is_some_and(|status| status.reachable);
+            (address.clone(), NodePage { reachable, error: error.flatten(), age_seconds })
+        };
+        inputs.cluster.nodes.iter().map(|entry| node(&entry.address)).collect()
+    }
+
+    /// The nodes of the last page: while an operation runs, there is no newer collection.
+    fn last_nodes(&self) -> BTreeMap<String, NodePage> {
+        self.given.page.newest().map(|page| page.nodes.clone()).unwrap_or_default()
+    }
+
+    /// Emits an event if the held operations differ from those of the last event.
+    fn say_held(&mut self, held: &[HeldPage]) {
+        for reason in Reason::VARIANTS {
+            let count = held.iter().filter(|held| held.held.reason.name() == *reason).count();
+            super::madako_operations_held(*reason).set(count as f64);
+        }
+        let said: Vec<String> = held
+            .iter()
+            .map(|HeldPage { held, why }| format!("{} of {}: {why}", held.what, held.targets.join(", ")))
+            .collect();
+        if said != self.held {
+            self.given.events.emit(Event::OperationsHeld { held: said.clone() });
+            self.held = said;
+        }
+    }
+}
+
+fn count_nodes(inputs: &Inputs, collected: &madako_protocol::actors::Collected) {
+    let reachable = |address: &str| collected.nodes.get(address).is_some_and(|status| status.reachable);
+    let unreachable = inputs.cluster.nodes.iter().filter(|node| !reachable(&node.address)).count();
+    super::madako_nodes_unreachable().set(unreachable as f64);
+    let members = collected.etcd.as_ref().map(|etcd| etcd.members.as_slice()).unwrap_or_default();
+    let in_sync = members.iter().filter(|member| member.is_in_sync()).count();
+    super::madako_etcd_members("in-sync").set(in_sync as f64);
+    super::madako_etcd_members("out-of-sync").set((members.len() - in_sync) as f64);
+}

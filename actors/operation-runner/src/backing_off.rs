@@ -1,0 +1,74 @@
+//! Nodes on which a command failed: they are left out for a while, as if they were unreachable.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use madako_protocol::permit::Moment;
+
+use crate::limits::{BACK_OFF_FIRST, BACK_OFF_MOST};
+
+#[derive(Debug, Default)]
+pub(crate) struct BackingOff(BTreeMap<String, Failure>);
+
+#[derive(Debug, Clone, Copy)]
+struct Failure {
+    count: u32,
+    until: Moment,
+}
+
+impl BackingOff {
+    /// Leaves nodes out: 30 s after the first failure, twice as long after each further one, at most 10 min.
+    pub(crate) fn failed<'n>(&mut self, nodes: impl IntoIterator<Item = &'n String>, now: Moment) {
+        for node in nodes {
+            let count = self.0.get(node).map_or(0, |failure| failure.count);
+            let pause = BACK_OFF_FIRST.saturating_mul(1 << count.min(16)).min(BACK_OFF_MOST);
+            self.0.insert(node.clone(), Failure { count: count + 1, until: now + pause });
+        }
+    }
+
+    /// A command succeeded on these nodes: their next failure is a first one.
+    pub(crate) fn succeeded<'n>(&mut self, nodes: impl IntoIterator<Item = &'n String>) {
+        for node in nodes {
+            self.0.remove(node);
+        }
+    }
+
+    /// Forgets nodes outside of the cluster.
+    pub(crate) fn retain(&mut self, is_node: impl Fn(&str) -> bool) {
+        self.0.retain(|node, _| is_node(node));
+    }
+
+    /// Nodes that are left out at `now`.
+    pub(crate) fn nodes(&self, now: Moment) -> BTreeSet<String> {
+        self.remaining(now).map(|(node, _)| node.clone()).collect()
+    }
+
+    /// Nodes that are left out, with the end of their pause.
+    pub(crate) fn remaining(&self, now: Moment) -> impl Iterator<Item = (&String, Moment)> {
+        self.0.iter().filter(move |(_, failure)| failure.until > now).map(|(node, it)| (node, it.until))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn pauses_double_until_a_success() {
+        let now = Moment::now();
+        let node = ["a".to_owned()];
+        let mut backing_off = BackingOff::default();
+        let mut pauses = Vec::new();
+        for _ in 0..6 {
+            backing_off.failed(&node, now);
+            let (_, until) = backing_off.remaining(now).next().unwrap();
+            pauses.push((until - now).as_secs());
+        }
+        assert_eq!(pauses, [30, 60, 120, 240, 480, 600]);
+        assert!(backing_off.nodes(now + Duration::from_secs(600)).is_empty());
+        backing_off.succeeded(&node);
+        backing_off.failed(&node, now);
+        assert_eq!(backing_off.remaining(now).next().unwrap().1 - now, BACK_OFF_FIRST);
+    }
+}

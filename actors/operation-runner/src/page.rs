@@ -1,0 +1,65 @@
+//! The page `/ops`: the phase, the command that runs, the next operations, and those that wait.
+
+use std::collections::BTreeMap;
+
+use madako_domain::status::OperationPhase;
+use serde::Serialize;
+
+use crate::held::Held;
+use crate::operation::Operation;
+
+/// The right to act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::IntoStaticStr, strum::EnumString)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Mode {
+    /// Operations run.
+    Act,
+    /// The runner reads, decides and shows; it changes nothing.
+    Observe,
+}
+
+/// The content of the page.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OpsPage {
+    pub phase: OperationPhase,
+    pub mode: Mode,
+    /// The nodes of the cluster, by address.
+    pub nodes: BTreeMap<String, NodePage>,
+    /// The command that runs.
+    pub running: Option<Running>,
+    /// The operations of the next round.
+    pub next: Vec<Operation>,
+    pub held: Vec<HeldPage>,
+    /// Seconds for which nodes are left out, because a command failed on them.
+    pub backing_off: BTreeMap<String, u64>,
+}
+
+/// A node on the page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NodePage {
+    pub reachable: bool,
+    /// The reason why its state is unknown.
+    pub error: Option<String>,
+    /// Age of its state.
+    pub age_seconds: u64,
+}
+
+/// The command that runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Running {
+    /// Id of its record.
+    pub record: i64,
+    pub operation: String,
+    pub command: String,
+    pub targets: Vec<String>,
+}
+
+/// An operation that waits.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HeldPage {
+    #[serde(flatten)]
+    pub held: Held,
+    /// The reason in words.
+    pub why: String,
+}

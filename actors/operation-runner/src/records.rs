@@ -1,0 +1,125 @@
+//! The records of operations: each change of a record as one transaction.
+
+use std::sync::Arc;
+
+use madako_domain::keys;
+use madako_domain::record::{self, Record};
+use madako_domain::repair::change::{RepairChange, RepairWrite};
+use madako_domain::state::ClusterState;
+use madako_domain::store::Condition;
+use time::OffsetDateTime;
+
+use crate::command::Command;
+use crate::operation::{Operation, OperationName};
+
+/// A command of an operation that a record announces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// Id of the record.
+    pub(crate) record: i64,
+    pub(crate) operation: Arc<Operation>,
+    /// Index of the command.
+    pub(crate) index: usize,
+}
+
+impl Step {
+    pub(crate) fn command(&self) -> &Command {
+        &self.operation.commands[self.index]
+    }
+
+    /// The next command of the operation.
+    fn next(&self) -> Option<Self> {
+        let index = self.index + 1;
+        (index < self.operation.commands.len()).then(|| Self { index, ..self.clone() })
+    }
+
+    fn shown(&self) -> record::Command {
+        let command = self.command();
+        record::Command {
+            name: command.name().to_owned(),
+            target: command.target(),
+            ..record::Command::default()
+        }
+    }
+
+    /// True if a record announces this command.
+    pub(crate) fn is_announced_by(&self, record: &Record) -> bool {
+        record.is_unfinished()
+            && record.operation == self.operation.name.name()
+            && record.command.name == self.command().name()
+            && record.command.target == self.command().target()
+    }
+}
+
+/// Registers an operation and announces its first command. `None`: the counter of records is unreadable, or another
+/// record is unfinished.
+pub(crate) fn begin(
+    state: &ClusterState,
+    operation: &Arc<Operation>,
+    now: OffsetDateTime,
+) -> Option<(RepairChange, Step)> {
+    let records = &state.repair.records;
+    if !records.unfinished.is_empty() {
+        return None;
+    }
+    let (id, _) = records.next?;
+    let step = Step { record: id, operation: Arc::clone(operation), index: 0 };
+    let mut record = Record::new(id, operation.name.name(), operation.targets.clone(), now);
+    record.start(step.shown());
+    // The operation was decided on this cluster.
+    let conditions = state.repair.records_unchanged().into_iter().chain([state.unchanged(keys::CLUSTER)]);
+    let writes = vec![RepairWrite::Record(record)];
+    Some((RepairChange { what: "operation-begin", conditions: conditions.collect(), writes }, step))
+}
+
+/// Records the end of a command: announces the next one, or ends the operation. `error` is the failure of the command.
+/// `None`: the record has ended already.
+pub(crate) fn end(
+    state: &ClusterState,
+    step: &Step,
+    error: Option<&str>,
+    now: OffsetDateTime,
+) -> Option<(RepairChange, Option<Step>)> {
+    let item = state.repair.records.unfinished.get(&step.record)?;
+    let mut record = item.value.clone();
+    let next = step.next().filter(|_| error.is_none());
+    let what = match (&next, error) {
+        (Some(next), _) => {
+            record.start(next.shown());
+            "operation-command"
+        }
+        (None, None) => {
+            record.complete(now);
+            "operation-complete"
+        }
+        (None, Some(error)) => {
+            record.cancel(now, error);
+            "operation-cancel"
+        }
+    };
+    let mut writes = vec![RepairWrite::Record(record)];
+    if error.is_none() && matches!(step.command(), Command::UpgradeVersion { .. }) {
+        writes.push(RepairWrite::ConfigVersion);
+    }
+    let unchanged = Condition::Unchanged { key: keys::record(step.record), revision: item.revision };
+    Some((RepairChange { what, conditions: vec![unchanged], writes }, next))
+}
+
+/// Cancels an unfinished record of an operation on nodes that this actor does not run: its predecessor in the same
+/// reign began it. `runs` is the own record.
+pub(crate) fn disown(state: &ClusterState, runs: Option<i64>, now: OffsetDateTime) -> Option<RepairChange> {
+    let (id, item) = state
+        .repair
+        .records
+        .unfinished
+        .iter()
+        .find(|(id, item)| Some(**id) != runs && item.value.operation.parse::<OperationName>().is_ok())?;
+    let mut record = item.value.clone();
+    record.cancel(now, "outcome unknown: the actor that ran it is gone");
+    let unchanged = Condition::Unchanged { key: keys::record(*id), revision: item.revision };
+    Some(RepairChange {
+        what: "operation-disown",
+        conditions: vec![unchanged],
+        writes: vec![RepairWrite::Record(record)],
+    })
+}

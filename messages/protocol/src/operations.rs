@@ -1,0 +1,16 @@
+//! The state of operations on nodes, for the actors that must give way to them or judge etcd's quorum.
+
+use std::sync::Arc;
+
+use madako_domain::node_status::EtcdStatus;
+
+/// The newest finding of the operation runner.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OperationsState {
+    /// An operation is due or runs: it goes before the next repair command.
+    pub is_due: bool,
+    /// etcd has data on a node, so that I2 applies.
+    pub has_data: bool,
+    /// The newest answer of etcd; `None` if it did not answer.
+    pub etcd: Option<Arc<EtcdStatus>>,
+}

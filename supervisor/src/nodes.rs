@@ -1,0 +1,253 @@
+//! The supervisor `nodes`: an actor for each node of the cluster configuration.
+//!
+//! Its first child, the roster, adds and removes the others. A restart of the supervisor begins with the roster alone.
+//!
+//! Guarantees: the actors follow the cluster configuration within a second. An actor that fails too often is parked for a
+//! while; it costs neither its siblings nor the reign.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use madako_domain::cluster::Node as ClusterNode;
+use madako_domain::state::ClusterState;
+use madako_node::{Gate, HostKeyPolicy, Node, NodeArguments};
+use madako_operation_runner::page::{Mode as OperationsMode, OpsPage};
+use madako_operation_runner::{Runner, RunnerArguments, RunnerPorts, Settings};
+use madako_protocol::event::EventSink as InstanceEvents;
+use madako_protocol::feed::{Handled, Task, forward, later};
+use madako_protocol::latest::{Publisher, Subscriber};
+use madako_protocol::mailbox::{Addressed, Envelope};
+use madako_protocol::node::NodeDriver;
+use madako_protocol::operations::OperationsState;
+use madako_protocol::ports::Clock;
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+
+use crate::limits::{NODE_BUDGET, NODE_PARKED};
+use crate::measured::Measured;
+use crate::tree::{ChildId, ChildSpec, EventSink, Exceeded, Mode, SupervisorRef, SupervisorSpec, actor_name};
+
+/// Id of the supervisor in the tree.
+pub const NODES: &str = "nodes";
+/// Id of its first child.
+const ROSTER: &str = "node-roster";
+/// Label of the nodes' actors in metrics.
+const NODE: &str = "node";
+/// Id of the operation runner in the tree.
+pub const RUNNER: &str = "operation-runner";
+/// Annotation of a node with the serial of its machine (CKE's).
+const ANNOTATION_SERIAL: &str = "cke.cybozu.com/serial";
+
+/// Settings and ports of operations on nodes.
+#[derive(Clone)]
+pub struct OperationsPorts {
+    pub mode: OperationsMode,
+    pub driver: Arc<dyn NodeDriver>,
+    pub host_keys: HostKeyPolicy,
+    pub settings: Settings,
+    pub runner: RunnerPorts,
+}
+
+/// The surroundings of the actors: those of a reign, or of an instance that only observes.
+#[derive(Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) instance: String,
+    /// `None`: no epoch; the actors only observe.
+    pub(crate) gate: Option<Gate>,
+    pub(crate) interval: std::time::Duration,
+    pub(crate) seed: u64,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) events: Arc<dyn InstanceEvents>,
+    pub(crate) state: Subscriber<Arc<ClusterState>>,
+    pub(crate) sink: EventSink,
+    pub(crate) page: Publisher<Arc<OpsPage>>,
+    pub(crate) operations: Publisher<Arc<OperationsState>>,
+}
+
+/// The supervisor of the nodes, and the operation runner.
+pub(crate) fn children(ports: &OperationsPorts, around: &Surroundings) -> [ChildSpec; 2] {
+    let roster = RosterArguments { ports: ports.clone(), around: around.clone() };
+    let clock = Arc::clone(&around.clock);
+    let roster = ChildSpec::actor(&around.instance, ROSTER, move || {
+        (Measured::new(Roster, ROSTER, &clock), roster.clone())
+    });
+    let nodes = SupervisorSpec::new(around.instance.as_str(), NODES, around.seed, Arc::clone(&around.sink))
+        .child(roster);
+    let runner = RunnerArguments {
+        mode: ports.mode,
+        epoch: around.gate.as_ref().map_or(0, |gate| gate.epoch),
+        leader: around.gate.as_ref().map(|gate| gate.leader.clone()).unwrap_or_default(),
+        nodes: actor_name(&around.instance, &child_id("")),
+        interval: around.interval,
+        settings: ports.settings.clone(),
+        ports: ports.runner.clone(),
+        clock: Arc::clone(&around.clock),
+        events: Arc::clone(&around.events),
+        state: around.state.clone(),
+        page: around.page.clone(),
+        operations: around.operations.clone(),
+    };
+    let clock = Arc::clone(&around.clock);
+    let runner = ChildSpec::actor(&around.instance, RUNNER, move || {
+        (Measured::new(Runner, RUNNER, &clock), runner.clone())
+    });
+    [ChildSpec::supervisor(nodes), runner]
+}
+
+fn child_id(address: &str) -> ChildId {
+    format!("{NODE}/{address}").into()
+}
+
+#[derive(Clone)]
+struct RosterArguments {
+    ports: OperationsPorts,
+    around: Surroundings,
+}
+
+#[derive(Debug)]
+enum RosterMessage {
+    /// The state of the store changed.
+    State(Arc<ClusterState>, Handled),
+    /// An actor failed too often and is gone.
+    Parked { address: String },
+    /// The pause of a parked node is over.
+    Unpark { address: String },
+}
+
+impl Addressed for RosterMessage {
+    const ACTOR: &'static str = ROSTER;
+}
+
+struct Roster;
+
+struct RosterState {
+    given: RosterArguments,
+    myself: ActorRef<Envelope<RosterMessage>>,
+    newest: Option<Arc<ClusterState>>,
+    /// Login name and serial of each node with an actor.
+    running: BTreeMap<String, Identity>,
+    /// Pauses of parked nodes.
+    parked: BTreeMap<String, Task>,
+    _feed: Task,
+}
+
+/// The properties of a node that its actor keeps for its whole life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Identity {
+    user: String,
+    serial: String,
+}
+
+impl Identity {
+    fn of(node: &ClusterNode) -> Self {
+        let serial = node.annotations.get(ANNOTATION_SERIAL).cloned().unwrap_or_default();
+        Self { user: node.user.clone(), serial }
+    }
+}
+
+impl Actor for Roster {
+    type Msg = Envelope<RosterMessage>;
+    type State = RosterState;
+    type Arguments = RosterArguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Envelope<RosterMessage>>,
+        given: RosterArguments,
+    ) -> Result<RosterState, ActorProcessingErr> {
+        let feed = forward(given.around.state.clone(), myself.clone(), RosterMessage::State);
+        Ok(RosterState {
+            given,
+            myself,
+            newest: None,
+            running: BTreeMap::new(),
+            parked: BTreeMap::new(),
+            _feed: feed,
+        })
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Envelope<RosterMessage>>,
+        envelope: Envelope<RosterMessage>,
+        state: &mut RosterState,
+    ) -> Result<(), ActorProcessingErr> {
+        let _handled = match envelope.open() {
+            RosterMessage::State(new, handled) => {
+                state.newest = Some(new);
+                Some(handled)
+            }
+            RosterMessage::Parked { address } => {
+                state.running.remove(&address);
+                let again = RosterMessage::Unpark { address: address.clone() };
+                state.parked.insert(address, later(state.myself.clone(), NODE_PARKED, again));
+                None
+            }
+            RosterMessage::Unpark { address } => {
+                state.parked.remove(&address);
+                None
+            }
+        };
+        state.follow().await;
+        Ok(())
+    }
+}
+
+impl RosterState {
+    /// Adds actors of new nodes, and removes those of nodes that left or changed.
+    async fn follow(&mut self) {
+        let Some(cluster) = self.newest.as_ref().and_then(|state| state.cluster.clone()) else { return };
+        let Some(nodes) = SupervisorRef::find(&self.given.around.instance, NODES) else { return };
+        let wanted: BTreeMap<&str, Identity> =
+            cluster.value.nodes.iter().map(|node| (node.address.as_str(), Identity::of(node))).collect();
+        let gone =
+            self.running.iter().filter(|(address, identity)| wanted.get(address.as_str()) != Some(*identity));
+        let gone: Vec<String> = gone.map(|(address, _)| address.clone()).collect();
+        for address in gone {
+            // An unknown child was parked in the meantime.
+            let _ = nodes.stop_child(&child_id(&address), Mode::Now).await;
+            self.running.remove(&address);
+        }
+        self.parked.retain(|address, _| wanted.contains_key(address.as_str()));
+        for (address, identity) in wanted {
+            if self.running.contains_key(address) || self.parked.contains_key(address) {
+                continue;
+            }
+            match nodes.add_child(self.child(address, &identity)).await {
+                Ok(_) => drop(self.running.insert(address.to_owned(), identity)),
+                Err(error) => tracing::warn!(address, %error, "cannot start the actor of a node"),
+            }
+        }
+    }
+
+    fn child(&self, address: &str, identity: &Identity) -> ChildSpec {
+        let RosterArguments { ports, around } = &self.given;
+        let given = NodeArguments {
+            address: address.to_owned(),
+            user: identity.user.clone(),
+            serial: identity.serial.clone(),
+            host_keys: ports.host_keys,
+            gate: around.gate.clone(),
+            driver: Arc::clone(&ports.driver),
+            state: around.state.clone(),
+            seed: seed_of(around.seed, address),
+        };
+        let (clock, roster, parked) = (Arc::clone(&around.clock), self.myself.clone(), address.to_owned());
+        ChildSpec::actor(&around.instance, child_id(address), move || {
+            (Measured::new(Node, NODE, &clock), given.clone())
+        })
+        .label(NODE)
+        .own_budget(
+            NODE_BUDGET,
+            Exceeded::Report(Arc::new(move |exceeded| {
+                tracing::error!(%exceeded, "the actor of a node failed too often and is parked");
+                // The roster ends with its supervisor.
+                let _ = roster.cast(RosterMessage::Parked { address: parked.clone() }.into());
+            })),
+        )
+    }
+}
+
+/// A seed for each node, so that their back-offs differ.
+fn seed_of(seed: u64, address: &str) -> u64 {
+    address.bytes().fold(seed, |seed, byte| seed.rotate_left(5) ^ u64::from(byte))
+}
