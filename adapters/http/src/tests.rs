@@ -23,6 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 struct Fake {
     ill: AtomicBool,
     hangs: AtomicBool,
+    runs_operations: AtomicBool,
 }
 
 #[async_trait]
@@ -40,6 +41,10 @@ impl Service for Fake {
 
     fn metrics(&self) -> String {
         "madako_test 1\n".into()
+    }
+
+    fn operations(&self) -> Option<String> {
+        self.runs_operations.load(Ordering::SeqCst).then(|| r#"{"phase":"completed"}"#.to_owned())
     }
 }
 
@@ -123,6 +128,17 @@ fn parse(answer: &str) -> (u16, String, String) {
 
 fn json(status: u16, body: &str) -> (u16, String, String) {
     (status, "application/json".into(), format!("{body}\n"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn operations_are_shown_where_they_run() {
+    let service = Arc::new(Fake::default());
+    let world = world(&service);
+    let (status, _, body) = world.ask("GET /ops").await;
+    assert!(status == 404 && body.contains("operations.mode is off"), "{status} {body}");
+    service.runs_operations.store(true, Ordering::SeqCst);
+    let shown = world.ask("GET /ops").await;
+    assert_eq!(shown, (200, "application/json".to_owned(), r#"{"phase":"completed"}"#.to_owned()));
 }
 
 #[tokio::test(start_paused = true)]

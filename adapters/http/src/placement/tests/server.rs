@@ -25,6 +25,10 @@ impl crate::Service for Pages {
     fn metrics(&self) -> String {
         "up 1\n".into()
     }
+
+    fn operations(&self) -> Option<String> {
+        None
+    }
 }
 
 struct Server {
