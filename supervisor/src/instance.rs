@@ -459,6 +459,8 @@ impl Director {
         };
         // Each epoch has its own jitter.
         let seed = self.options.seed ^ epoch.number.unsigned_abs().rotate_left(32);
+        let (findings, found) = latest::channel();
+        let operations = self.ports.operations.as_ref().filter(|it| it.mode == OperationsMode::Act);
         let repair = RepairArguments {
             epoch: epoch.number,
             leader: leader.clone(),
@@ -470,11 +472,10 @@ impl Director {
             reports: reported,
             observations: observed.clone(),
             hold: self.options.hold.clone(),
+            operations: operations.map(|_| found),
             host: self.ports.host.clone(),
             kubernetes: self.ports.kubernetes.clone(),
         };
-        let (findings, _) = latest::channel();
-        let operations = self.ports.operations.as_ref().filter(|it| it.mode == OperationsMode::Act);
         let operations = operations.map(|operations| {
             let around = Surroundings {
                 instance: self.options.id.clone(),

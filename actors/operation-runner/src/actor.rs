@@ -137,6 +137,8 @@ pub struct RunnerState {
     /// Held operations of the last event.
     held: Vec<String>,
     timer: Option<Task>,
+    /// The end of the first pause of a node.
+    wake: Option<Task>,
     _feed: Task,
 }
 
@@ -178,6 +180,7 @@ impl Actor for Runner {
             writing_phase: None,
             held: Vec::new(),
             timer: None,
+            wake: None,
             _feed: feed,
         })
     }
@@ -284,6 +287,9 @@ impl RunnerState {
             self.write_phase();
             self.begin(&inputs);
         }
+        let now = Instant::now();
+        let pause = self.backing_off.remaining(now).map(|(_, until)| until - now).min();
+        self.wake = pause.map(|pause| later(self.myself.clone(), pause, RunnerMessage::Tick));
     }
 
     /// Begins a collection, unless one runs.

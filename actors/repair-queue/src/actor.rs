@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use madako_domain::invariants::quorum_of_repair;
 use madako_domain::observation::Observation;
 use madako_domain::repair::RepairStatus;
 use madako_domain::repair::change::RepairChange;
@@ -33,6 +34,7 @@ use madako_protocol::host::Host;
 use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::latest::Subscriber;
 use madako_protocol::mailbox::Envelope;
+use madako_protocol::operations::OperationsState;
 use madako_protocol::ports::Clock;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use rand::RngExt;
@@ -75,6 +77,8 @@ pub struct RepairArguments {
     pub observations: Subscriber<Arc<Observation>>,
     /// Settings for holding a rack in which several machines fail together; `None`: no rack is held.
     pub hold: Option<HoldSettings>,
+    /// Findings of the operation runner; `None`: operations on nodes are off.
+    pub operations: Option<Subscriber<Arc<OperationsState>>>,
     /// `None`: this instance runs no commands.
     pub host: Option<Arc<dyn Host>>,
     /// `None`: Kubernetes is not configured.
@@ -278,12 +282,15 @@ impl RepairState {
     fn next_actions(&self, state: &ClusterState) -> Vec<NextAction> {
         let nodes = nodes_of_queue(state.cluster.as_ref().map(|cluster| &*cluster.value), &state.repair);
         let config = config(state);
+        let operations = self.given.operations.as_ref().map(|operations| operations.newest());
         let live = Live {
             health: self.checks.believed(),
             drains: self.drains_seen(state),
             reports_awaited: self.reports_awaited(state),
             host: self.given.host.is_some(),
             kubernetes: self.given.kubernetes.is_some(),
+            operation_due: operations.as_ref().is_some_and(is_due),
+            quorum: operations.map(|found| quorum(state, found.as_deref())).unwrap_or_default(),
             counted: self.ahead.clone(),
         };
         next_actions(&View {
@@ -402,6 +409,26 @@ impl RepairState {
         self.reported = reported;
         self.shown.show(state, next_actions, self.given.clock.now());
     }
+}
+
+/// True if an operation on nodes is due, or if that is unknown yet.
+fn is_due(found: &Option<Arc<OperationsState>>) -> bool {
+    found.as_ref().is_none_or(|found| found.is_due)
+}
+
+/// Control plane nodes whose repair would break invariant I2, with the violation. Without data there is no quorum.
+/// `found` is `None` until the operation runner has read the nodes.
+fn quorum(state: &ClusterState, found: Option<&OperationsState>) -> BTreeMap<String, String> {
+    let judged = found.is_none_or(|found| found.has_data);
+    let cluster = state.cluster.as_ref().filter(|_| judged);
+    let violation = |address: &str| match found {
+        Some(found) => {
+            quorum_of_repair(found.etcd.as_deref(), address).map(|violation| violation.to_string())
+        }
+        None => Some("the members of etcd have not been read yet".to_owned()),
+    };
+    let control_plane = cluster.into_iter().flat_map(|cluster| cluster.value.control_plane());
+    control_plane.filter_map(|node| Some((node.address.clone(), violation(&node.address)?))).collect()
 }
 
 #[cfg(test)]

@@ -119,6 +119,12 @@ pub enum BlockedBy {
     ApiServerRebooted {
         address: String,
     },
+    /// Invariant I2: another control plane node must stay in sync.
+    Quorum {
+        violation: String,
+    },
+    /// An operation on nodes goes before the command.
+    OperationDue,
     /// Commands run one at a time.
     CommandRuns {
         record: i64,
@@ -288,6 +294,8 @@ impl fmt::Display for BlockedBy {
             Self::ApiServerRebooted { address } => {
                 write!(f, "the control plane node {address} is being rebooted")
             }
+            Self::Quorum { violation } => f.write_str(violation),
+            Self::OperationDue => f.write_str("an operation on nodes goes first (madako ops shows it)"),
             Self::CommandRuns { record } => write!(f, "the command of operation {record} runs"),
             Self::SuccessCommandRuns { record } => {
                 write!(f, "the success command of this entry runs (operation {record})")

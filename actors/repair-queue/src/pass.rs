@@ -76,6 +76,10 @@ pub struct Live {
     /// No step and no command begins before this time: the registry's first reports to this leader may show that a
     /// rack failed.
     pub reports_awaited: Option<OffsetDateTime>,
+    /// An operation on nodes is due or runs.
+    pub operation_due: bool,
+    /// Control plane nodes whose repair would break invariant I2, with the violation.
+    pub quorum: BTreeMap<String, String>,
     /// Corrected times of last transitions that a wrong clock wrote.
     pub counted: FutureTransitions,
 }
@@ -304,8 +308,10 @@ impl<'a> View<'a> {
         if !self.live.host {
             return Some(BlockedBy::NoHost);
         }
-        let record = *self.queue.records.unfinished.first_key_value()?.0;
-        Some(BlockedBy::CommandRuns { record })
+        match self.queue.records.unfinished.first_key_value() {
+            Some((record, _)) => Some(BlockedBy::CommandRuns { record: *record }),
+            None => self.live.operation_due.then_some(BlockedBy::OperationDue),
+        }
     }
 
     fn draining(
@@ -434,6 +440,9 @@ impl<'a> View<'a> {
     ) -> (Action, Option<BlockedBy>) {
         if blocked_by.as_ref().is_some_and(frees_slot) {
             return (action, blocked_by);
+        }
+        if let Some(violation) = self.live.quorum.get(&candidate.entry.address) {
+            return (action, Some(BlockedBy::Quorum { violation: violation.clone() }));
         }
         if let Some(rival) = rival {
             return (action, Some(rival));

@@ -14,7 +14,8 @@ use tokio::sync::{Notify, oneshot};
 
 use super::*;
 
-const LEADER: &str = "leader of the tests";
+/// Number of sites in this process, for their leaders' names.
+static SITES: AtomicU64 = AtomicU64::new(0);
 const ACT: NodeAction = NodeAction::StopContainer(Container::Etcd);
 
 /// A node that connects with its present key. Actions wait for `release`.
@@ -134,7 +135,8 @@ struct Site {
 /// A node with a pinned key and its serial, if there are some, and the serial of the present machine.
 async fn site(pinned: Option<(&str, &str)>, serial: &str, policy: HostKeyPolicy) -> Site {
     let world = Arc::new(World { key: Mutex::new("k".to_owned()), ..World::default() });
-    Actor::spawn(Some(LEADER.to_owned()), Leader(Arc::clone(&world)), ()).await.unwrap();
+    let leader = format!("leader {}", SITES.fetch_add(1, Ordering::SeqCst));
+    Actor::spawn(Some(leader.clone()), Leader(Arc::clone(&world)), ()).await.unwrap();
     let (publisher, state) = latest::channel();
     let pins = pinned.map(|(name, serial)| {
         let pin = PinnedKey { serial: serial.to_owned(), host_key: key(name) };
@@ -147,7 +149,7 @@ async fn site(pinned: Option<(&str, &str)>, serial: &str, policy: HostKeyPolicy)
         user: "u".to_owned(),
         serial: serial.to_owned(),
         host_keys: policy,
-        gate: Some(Gate { leader: LEADER.to_owned(), epoch: 7 }),
+        gate: Some(Gate { leader, epoch: 7 }),
         driver: Arc::new(Driver(Arc::clone(&world))),
         state,
         seed: 1,
@@ -214,9 +216,6 @@ async fn a_pinned_key_is_demanded_until_the_machine_has_another_serial() {
                 Some(_) => vec![],
             }
         );
-        site.node.stop_and_wait(None, None).await.unwrap();
-        let leader = ractor::registry::where_is(LEADER.to_owned()).unwrap();
-        leader.stop_and_wait(None, None).await.unwrap();
     }
 }
 

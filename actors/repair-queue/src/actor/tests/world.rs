@@ -443,6 +443,7 @@ impl World {
         Actor::spawn(Some(leader.clone()), FakeLeader, Arc::clone(&gate)).await.unwrap();
         let (host, kubernetes, events) = (Arc::default(), Arc::default(), Arc::new(Events::default()));
         let arguments = RepairArguments {
+            operations: None,
             epoch: EPOCH,
             leader,
             interval: Duration::from_secs(10),
