@@ -472,7 +472,7 @@ impl Director {
             reports: reported,
             observations: observed.clone(),
             hold: self.options.hold.clone(),
-            operations: operations.map(|_| found),
+            operations: operations.map(|_| found.clone()),
             host: self.ports.host.clone(),
             kubernetes: self.ports.kubernetes.clone(),
         };
@@ -492,6 +492,7 @@ impl Director {
             nodes::children(operations, &around)
         });
         let planner = PlannerArguments {
+            operations: operations.as_ref().map(|_| found),
             epoch: epoch.number,
             leader,
             interval: self.options.interval,

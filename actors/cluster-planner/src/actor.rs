@@ -3,10 +3,13 @@
 mod noting;
 mod taints;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use madako_domain::canary::{Canary, is_planted};
+use madako_domain::cluster::Cluster;
+use madako_domain::invariants::quorum_of_plan;
 use madako_domain::keys;
 use madako_domain::observation::{Observation, TaintsPoll};
 use madako_domain::plan::{Plan, PlanError};
@@ -18,6 +21,7 @@ use madako_protocol::gate::commit;
 use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::latest::Subscriber;
 use madako_protocol::mailbox::Envelope;
+use madako_protocol::operations::OperationsState;
 use madako_protocol::ports::Clock;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::watch;
@@ -41,6 +45,8 @@ pub struct PlannerArguments {
     pub events: Arc<dyn EventSink>,
     pub state: Subscriber<Arc<ClusterState>>,
     pub observations: Subscriber<Arc<Observation>>,
+    /// Findings of the operation runner; `None`: operations on nodes are off.
+    pub operations: Option<Subscriber<Arc<OperationsState>>>,
     /// API server of the cluster; `None`: node taints are unknown.
     pub kubernetes: Option<Arc<dyn Kubernetes>>,
     /// The first plan of this epoch, which only applies a changed template, was made.
@@ -66,7 +72,7 @@ pub struct PlannerState {
     asked_since: Instant,
     /// Timer for the age limit of the observation.
     aging: Option<Task>,
-    _feeds: [Task; 2],
+    _feeds: Vec<Task>,
 }
 
 /// The last event: each is emitted once, not at every poll.
@@ -131,10 +137,12 @@ impl Actor for Planner {
         myself: ActorRef<Envelope<PlannerMessage>>,
         given: PlannerArguments,
     ) -> Result<PlannerState, ActorProcessingErr> {
-        let feeds = [
+        let mut feeds = vec![
             forward(given.state.clone(), myself.clone(), PlannerMessage::State),
             forward(given.observations.clone(), myself.clone(), PlannerMessage::Observed),
         ];
+        let operations = given.operations.clone();
+        feeds.extend(operations.map(|it| forward(it, myself.clone(), PlannerMessage::Operations)));
         let taints = NodeTaints::start(given.kubernetes.clone(), given.interval, myself);
         Ok(PlannerState {
             given,
@@ -178,6 +186,7 @@ impl Actor for Planner {
                 }
                 Some(handled)
             }
+            PlannerMessage::Operations(_, handled) => Some(handled),
             PlannerMessage::Reconcile => None,
         };
         state.plan(&myself).await;
@@ -251,6 +260,13 @@ impl PlannerState {
         if let Some(blocked) = self.blocked_by_observation(state, observation) {
             return Considered::Blocked(blocked);
         }
+        let operations = self.given.operations.as_ref().map(|operations| operations.newest());
+        match &operations {
+            // The runner has not read the nodes of this cluster yet.
+            Some(None) if state.cluster.is_some() => return Considered::Behind,
+            Some(Some(found)) if found.is_due => return Considered::Blocked(BlockedBy::OperationDue),
+            _ => {}
+        }
         let (Some(template), Some(constraints)) = (&state.template, &state.constraints) else {
             return Considered::Blocked(BlockedBy::NoTemplate);
         };
@@ -279,6 +295,14 @@ impl PlannerState {
         let inputs =
             Inputs { state: Arc::clone(state), observation: Arc::clone(observation), first: first.is_some() };
         let result = first.map_or_else(|| plan(&input(Moment::Running)), Ok);
+        let planned = result.as_ref().ok().and_then(|plan| plan.cluster.as_ref());
+        let found = operations.flatten().filter(|found| found.has_data);
+        if let (Some(after), Some(before), Some(found)) = (planned, &state.cluster, found) {
+            let (before, after) = (control_plane(&before.value), control_plane(after));
+            if let Some(violation) = quorum_of_plan(found.etcd.as_deref(), &before, &after) {
+                return Considered::Blocked(BlockedBy::Quorum { violation: violation.to_string() });
+            }
+        }
         Considered::Planned(Box::new(Decision { inputs, not_applied, result, took: started.elapsed() }))
     }
 
@@ -411,6 +435,11 @@ impl LastEvent {
 }
 
 /// Reason in the state against planning, independent of the registry.
+/// Addresses of the control plane nodes.
+fn control_plane(cluster: &Cluster) -> BTreeSet<&str> {
+    cluster.control_plane().map(|node| node.address.as_str()).collect()
+}
+
 fn blocked_by_state(state: &ClusterState) -> Option<BlockedBy> {
     if state.disabled && !is_planted(Canary::PlannedWhileDisabled) {
         return Some(BlockedBy::Disabled);

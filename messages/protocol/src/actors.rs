@@ -18,6 +18,7 @@ use crate::effect::EffectEvent;
 use crate::feed::Handled;
 use crate::mailbox::Addressed;
 use crate::node::{Connection, NodeAction, NodeError};
+use crate::operations::OperationsState;
 use crate::permit::Permit;
 use crate::placement::follow::FollowEvent;
 use crate::placement::providers::Samples;
@@ -224,6 +225,8 @@ pub enum PlannerMessage {
     Observed(Arc<Observation>, Handled),
     /// The API server was read for the taints of its nodes.
     Taints(Arc<TaintsPoll>, Handled),
+    /// The operation runner has new findings.
+    Operations(Arc<OperationsState>, Handled),
     /// An earlier result may be obsolete: a commit failed, or an observation became too old.
     Reconcile,
 }

@@ -47,6 +47,13 @@ pub enum BlockedBy {
     /// The removal guard holds the observation back.
     #[strum(serialize = "removal-guard")]
     Held(GuardState),
+    /// An operation on nodes is due or runs. As in CKE, the cluster changes only when its nodes agree with it.
+    OperationDue,
+    /// The plan would break invariant I2.
+    Quorum {
+        /// The violation, in words.
+        violation: String,
+    },
 }
 
 named!(BlockedBy names);
@@ -66,6 +73,8 @@ impl fmt::Display for BlockedBy {
             Self::Stale { age } => {
                 write!(f, "the last answer of the registry is {} s old", age.as_secs())
             }
+            Self::OperationDue => f.write_str("an operation on nodes goes first (madako ops shows it)"),
+            Self::Quorum { violation } => f.write_str(violation),
             Self::Held(guard) => write!(
                 f,
                 "{} nodes vanished from the registry's list at once; {} of {} polls agree: wait, or confirm \

@@ -31,11 +31,15 @@ impl RunnerState {
         let is_due = acts && (running.is_some() || decision.is_some_and(|it| !it.operations.is_empty()));
         if let Some((_, collected)) = &self.collected {
             count_nodes(inputs, collected);
-            self.given.operations.publish(Arc::new(OperationsState {
+            let found = OperationsState {
                 is_due,
                 has_data: collected.nodes.values().any(|node| node.etcd_data),
                 etcd: collected.etcd.clone().map(Arc::new),
-            }));
+            };
+            // Equal findings wake no other actor.
+            if self.given.operations.newest().as_deref() != Some(&found) {
+                self.given.operations.publish(Arc::new(found));
+            }
         }
         let backing_off = self.backing_off.remaining(now);
         let page = OpsPage {
