@@ -26,6 +26,8 @@ const OF_A_LEADER: [&[Metric]; 5] = [
     madako_app_scheduler::METRICS,
     madako_cluster_planner::METRICS,
     madako_metrics_fetcher::METRICS,
+    madako_node::METRICS,
+    madako_operation_runner::METRICS,
     madako_repair_queue::METRICS,
     madako_sabakan_poller::METRICS,
 ];
