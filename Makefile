@@ -3,6 +3,7 @@
 CARGO ?= cargo
 BUILT := $(or $(CARGO_TARGET_DIR),target)
 TOOLS := $(BUILT)/tools/current/bin
+HOST = $(shell rustc --print host-tuple)
 # A build that would change Cargo.lock fails.
 LOCKED := --locked
 # Always the whole workspace: a single set of features, so that no crate is compiled twice.
@@ -13,7 +14,7 @@ PLATFORMS := --filter-platform x86_64-unknown-linux-gnu --filter-platform aarch6
 # An unused exception in deny.toml is an error.
 OUTDATED := --deny unmatched-skip --deny unnecessary-skip --deny license-not-encountered
 
-.PHONY: help run monitor test check test-long mutants bench fmt
+.PHONY: help run monitor image test check test-long mutants bench fmt
 .DEFAULT_GOAL := help
 
 help: ## Lists the commands
@@ -28,6 +29,13 @@ monitor: ## Runs the demo with a Prometheus that evaluates the alert rules of gr
 	@scripts/set-up build monitor
 	$(CARGO) build $(LOCKED) --workspace --bin madako
 	@scripts/monitor $(BUILT)/debug/madako $(ARGS)
+
+image: ## Writes the tools image for nodes as an archive for docker load (IMAGE=registry.example.com/madako-tools:1.0)
+	@scripts/set-up build image
+	@# With a target, so that build scripts and macros are not static; in a directory of its own, so that others stay built.
+	RUSTFLAGS="-C target-feature=+crt-static" CARGO_TARGET_DIR=$(BUILT)/image \
+		$(CARGO) build $(LOCKED) --release --package madako-tools --target $(HOST)
+	@scripts/image $(BUILT)/image/$(HOST)/release/madako-tools $(BUILT)/image/madako-tools.tar $(IMAGE)
 
 test: ## Runs all tests, including those against a real etcd and those that find planted bugs (docs/canaries.md)
 	@scripts/set-up build test

@@ -6,7 +6,8 @@ use crate::repository::texts;
 use crate::{nothing, one};
 
 /// The crates of the service. The simulated world, the scenes and the judges have their own times.
-const SERVICE: [&str; 5] = ["messages", "actors", "adapters", "supervisor/src", "bin/madako/src"];
+const SERVICE: [&str; 6] =
+    ["messages", "actors", "adapters", "supervisor/src", "bin/madako/src", "bin/madako-tools/src"];
 /// Parts of them that show the service or simulate its surroundings.
 const SCENES: [&str; 3] = ["adapters/datacenter-sim/", "bin/madako/src/demo", "/tests"];
 /// Prefixes of the names of limits.

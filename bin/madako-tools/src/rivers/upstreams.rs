@@ -1,0 +1,74 @@
+//! The upstreams with their health.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::rivers::log::Log;
+use crate::rivers::settings::Settings;
+use crate::rivers::sockets;
+
+pub(crate) struct Upstream {
+    pub(crate) address: SocketAddr,
+    healthy: watch::Sender<bool>,
+    dial: Duration,
+    keep_alive: Duration,
+}
+
+impl Upstream {
+    /// An upstream that counts as healthy.
+    pub(crate) fn new(address: SocketAddr, settings: &Settings) -> Self {
+        let (dial, keep_alive) = (settings.dial, settings.keep_alive);
+        Self { address, healthy: watch::Sender::new(true), dial, keep_alive }
+    }
+
+    /// The health, for [`is_lost`]; `None` if the upstream is unhealthy.
+    pub(crate) fn health(&self) -> Option<watch::Receiver<bool>> {
+        let health = self.healthy.subscribe();
+        let healthy = *health.borrow();
+        healthy.then_some(health)
+    }
+
+    pub(crate) async fn dial(&self) -> io::Result<TcpStream> {
+        sockets::dial(self.address, self.dial, self.keep_alive).await
+    }
+
+    /// Checks the health at each interval, and never ends.
+    pub(crate) async fn watch(&self, every: Duration, log: &Log) {
+        let mut ticks = interval(every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut first = true;
+        loop {
+            ticks.tick().await;
+            let checked = self.dial().await.map(drop);
+            let changed = self.healthy.send_if_modified(|healthy| {
+                let changed = *healthy != checked.is_ok();
+                *healthy = checked.is_ok();
+                changed
+            });
+            if changed || first {
+                self.report(checked, log);
+            }
+            first = false;
+        }
+    }
+
+    fn report(&self, checked: io::Result<()>, log: &Log) {
+        match checked {
+            Ok(()) => log.info("the upstream is healthy", &[("address", &self.address)]),
+            Err(error) => {
+                log.error("the upstream is unhealthy", &[("address", &self.address), ("error", &error)]);
+            }
+        }
+    }
+}
+
+/// Returns when the upstream turns unhealthy.
+pub(crate) async fn is_lost(mut health: watch::Receiver<bool>) {
+    // The sender lives as long as the server; its end is a loss, too.
+    let _ = health.wait_for(|healthy| !healthy).await;
+}
