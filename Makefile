@@ -14,7 +14,7 @@ PLATFORMS := --filter-platform x86_64-unknown-linux-gnu --filter-platform aarch6
 # An unused exception in deny.toml is an error.
 OUTDATED := --deny unmatched-skip --deny unnecessary-skip --deny license-not-encountered
 
-.PHONY: help run monitor image test check test-long mutants bench fmt
+.PHONY: help run monitor lab image test check test-long mutants bench fmt
 .DEFAULT_GOAL := help
 
 help: ## Lists the commands
@@ -36,6 +36,11 @@ image: ## Writes the tools image for nodes as an archive for docker load (IMAGE=
 	RUSTFLAGS="-C target-feature=+crt-static" CARGO_TARGET_DIR=$(BUILT)/image \
 		$(CARGO) build $(LOCKED) --release --package madako-tools --target $(HOST)
 	@scripts/image $(BUILT)/image/$(HOST)/release/madako-tools $(BUILT)/image/madako-tools.tar $(IMAGE)
+
+lab: ## Starts four machines with docker and sshd on this host until Ctrl-C; as root (docs/lab.md; ARGS="2 IMAGES.tar")
+	@scripts/set-up build lab
+	$(CARGO) build $(LOCKED) --workspace --bin madako-lab
+	@$(BUILT)/debug/madako-lab $(ARGS)
 
 test: ## Runs all tests, including those against a real etcd and those that find planted bugs (docs/canaries.md)
 	@scripts/set-up build test

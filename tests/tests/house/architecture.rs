@@ -23,6 +23,7 @@ enum Layer {
     Chaos,
     Console,
     Binary,
+    Lab,
     Tests,
 }
 
@@ -53,6 +54,7 @@ fn layer(directory: &str) -> Option<Layer> {
             },
             "bin" if name == "console" => Some(Layer::Console),
             "bin" => Some(Layer::Binary),
+            "tests" if name == "lab" => Some(Layer::Lab),
             _ => None,
         },
         Some(_) => None,
@@ -62,8 +64,8 @@ fn layer(directory: &str) -> Option<Layer> {
 /// True if a crate of layer `from` may depend on one of layer `to`.
 fn may_use(from: Layer, to: Layer, kind: Kind) -> bool {
     use Layer::{
-        Actor, Adapter, Binary, Chaos, Console, Domain, Effects, Faults, Json, Judges, Protocol, Simulation,
-        Supervisor, Tests,
+        Actor, Adapter, Binary, Chaos, Console, Domain, Effects, Faults, Json, Judges, Lab, Protocol,
+        Simulation, Supervisor, Tests,
     };
     match (from, to) {
         // The crates below messages/ have one order; every other crate may use each of them.
@@ -83,6 +85,8 @@ fn may_use(from: Layer, to: Layer, kind: Kind) -> bool {
         (Binary, to) => {
             matches!(to, Faults | Judges | Actor | Adapter | Supervisor | Simulation | Chaos | Console)
         }
+        // The lab has no crate of the service in its machines; its tests may have each of them.
+        (Lab, to) => kind == Kind::Dev && !matches!(to, Lab | Tests),
         (Tests, to) => to != Tests,
     }
 }
@@ -176,7 +180,8 @@ fn valid() -> Vec<Member> {
                 ("verification/simulation", Normal),
             ],
         ),
-        member("tests", &[("supervisor", Dev), ("bin/madako", Dev)]),
+        member("tests/lab", &[("adapters/store", Dev)]),
+        member("tests", &[("supervisor", Dev), ("bin/madako", Dev), ("tests/lab", Dev)]),
     ]
 }
 
@@ -234,6 +239,9 @@ fn a_dependency_that_points_the_wrong_way_is_found() {
         ("verification/chaos", "actors/leader", Dev),
         ("supervisor", "verification/chaos", Normal),
         ("bin/madako", "tests", Dev),
+        ("bin/madako", "tests/lab", Dev),
+        ("tests/lab", "adapters/store", Normal),
+        ("tests/lab", "tests", Dev),
     ] {
         let mut spoilt = valid();
         let spoilt_member =

@@ -1,0 +1,29 @@
+//! Labs on this host: machines run, faults have their effect, and nothing remains.
+//!
+//! Where the host cannot have a lab, a test fails if `CI` is set; otherwise it prints that it is skipped.
+
+mod faults;
+mod machines;
+mod traces;
+
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+/// Long enough for a start or an end on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Polling interval of an expected state.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// Polls until `look` returns a value.
+async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let looking = async {
+        loop {
+            if let Some(seen) = look().await {
+                return seen;
+            }
+            sleep(GLANCE).await;
+        }
+    };
+    timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("within {PATIENCE:?}: {what}"))
+}
