@@ -18,6 +18,7 @@ mod document;
 mod embedded;
 mod encryption;
 mod kubernetes;
+mod operations;
 mod pem;
 mod placement;
 mod repair;
@@ -35,6 +36,7 @@ use madako_kubernetes::Access;
 use madako_store::StoreConfig;
 
 pub use embedded::{DEFAULT_LISTEN, Embedded, EmbeddedOrigin, ServerTls};
+pub use operations::{HostKeys, Operations, Ssh};
 pub use placement::{Api, Authentication, Metrics, Placement, Strategy};
 pub use repair::Repair;
 
@@ -68,6 +70,7 @@ pub struct Config {
     pub repair: Repair,
     /// `None`: no node is drained, and taints of nodes are unknown.
     pub kubernetes: Option<Access>,
+    pub operations: Operations,
     /// Permitted but unwise settings: `serve` logs them once.
     pub warnings: Vec<String>,
 }
@@ -128,11 +131,13 @@ impl Config {
         let repair = root.section("repair");
         let kubernetes = root.section("kubernetes");
         let clients = access::read(&mut root);
+        let operations = operations::SECTIONS.map(|name| root.section(name));
         root.finish();
         let embedded = embedded.map(embedded::read);
         let placement = placement.map(placement::read);
         let kubernetes = kubernetes.and_then(kubernetes::read);
         let repair = repair.map(repair::read).unwrap_or_default();
+        let operations = operations::read(&root, operations);
 
         let Findings { mut problems, warnings, secret, .. } = root.take_findings();
         if let (Some(mode), Some(field)) = (mode, secret) {
@@ -165,6 +170,7 @@ impl Config {
             placement,
             repair,
             kubernetes,
+            operations,
             warnings,
         })
     }

@@ -37,6 +37,10 @@ pub(crate) const MAX_METRICS_INTERVAL: Duration = Duration::from_secs(3_600);
 /// Maximum age of a kept value.
 pub(crate) const MAX_METRIC_AGE: Duration = Duration::from_secs(86_400);
 
+/// Maximum length of an image's name in characters: a registry's host has at most 255, a repository as many, and a tag
+/// 128.
+pub(crate) const MAX_IMAGE: usize = 640;
+
 /// Maximum size of a PEM file in bytes; the system's whole bundle has a quarter of it.
 pub(crate) const MAX_PEM: u64 = 1 << 20;
 

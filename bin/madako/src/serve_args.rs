@@ -4,6 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use madako_json::duration;
+use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
 use madako_supervisor::config::Config;
 
 use crate::cli::{Global, whole_number};
@@ -39,9 +40,9 @@ pub(crate) struct ServeArgs {
     /// Collector of traces by OTLP over gRPC, such as http://127.0.0.1:4317; without it the service sends no traces
     #[arg(long, value_name = "URL", value_parser = Collector::parse)]
     otlp_endpoint: Option<Collector>,
-    /// Maximum number of concurrent component updates [default: 10]; has no effect yet
-    #[arg(long, value_name = "NUMBER", value_parser = parse_updates)]
-    max_concurrent_updates: Option<u32>,
+    /// Maximum number of nodes on which one operation starts or restarts rivers
+    #[arg(long, value_name = "NUMBER", value_parser = parse_updates, default_value_t = MAX_CONCURRENT_UPDATES)]
+    max_concurrent_updates: usize,
     /// Time between removals of expired certificates [default: 1h]; has no effect yet
     #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, INTERVALS))]
     certs_gc_interval: Option<Duration>,
@@ -80,10 +81,10 @@ impl ServeArgs {
     /// # Errors
     /// The configuration file cannot be used.
     pub(crate) fn options(self, global: &Global) -> Result<ServeOptions, Failure> {
-        let config = Config::load(global.config.as_deref())?;
+        let mut config = Config::load(global.config.as_deref())?;
+        config.operations.settings.max_concurrent_updates = self.max_concurrent_updates;
         let mut warnings = config.warnings.clone();
         for (flag, given) in [
-            ("--max-concurrent-updates", self.max_concurrent_updates.is_some()),
             ("--certs-gc-interval", self.certs_gc_interval.is_some()),
             ("--debug-sabakan", self.debug_sabakan.is_some()),
         ] {
@@ -133,9 +134,9 @@ pub(crate) fn bounded(text: &str, (least, greatest): (Duration, Duration)) -> Re
 }
 
 /// Number of concurrent updates of components; cke's type has 32 bits or more.
-fn parse_updates(text: &str) -> Result<u32, String> {
+pub(crate) fn parse_updates(text: &str) -> Result<usize, String> {
     let number = whole_number(text, 1..=u64::from(u32::MAX))?;
-    u32::try_from(number).map_err(|error| error.to_string())
+    usize::try_from(number).map_err(|error| error.to_string())
 }
 
 /// A boolean in the form of Go's flags.

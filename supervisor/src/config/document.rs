@@ -149,6 +149,14 @@ impl Fields {
         value
     }
 
+    /// As [`Fields::parsed`], for a type with the value `off`, which YAML 1.1 reads as false.
+    pub(super) fn parsed_or_off<T: FromStr>(&mut self, name: &'static str, expected: &str) -> Option<T> {
+        if let Some(value @ Value::Bool(false)) = self.fields.get_mut(name) {
+            *value = Value::from("off");
+        }
+        self.parsed(name, expected)
+    }
+
     /// The path of a file or directory.
     pub(super) fn absolute_path(&mut self, name: &'static str) -> Option<String> {
         let path = self.text(name)?;

@@ -1,11 +1,12 @@
-//! The section `placement.encryption`: keys for the encryption of secrets at rest.
+//! The sections `placement.encryption` and `pki`: keys for the encryption of secrets at rest.
 //!
-//! Without the section nothing is encrypted, as Krake could not read it. No message contains a part of a key.
+//! Without the former, placement's secrets are not encrypted, as Krake could not read them. No message contains a part
+//! of a key.
 
 use madako_store::{Encryption, KeysError};
 
 use super::document::Fields;
-use super::{OTHERS_READ, OTHERS_WRITE, pem};
+use super::pem;
 
 pub(super) fn read(mut section: Fields) -> Encryption {
     let file = section.filled("key_file");
@@ -27,17 +28,7 @@ pub(super) fn read(mut section: Fields) -> Encryption {
 }
 
 fn from_file(section: &mut Fields, path: &str) -> Option<Encryption> {
-    let (text, mode) = match pem::read_file(path) {
-        Ok(read) => read,
-        Err(expected) => {
-            section.report("key_file", format!("{path:?}"), expected);
-            return None;
-        }
-    };
-    if let Some(mode) = mode.filter(|mode| mode & (OTHERS_READ | OTHERS_WRITE) != 0) {
-        let got = format!("{path:?}, whose mode is {:04o}", mode & 0o7777);
-        section.report("key_file", got, "a file without access for others (chmod o-rwx)");
-    }
+    let text = pem::read_private(section, "key_file", path)?;
     parsed(section, "key_file", &format!("{path:?}"), &text)
 }
 

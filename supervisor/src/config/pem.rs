@@ -1,4 +1,4 @@
-//! PEM texts: bounded reading of files, and checks that find mistakes at the start.
+//! PEM texts and other keys: bounded reading of files, and checks that find mistakes at the start.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,6 +10,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
 
+use super::document::Fields;
+use super::{OTHERS_READ, OTHERS_WRITE};
 use crate::limits::MAX_PEM;
 
 /// Text and mode of a file. The error says what was expected.
@@ -23,6 +25,23 @@ pub(super) fn read_file(path: &str) -> Result<(String, Option<u32>), String> {
         return Err(format!("a file of at most {MAX_PEM} bytes"));
     }
     Ok((text, facts.is_file().then(|| facts.permissions().mode())))
+}
+
+/// Text of a file with keys. Reports a file that cannot be read or that others can access.
+pub(super) fn read_private(section: &mut Fields, field: &'static str, path: &str) -> Option<String> {
+    match read_file(path) {
+        Ok((text, mode)) => {
+            if let Some(mode) = mode.filter(|mode| mode & (OTHERS_READ | OTHERS_WRITE) != 0) {
+                let got = format!("{path:?}, whose mode is {:04o}", mode & 0o7777);
+                section.report(field, got, "a file without access for others (chmod o-rwx)");
+            }
+            Some(text)
+        }
+        Err(expected) => {
+            section.report(field, format!("{path:?}"), expected);
+            None
+        }
+    }
 }
 
 /// Whether there is at least one certificate, and all are valid.

@@ -41,7 +41,7 @@ fn without_anything_the_embedded_store_serves_loopback() {
         assert_eq!(config.prefix, "/cke/");
         assert_eq!(config.timeout, Duration::from_secs(2));
         assert!(config.clients.username.is_empty() && config.clients.tls_ca.is_none());
-        assert!(config.warnings.is_empty());
+        assert_eq!(config.warnings.len(), 1, "that it does not act on nodes: {:?}", config.warnings);
     }
     let embedded = Embedded::by_default();
     assert_eq!(embedded.listen, DEFAULT_LISTEN);
@@ -181,7 +181,8 @@ fn outside_loopback_the_embedded_store_needs_certificates_of_both_sides() {
     std::fs::write(&key_path, &key).unwrap();
     std::fs::set_permissions(&key_path, Permissions::from_mode(0o644)).unwrap();
     let text = format!(
-        "embedded:\n  listen: 0.0.0.0:2379\n  tls-cert-file: {cert}\n  tls-key-file: {key}\n  tls-ca-file: {cert}\n",
+        "operations: {{mode: off}}\n\
+         embedded:\n  listen: 0.0.0.0:2379\n  tls-cert-file: {cert}\n  tls-key-file: {key}\n  tls-ca-file: {cert}\n",
         cert = cert_path.display(),
         key = key_path.display(),
     );
@@ -286,7 +287,7 @@ fn half_of_a_login_is_left_out_with_a_warning_as_ckes_programs_leave_it_out() {
         ("password: p", "`password` has no effect without `username`"),
         ("username: u\npassword: ''", "`username` has no effect without `password`"),
     ] {
-        let config = parse(text).unwrap();
+        let config = parse(&format!("{text}\noperations: {{mode: off}}\n")).unwrap();
         assert_eq!(config.warnings, [warning], "{text:?}");
         assert!(
             config.clients.username.is_empty() && config.clients.password.reveal().is_empty(),

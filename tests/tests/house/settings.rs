@@ -33,6 +33,10 @@ zz: 1
 embedded: {zz: 1}
 repair: {zz: 1, hold: {zz: 1}}
 kubernetes: {zz: 1}
+operations: {zz: 1}
+ssh: {zz: 1}
+pki: {zz: 1}
+images: {zz: 1}
 placement:
   zz: 1
   encryption: {zz: 1}
@@ -100,6 +104,7 @@ fn defaults() -> BTreeMap<String, String> {
     .into_iter()
     .chain(placement_defaults())
     .chain(hold_defaults(&config))
+    .chain(operation_defaults(&config))
     .collect()
 }
 
@@ -113,6 +118,13 @@ fn hold_defaults(config: &Config) -> impl Iterator<Item = (String, String)> + us
     ]
     .map(|(name, default)| (format!("repair.hold.{name}"), default))
     .into_iter()
+}
+
+fn operation_defaults(config: &Config) -> impl Iterator<Item = (String, String)> + use<> {
+    let images = config.operations.settings.images.clone();
+    [("images.etcd", images.etcd), ("images.tools", images.tools)]
+        .map(|(name, default)| (name.to_owned(), default))
+        .into_iter()
 }
 
 fn placement_defaults() -> BTreeMap<String, String> {

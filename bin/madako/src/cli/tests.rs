@@ -253,24 +253,22 @@ fn a_number_that_is_out_of_range_is_told_what_was_expected() {
 fn flags_without_effect_are_accepted_with_one_warning_each_and_sessions_count_in_seconds() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("c.yml");
-    std::fs::write(&config, "").unwrap();
+    std::fs::write(&config, "operations: {mode: off}").unwrap();
     let options = |flags: &str| {
         let line = format!("madako serve --config {} {flags}", config.display());
         let Ok(Cli { command: Command::Serve(args), global }) = parsed(&line) else { panic!("{line}") };
         args.options(&global).unwrap()
     };
-    assert!(options("").warnings.is_empty());
-    let given = options(
-        "--max-concurrent-updates 10 --certs-gc-interval 1h --debug-sabakan=false --session-ttl 2.9s",
-    );
+    let by_default = options("");
+    assert!(by_default.warnings.is_empty());
+    assert_eq!(by_default.config.operations.settings.max_concurrent_updates, 10);
+    let given =
+        options("--max-concurrent-updates 3 --certs-gc-interval 1h --debug-sabakan=false --session-ttl 2.9s");
     assert_eq!(
         given.warnings,
-        [
-            "--max-concurrent-updates has no effect yet",
-            "--certs-gc-interval has no effect yet",
-            "--debug-sabakan has no effect yet",
-        ]
+        ["--certs-gc-interval has no effect yet", "--debug-sabakan has no effect yet"]
     );
+    assert_eq!(given.config.operations.settings.max_concurrent_updates, 3);
     assert_eq!(given.session_ttl.as_secs_f64(), 2.0);
 }
 

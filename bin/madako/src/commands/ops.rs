@@ -9,11 +9,11 @@ use madako_domain::node_status::status_from_yaml;
 use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
 use madako_operation_runner::{Decision, Input, Settings, decide};
 
-use crate::cli::whole_number;
 use crate::failure::Failure;
 use crate::input::{STDIN, in_file, read_text};
 use crate::limits::MAX_FILES_NAMED;
 use crate::output::{Format, Table, show, warn};
+use crate::serve_args::parse_updates;
 
 /// Shows operations on nodes.
 #[derive(Debug, Subcommand)]
@@ -42,16 +42,11 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "FILE")]
     status: String,
     /// Nodes on which one operation starts or restarts rivers
-    #[arg(long, value_name = "NUMBER", value_parser = updates, default_value_t = MAX_CONCURRENT_UPDATES)]
+    #[arg(long, value_name = "NUMBER", value_parser = parse_updates, default_value_t = MAX_CONCURRENT_UPDATES)]
     max_concurrent_updates: usize,
     /// Form of the output
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
     output: Format,
-}
-
-fn updates(text: &str) -> Result<usize, String> {
-    let number = whole_number(text, 1..=u64::from(u32::MAX))?;
-    usize::try_from(number).map_err(|error| error.to_string())
 }
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {

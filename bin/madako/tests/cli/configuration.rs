@@ -150,8 +150,11 @@ async fn logs_go_where_the_flags_say() {
     let files = Files::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = taken.local_addr().unwrap();
-    let config =
-        files.write("c.yml", format!("embedded: {{data-dir: {}, listen: '{listen}'}}\n", files.path("data")));
+    let data = files.path("data");
+    let config = files.write(
+        "c.yml",
+        format!("embedded: {{data-dir: {data}, listen: '{listen}'}}\noperations: {{mode: off}}\n"),
+    );
     let log = files.path("log");
     let args = [
         "serve",

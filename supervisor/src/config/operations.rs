@@ -1,0 +1,267 @@
+//! The sections `operations`, `ssh`, `pki` and `images`: whether and with which keys the service acts on nodes.
+//!
+//! Without `operations.mode` the service acts if it has both keys. An explicit mode that needs a missing key is an
+//! error, so that a lost section never turns operations off silently. No message contains a part of a key.
+
+use std::str::FromStr;
+
+use madako_operation_runner::Settings;
+use madako_operation_runner::page::Mode;
+use madako_protocol::secret::Secret;
+use madako_store::Encryption;
+
+use super::document::Fields;
+use super::{encryption, pem};
+use crate::limits::MAX_IMAGE;
+
+/// The value of `operations.mode`; `None` is `off`.
+struct GivenMode(Option<Mode>);
+
+impl FromStr for GivenMode {
+    type Err = <Mode as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "off" { Ok(Self(None)) } else { text.parse().map(|mode| Self(Some(mode))) }
+    }
+}
+
+/// Treatment of a node's host key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString)]
+#[strum(serialize_all = "lowercase")]
+pub enum HostKeys {
+    /// The first key is pinned; a different key is refused.
+    Pin,
+    /// Every key is accepted.
+    Any,
+}
+
+/// Access to nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ssh {
+    /// The private key in the form of OpenSSH or PEM.
+    pub key: Secret,
+    pub host_keys: HostKeys,
+}
+
+#[derive(Debug, Clone)]
+pub struct Operations {
+    /// `None`: off.
+    pub mode: Option<Mode>,
+    /// `None` only if operations are off.
+    pub ssh: Option<Ssh>,
+    /// Encryption of the keys of authorities; `None` only if operations are off.
+    pub pki: Option<Encryption>,
+    /// Images, and the number of concurrent updates.
+    pub settings: Settings,
+}
+
+pub(super) const SECTIONS: [&str; 4] = ["operations", "ssh", "pki", "images"];
+
+/// Reads the [`SECTIONS`]; `root` receives the warning.
+pub(super) fn read(root: &Fields, [operations, ssh, pki, images]: [Option<Fields>; 4]) -> Operations {
+    let missing = match (&ssh, &pki) {
+        (Some(_), Some(_)) => None,
+        (None, Some(_)) => Some("section `ssh`"),
+        (Some(_), None) => Some("section `pki`"),
+        (None, None) => Some("sections `ssh` and `pki`"),
+    };
+    let given = operations.and_then(|section| read_mode(section, missing));
+    let mode = match (given, missing) {
+        (Some(GivenMode(mode)), _) => mode,
+        (None, None) => Some(Mode::Act),
+        (None, Some(missing)) => {
+            root.warn(format!(
+                "Madako does not act on nodes: the configuration has no {missing} (`operations: {{mode: off}}` \
+                 switches this warning off)"
+            ));
+            None
+        }
+    };
+    let mut settings = Settings::default();
+    if let Some(mut images) = images {
+        let given = &mut settings.images;
+        for (name, image) in [("etcd", &mut given.etcd), ("tools", &mut given.tools)] {
+            read_image(&mut images, name, image);
+        }
+        images.finish();
+    }
+    Operations { mode, ssh: ssh.and_then(read_ssh), pki: pki.map(encryption::read), settings }
+}
+
+fn read_mode(mut section: Fields, missing: Option<&str>) -> Option<GivenMode> {
+    let given = section.parsed_or_off("mode", "act, observe or off");
+    if let (Some(GivenMode(Some(mode))), Some(missing)) = (&given, missing) {
+        let got = format!("{:?}", <&str>::from(*mode));
+        section.report("mode", got, format!("`off` in a configuration without {missing}"));
+    }
+    section.finish();
+    given
+}
+
+fn read_ssh(mut section: Fields) -> Option<Ssh> {
+    let key = match section.filled("key_file") {
+        Some(path) => pem::read_private(&mut section, "key_file", &path).map(Secret::new),
+        None => {
+            section.report_missing("key_file", "the path of a private key");
+            None
+        }
+    };
+    let host_keys = section.parsed("host_keys", "pin or any").unwrap_or(HostKeys::Pin);
+    section.finish();
+    Some(Ssh { key: key?, host_keys })
+}
+
+/// Replaces `image` by a given name. Docker would read a leading dash as an option.
+fn read_image(section: &mut Fields, name: &'static str, image: &mut String) {
+    let Some(given) = section.filled(name) else { return };
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "._-/:@".contains(c);
+    if given.len() > MAX_IMAGE
+        || !given.chars().all(is_part)
+        || !given.starts_with(|c: char| c.is_ascii_alphanumeric())
+    {
+        let expected = format!("the name of an image with at most {MAX_IMAGE} characters, such as {image}");
+        section.report(name, format!("{:?}", super::document::shorten(&given)), expected);
+    }
+    *image = given;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+
+    use madako_operation_runner::Images;
+
+    use super::super::{Config, ConfigError};
+    use super::*;
+
+    /// Files with an SSH key and a key for authorities.
+    struct Keys(tempfile::TempDir);
+
+    impl Keys {
+        fn new() -> Self {
+            let keys = Self(tempfile::tempdir().unwrap());
+            keys.write("ssh", SSH_KEY, 0o600);
+            keys.write("pki", PKI_KEY, 0o600);
+            keys
+        }
+
+        fn write(&self, name: &str, text: &str, mode: u32) {
+            let path = self.0.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        }
+
+        /// A section with the key of this name.
+        fn section(&self, name: &str) -> String {
+            format!("{name}: {{key_file: {}}}\n", self.0.path().join(name).display())
+        }
+
+        fn sections(&self) -> String {
+            self.section("ssh") + &self.section("pki")
+        }
+    }
+
+    const SSH_KEY: &str = "a private key\n";
+    const PKI_KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n";
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(text, Path::new("c.yml"), None)
+    }
+
+    fn refusal(text: &str) -> String {
+        parse(text).map(drop).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_service_acts_if_it_has_both_keys() {
+        let keys = Keys::new();
+        let config = parse(&keys.sections()).unwrap();
+        assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+        let shown = format!("{config:?}");
+        let Operations { mode, ssh, pki, settings } = config.operations;
+        assert_eq!((mode, settings), (Some(Mode::Act), Settings::default()));
+        assert_eq!(ssh, Some(Ssh { key: Secret::new(SSH_KEY.to_owned()), host_keys: HostKeys::Pin }));
+        assert_eq!(pki.unwrap().ids().count(), 1);
+        assert!(!shown.contains(SSH_KEY.trim()) && !shown.contains(PKI_KEY.trim()), "{shown}");
+
+        for (mode, expected) in
+            [("act", Some(Mode::Act)), ("observe", Some(Mode::Observe)), ("off", None), ("'off'", None)]
+        {
+            let config = parse(&format!("{}operations: {{mode: {mode}}}", keys.sections())).unwrap();
+            assert_eq!(config.operations.mode, expected);
+            assert!(config.operations.ssh.is_some() && config.warnings.is_empty());
+        }
+    }
+
+    #[test]
+    fn without_a_key_the_service_does_not_act_and_names_the_missing_sections() {
+        let keys = Keys::new();
+        assert_eq!(parse("operations:").unwrap().operations.mode, None);
+        for (text, missing) in [
+            (String::new(), "no sections `ssh` and `pki` ("),
+            (keys.section("ssh"), "no section `pki` ("),
+            (keys.section("pki"), "no section `ssh` ("),
+        ] {
+            let config = parse(&text).unwrap();
+            assert_eq!((config.operations.mode, config.warnings.len()), (None, 1), "{text}");
+            assert!(config.warnings[0].contains(missing), "{:?}", config.warnings);
+            let with_mode = |mode: &str| format!("{text}operations: {{mode: {mode}}}");
+            assert!(parse(&with_mode("off")).unwrap().warnings.is_empty());
+            for mode in ["act", "observe"] {
+                let message = refusal(&with_mode(mode));
+                let part =
+                    format!("operations.mode: got \"{mode}\", expected `off` in a configuration without");
+                assert!(message.contains(&part), "{message}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_problem_of_the_sections_is_in_one_message() {
+        let keys = Keys::new();
+        keys.write("ssh", SSH_KEY, 0o644);
+        keys.write("pki", "hunter2", 0o604);
+        let message = refusal(&format!(
+            "{}operations: {{mode: on, modes: 1}}\nimages: {{etcd: '--privileged', tools: 'a b', pause: c}}",
+            keys.sections()
+        ));
+        for part in [
+            "operations.mode: got true, expected a text",
+            "operations.modes: got an unknown key",
+            "ssh\", whose mode is 0644, expected a file without access for others",
+            "pki\", whose mode is 0604, expected a file without access for others",
+            "32 bytes in Base64 in line 1",
+            "images.etcd: got \"--privileged\", expected the name of an image",
+            "images.tools: got \"a b\", expected the name of an image",
+            "images.pause: got an unknown key, expected one of etcd, tools",
+        ] {
+            assert!(message.contains(part), "{part:?} is not in {message}");
+        }
+        assert!(!message.contains("hunter2") && message.lines().count() == 1, "{message}");
+        for (text, part) in [
+            ("ssh:", "ssh.key_file: expected the path of a private key"),
+            ("pki:", "pki.key_file: expected the path of a file with keys, or `key_env`"),
+            ("ssh: {key_file: /none}", "ssh.key_file: got \"/none\", expected a file that can be read"),
+            ("ssh: {key_file: /, host_keys: none}", "ssh.host_keys: got \"none\", expected pin or any"),
+            ("pki: {key_env: PATH}", "pki.key_env: got \"PATH\", expected 32 bytes"),
+            ("operations: {mode: watch}", "operations.mode: got \"watch\", expected act, observe or off"),
+            ("ssh: /root/.ssh/id_rsa", "expected a mapping of settings"),
+        ] {
+            let message = refusal(text);
+            assert!(message.contains(part), "{part:?} is not in {message}");
+        }
+    }
+
+    #[test]
+    fn images_and_the_check_of_host_keys_can_be_changed() {
+        let keys = Keys::new();
+        let tools = "registry.example.com:5000/madako-tools:0.1".to_owned();
+        let ssh = keys.section("ssh").replace('}', ", host_keys: any}");
+        let text = format!("{ssh}{}images: {{tools: '{tools}'}}", keys.section("pki"));
+        let operations = parse(&text).unwrap().operations;
+        assert_eq!(operations.ssh.unwrap().host_keys, HostKeys::Any);
+        assert_eq!(operations.settings.images, Images { tools, ..Images::default() });
+    }
+}
