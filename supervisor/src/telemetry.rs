@@ -22,7 +22,7 @@ madako_protocol::declare_metrics! {
 }
 
 /// Tables of the actors that run only while this instance leads: without them, the values of their gauges are outdated.
-const OF_A_LEADER: [&[Metric]; 5] = [
+const OF_A_LEADER: [&[Metric]; 7] = [
     madako_app_scheduler::METRICS,
     madako_cluster_planner::METRICS,
     madako_metrics_fetcher::METRICS,
