@@ -3,7 +3,9 @@
 //! Where the host cannot have a lab, a test fails if `CI` is set; otherwise it prints that it is skipped.
 
 mod faults;
+mod fleet;
 mod machines;
+mod operations;
 mod traces;
 
 use std::time::Duration;
