@@ -1,0 +1,111 @@
+//! A connection to a node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use madako_domain::host_key::HostKey;
+use madako_domain::node_status::NodeStatus;
+use madako_protocol::node::{NodeAction, NodeConnection, NodeError};
+use madako_protocol::permit::{Permit, PermitEnded};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::driver::SshOptions;
+use crate::limits::SHORTEST_ACTION;
+use crate::remote::{self, Answer, Nonces, Order, RemoteError, Session};
+use crate::script::{self, Script};
+use crate::status::{self, NO_ENGINE};
+
+/// What `status` is called in errors.
+const STATUS: &str = "query of the status";
+
+pub(crate) struct SshConnection {
+    pub(crate) address: String,
+    pub(crate) host_key: HostKey,
+    pub(crate) session: Arc<Session>,
+    pub(crate) closed: watch::Receiver<()>,
+    pub(crate) options: SshOptions,
+    pub(crate) nonces: Arc<Nonces>,
+}
+
+/// The times of a command.
+struct Times {
+    begin_by: Instant,
+    end_by: Instant,
+    limit: Duration,
+}
+
+impl SshConnection {
+    async fn run(&self, what: &str, script: &Script, times: &Times) -> Result<Answer, NodeError> {
+        let order =
+            Order { script, nonce: self.nonces.next(), begin_by: times.begin_by, end_by: times.end_by };
+        let address = self.address.clone();
+        let answer = Box::pin(remote::run(&self.session, order)).await.map_err(|error| match error {
+            RemoteError::Broken(why) => NodeError::Unreachable { address, why },
+            RemoteError::Malformed(why) => NodeError::Malformed { address, what: what.to_owned(), why },
+            RemoteError::Late => NodeError::Deadline { address, what: what.to_owned(), limit: times.limit },
+        })?;
+        match answer.code {
+            0 => Ok(answer),
+            NO_ENGINE => Err(NodeError::Engine { address: self.address.clone(), why: answer.stderr }),
+            code => Err(NodeError::Failed {
+                address: self.address.clone(),
+                what: what.to_owned(),
+                code,
+                why: answer.stderr,
+            }),
+        }
+    }
+
+    fn malformed(&self, what: &str, why: String) -> NodeError {
+        NodeError::Malformed { address: self.address.clone(), what: what.to_owned(), why }
+    }
+
+    fn times(&self, permit: &Permit, action: &NodeAction) -> Result<Times, PermitEnded> {
+        let now = Instant::now();
+        permit.check(now)?;
+        let begin_by = permit.until();
+        if let NodeAction::PullImage { .. } = action {
+            return Ok(Times { begin_by, end_by: now + self.options.pull, limit: self.options.pull });
+        }
+        let limit = (begin_by - now).min(self.options.action);
+        if limit < SHORTEST_ACTION {
+            return Err(PermitEnded { epoch: permit.epoch() });
+        }
+        Ok(Times { begin_by, end_by: now + limit, limit })
+    }
+}
+
+#[async_trait]
+impl NodeConnection for SshConnection {
+    fn host_key(&self) -> &HostKey {
+        &self.host_key
+    }
+
+    async fn status(&self, volume: &str) -> Result<NodeStatus, NodeError> {
+        let limit = self.options.status;
+        let end_by = Instant::now() + limit;
+        let times = Times { begin_by: end_by, end_by, limit };
+        let answer = self.run(STATUS, &status::render(volume).into(), &times).await?;
+        let text = std::str::from_utf8(&answer.stdout)
+            .map_err(|error| self.malformed(STATUS, format!("it is not UTF-8: {error}")))?;
+        status::read(text, volume).map_err(|why| self.malformed(STATUS, why))
+    }
+
+    async fn act(&self, permit: &Permit, action: &NodeAction) -> Result<String, NodeError> {
+        let times = self.times(permit, action)?;
+        let what = action.to_string();
+        let script = script::render(action, times.limit.as_secs())
+            .map_err(|error| self.malformed(&what, error.to_string()))?;
+        let answer = self.run(&what, &script, &times).await?;
+        let output = String::from_utf8_lossy(&answer.stdout);
+        Ok(output.lines().next().unwrap_or_default().trim().to_owned())
+    }
+
+    async fn closed(&self) {
+        let mut closed = self.closed.clone();
+        // The sender never sends: an error means that it is gone.
+        while closed.changed().await.is_ok() {}
+    }
+}

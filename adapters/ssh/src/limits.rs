@@ -1,0 +1,62 @@
+//! The limits and time-outs of this crate, with unit and derivation.
+
+use std::time::Duration;
+
+/// Time for each step of a connection (TCP, handshake, login), and for the start of a command. CKE's value.
+pub const STEP: Duration = Duration::from_secs(5);
+/// Silence after which the client asks the node for a sign of life. CKE's value.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// Unanswered requests for a sign of life that a connection survives: a busy node may miss one or two.
+pub(crate) const KEEP_ALIVE_MISSES: usize = 3;
+/// Time without any progress after which a connection ends, also if its peer accepts no data. It exceeds the time in
+/// which keep-alive notices a dead node.
+pub(crate) const INACTIVITY: Duration = Duration::from_secs(30);
+/// Handshakes at once over all nodes: each costs about a millisecond of computation, and 5,000 nodes may return at once.
+pub const MAX_HANDSHAKES: usize = 64;
+
+/// Bytes that a node may send before the client has read them. It fits a small container's memory 1,000 times.
+pub(crate) const WINDOW: u32 = 64 * 1024;
+/// Messages of a command that wait for their reader. A full queue stops reading from the node.
+pub(crate) const CHANNEL_MESSAGES: usize = 8;
+
+/// Upper bound of the standard output of a command in bytes. A status has some 10 KiB; each label with many extra
+/// parameters adds its length.
+pub const MAX_STDOUT: usize = 1024 * 1024;
+/// Bytes to keep of the standard error of a command: an error message of the engine has a few hundred.
+pub const MAX_STDERR: usize = 4096;
+/// Upper bound of a remote command in bytes. Linux allows 128 KiB for one argument of a program.
+pub(crate) const MAX_COMMAND: usize = 120 * 1024;
+/// Upper bound of the text of a private key in bytes. An RSA key of 16,384 bits has 13 KiB.
+pub const MAX_KEY: usize = 32 * 1024;
+
+/// Time for a status. CKE's value is 10 min; a status of this project is one command.
+pub const STATUS_DEADLINE: Duration = Duration::from_secs(10);
+/// Seconds in a status for the engine's sum of the sizes of files: the rest of a status takes less than a second.
+pub(crate) const SIZE_PATIENCE: u64 = 3;
+/// Time for an action, if its permit lasts longer. CKE's value.
+pub const ACTION_DEADLINE: Duration = Duration::from_secs(600);
+/// Time for all tries of a pull: an image of 300 MB over 10 Mbit/s takes four minutes.
+pub const PULL_DEADLINE: Duration = Duration::from_secs(600);
+/// Tries of a pull, and the pause between two, in seconds. CKE's values.
+pub(crate) const PULL_TRIES: u32 = 3;
+pub(crate) const PULL_PAUSE: u32 = 10;
+
+/// Seconds between SIGTERM and SIGKILL for a container: the shutdown time of rivers, and docker's default.
+pub(crate) const STOP_GRACE: u64 = 10;
+/// Seconds of a permit that an action needs after the grace of a stopped container: remove it, and run a new one.
+pub(crate) const AFTER_GRACE: u64 = 5;
+/// Seconds that a remote command ends before its deadline: one because the clocks are compared in whole seconds, and one
+/// in which the engine completes a request of a killed client.
+pub(crate) const END_MARGIN: u64 = 2;
+/// Shortest time in which an action may begin: two seconds for the network and the action itself.
+pub const SHORTEST_ACTION: Duration = Duration::from_secs(END_MARGIN + 2);
+
+const _: () = assert!(
+    INACTIVITY.as_secs() > KEEP_ALIVE.as_secs() * (KEEP_ALIVE_MISSES as u64 + 1),
+    "keep-alive notices a dead node before inactivity does"
+);
+const _: () = assert!(STEP.as_secs() < STATUS_DEADLINE.as_secs());
+const _: () =
+    assert!(SIZE_PATIENCE * 2 + END_MARGIN < STATUS_DEADLINE.as_secs(), "a status does not depend on sizes");
+const _: () =
+    assert!(PULL_DEADLINE.as_secs() > (PULL_TRIES * PULL_PAUSE) as u64, "the pauses leave time for the pull");

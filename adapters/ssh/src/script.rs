@@ -1,0 +1,200 @@
+//! The shell script of each action.
+//!
+//! Guarantees: each text from outside is one quoted word. A private text is only in the standard input. A script acts
+//! on a container by its id, after it has found CKE's label on that container. It may run twice.
+//!
+//! Assumes: a POSIX shell, docker's command line, and coreutils.
+
+use madako_domain::containers::{Container, Mount};
+use madako_protocol::node::{ContainerSpec, NodeAction};
+
+use crate::label;
+use crate::limits::{AFTER_GRACE, PULL_PAUSE, PULL_TRIES, STOP_GRACE};
+use crate::tar::{self, TarError};
+
+/// Exit code of a script that found a container of another program.
+pub(crate) const FOREIGN: u32 = 80;
+/// journald listens here for the output of containers.
+pub(crate) const JOURNAL: &str = "/run/systemd/journal/socket";
+
+/// A script and its standard input.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Script {
+    pub(crate) text: String,
+    pub(crate) stdin: Vec<u8>,
+}
+
+impl From<String> for Script {
+    fn from(text: String) -> Self {
+        Self { text, stdin: Vec::new() }
+    }
+}
+
+/// One word for a POSIX shell.
+pub(crate) fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Renders an action. `seconds` is the time that its permit leaves.
+pub(crate) fn render(action: &NodeAction, seconds: u64) -> Result<Script, TarError> {
+    Ok(match action {
+        NodeAction::PullImage { image } => pull(image).into(),
+        NodeAction::RunContainer { spec, restart } => run(spec, *restart, seconds).into(),
+        NodeAction::StopContainer(container) => stop(*container, seconds).into(),
+        NodeAction::KillContainer(container) => kill(*container).into(),
+        NodeAction::CreateVolume { name } => {
+            format!("docker volume create -- {} >/dev/null", quote(name)).into()
+        }
+        NodeAction::RemoveVolume { name } => remove_volume(name).into(),
+        NodeAction::WriteFiles { tools, directory, files } => {
+            Script { text: write_files(tools, directory), stdin: tar::archive(directory, files)? }
+        }
+        NodeAction::ImageVersion { image } => image_version(image).into(),
+    })
+}
+
+/// Sets `id` to the id of the container with exactly that name, or to nothing. Refuses a container without a label of
+/// CKE.
+fn find(container: Container) -> String {
+    let name = container.name();
+    format!(
+        r#"set -u
+id=$(docker container ls --all --quiet --no-trunc --filter 'name=^/{name}$') || exit 1
+if [ -n "$id" ]; then
+  label=$(docker container inspect --format '{{{{index .Config.Labels "{label}"}}}}' "$id") || exit 1
+  case $label in
+    "{{"*"}}") ;;
+    *) echo 'the container {name} belongs to another program: it has no label {label}' >&2; exit {FOREIGN};;
+  esac
+fi
+"#,
+        label = label::LABEL,
+    )
+}
+
+/// Ends the container `id` with SIGTERM and removes it. The script waits itself: a waiting engine would go on when the
+/// script is killed. An error of SIGTERM counts only if the container cannot be removed, because it may have ended.
+fn end(seconds: u64) -> String {
+    let grace = seconds.saturating_sub(AFTER_GRACE).clamp(1, STOP_GRACE);
+    format!(
+        r#"docker container kill --signal=TERM "$id" >/dev/null || :
+timeout {grace} docker container wait "$id" >/dev/null || :
+docker container rm --force "$id" >/dev/null || exit 1
+"#
+    )
+}
+
+fn stop(container: Container, seconds: u64) -> String {
+    format!("{}[ -n \"$id\" ] || exit 0\n{}", find(container), end(seconds))
+}
+
+fn kill(container: Container) -> String {
+    format!(
+        "{}[ -n \"$id\" ] || exit 0\ndocker container rm --force \"$id\" >/dev/null || exit 1\n",
+        find(container)
+    )
+}
+
+/// Sets the positional parameters to the options for the log of a container.
+fn logging() -> String {
+    format!(
+        "if [ -S {JOURNAL} ]; then set -- --log-driver=journald\n\
+         else set -- --log-driver=json-file --log-opt=max-size=10m --log-opt=max-file=3\nfi\n"
+    )
+}
+
+/// Sets `se` if SELinux enforces.
+const SELINUX: &str = "se=\nif [ \"$(getenforce 2>/dev/null)\" = Enforcing ]; then se=1; fi\n";
+
+fn run(spec: &ContainerSpec, restart: bool, seconds: u64) -> String {
+    let running = if restart { end(seconds) } else { "exit 0\n".to_owned() };
+    format!(
+        r#"{find}if [ -n "$id" ]; then
+  running=$(docker container inspect --format '{{{{.State.Running}}}}' "$id") || exit 1
+  if [ "$running" = true ]; then
+{running}else
+docker container rm --force "$id" >/dev/null || exit 1
+fi
+fi
+{logging}{SELINUX}printf '%s\n' {label} | docker run "$@" {words} >/dev/null
+"#,
+        find = find(spec.container),
+        logging = logging(),
+        label = quote(&format!("{}={}", label::LABEL, label::write(&spec.builtin, &spec.extra))),
+        words = run_words(spec).join(" "),
+    )
+}
+
+/// The words after the options for the log, in the order of CKE.
+fn run_words(spec: &ContainerSpec) -> Vec<String> {
+    let name = format!("--name={}", spec.container);
+    let mut words: Vec<String> =
+        ["-d", &name, "--read-only", "--network=host", "--uts=host"].map(str::to_owned).into();
+    for (volume, path) in &spec.volumes {
+        words.push("--mount".to_owned());
+        words.push(quote(&format!("type=volume,src={volume},dst={path}")));
+    }
+    let parameters = [&spec.builtin, &spec.extra];
+    words.extend(parameters.iter().flat_map(|params| &params.binds).map(bind));
+    for (name, value) in parameters.iter().flat_map(|params| &params.env) {
+        words.push("-e".to_owned());
+        words.push(quote(&format!("{name}={value}")));
+    }
+    words.push("--label-file=/dev/stdin".to_owned());
+    words.push(quote(&spec.image));
+    words.extend(parameters.iter().flat_map(|params| &params.args).map(|arg| quote(arg)));
+    words
+}
+
+fn bind(mount: &Mount) -> String {
+    let access = if mount.read_only { "ro" } else { "rw" };
+    let mut text = format!("--volume={}:{}:{access}", mount.source, mount.destination);
+    if !mount.propagation.is_empty() {
+        text = format!("{text},{}", mount.propagation);
+    }
+    match mount.selinux_label.as_str() {
+        label @ ("z" | "Z") => format!("{}\"${{se:+,{label}}}\"", quote(&text)),
+        _ => quote(&text),
+    }
+}
+
+fn remove_volume(name: &str) -> String {
+    let name = quote(name);
+    format!(
+        "volumes=$(docker volume ls --quiet --filter name={name}) || exit 1\n\
+         printf '%s\\n' \"$volumes\" | grep -Fxq -e {name} || exit 0\n\
+         docker volume rm -- {name} >/dev/null\n"
+    )
+}
+
+/// The label `z` lets the container of etcd read the files, too: with `Z` the engine would give them to the tools alone.
+fn write_files(tools: &str, directory: &str) -> String {
+    format!(
+        "{logging}{SELINUX}docker run \"$@\" --rm -i --network=host --uts=host --read-only \
+         {volume}\"${{se:+,z}}\" {tools} write_files /mnt >/dev/null\n",
+        logging = logging(),
+        volume = quote(&format!("--volume={directory}:/mnt{directory}:rw")),
+        tools = quote(tools),
+    )
+}
+
+fn pull(image: &str) -> String {
+    let image = quote(image);
+    format!(
+        "docker image inspect --format '{{{{.Id}}}}' {image} >/dev/null 2>&1 && exit 0\n\
+         try=1\n\
+         until docker image pull --quiet {image} >/dev/null; do\n\
+         \x20 [ $try -lt {PULL_TRIES} ] || exit 1\n\
+         \x20 try=$((try + 1))\n\
+         \x20 sleep {PULL_PAUSE}\n\
+         done\n"
+    )
+}
+
+/// The program needs neither a network nor a log.
+fn image_version(image: &str) -> String {
+    format!("docker run --rm --log-driver=none --network=none --read-only {} --version\n", quote(image))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! The script that reads the state of a node, and its answer.
+//!
+//! The answer has one line a fact, and a last line that shows that nothing is missing:
+//!
+//! ```text
+//! C ["/etcd",true,"IMAGE","LABEL",[MOUNT, ...]]   a container
+//! V NAME                                          a volume (also others with a similar name)
+//! E empty | content | unknown                     the content of etcd's volume, if there is one
+//! END
+//! ```
+
+use std::collections::BTreeSet;
+
+use madako_domain::containers::{Container, DEFAULT_ETCD_VOLUME, ETCD_MARK};
+use madako_domain::node_status::{ContainerStatus, NodeStatus};
+use serde::Deserialize;
+
+use crate::label::{self, LABEL};
+use crate::limits::SIZE_PATIENCE;
+use crate::script::quote;
+
+/// Exit code of the script if the container engine does not work.
+pub(crate) const NO_ENGINE: u32 = 81;
+/// The directory of etcd's data in its container.
+const DATA: &str = "/var/lib/etcd";
+
+/// Renders the script. It changes nothing.
+pub(crate) fn render(volume: &str) -> String {
+    let containers = Container::ALL.map(|container| format!("--filter 'name=^/{container}$'")).join(" ");
+    let volumes = BTreeSet::from([volume, ETCD_MARK, DEFAULT_ETCD_VOLUME]);
+    let volumes: Vec<String> =
+        volumes.into_iter().map(|name| format!("--filter name={}", quote(name))).collect();
+    format!(
+        r#"set -u
+docker version >/dev/null || exit {NO_ENGINE}
+ids=$(docker container ls --all --quiet --no-trunc {containers}) || exit 1
+[ -z "$ids" ] || docker container inspect --format 'C [{{{{json .Name}}}},{{{{json .State.Running}}}},{{{{json .Config.Image}}}},{{{{json (index .Config.Labels "{LABEL}")}}}},{{{{json .Mounts}}}}]' $ids || exit 1
+docker volume ls --format 'V {{{{.Name}}}}' {volumes} || exit 1
+{content}
+echo END
+"#,
+        volumes = volumes.join(" "),
+        content = content(volume),
+    )
+}
+
+/// Looks into a volume. A volume of another driver, or one with options, may be mounted only while a container runs, and
+/// a directory without a member may hold a backup: their content is unknown.
+///
+/// A login without root's rights cannot read the directory. The engine then tells the size of the files, for which it
+/// reads all its volumes and images; so it is asked only while etcd does not run, and may fail.
+fn content(volume: &str) -> String {
+    format!(
+        r#"if look=$(docker volume inspect --format '{{{{.Driver}}}} {{{{len .Options}}}} {{{{.Mountpoint}}}}' -- {name} 2>/dev/null); then
+  found=unknown
+  case $look in
+    'local 0 /'*)
+      dir=${{look#local 0 }}
+      if [ -d "$dir" ] && [ -r "$dir" ] && [ -x "$dir" ] && entries=$(ls -A -- "$dir" 2>/dev/null); then
+        if [ -z "$entries" ]; then found=empty; elif [ -e "$dir/member" ]; then found=content; fi
+      else
+        running=$(docker container ls --quiet --filter 'name=^/{etcd}$') || exit 1
+        if [ -z "$running" ] && timeout {SIZE_PATIENCE} docker system df --verbose --format '{sizes}' 2>/dev/null |
+          grep -Fxq -e {empty}
+        then found=empty
+        fi
+      fi;;
+  esac
+  echo "E $found"
+fi"#,
+        name = quote(volume),
+        etcd = Container::Etcd,
+        sizes = "{{range .Volumes}}{{.Name}} {{.Size}}{{println}}{{end}}",
+        empty = quote(&format!("{volume} 0B")),
+    )
+}
+
+/// A container in the answer: name, running, image, label, mounts.
+#[derive(Deserialize)]
+struct Inspected(String, bool, String, Option<String>, Option<Vec<Mounted>>);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Mounted {
+    #[serde(rename = "Type")]
+    kind: String,
+    #[serde(default)]
+    name: String,
+    destination: String,
+}
+
+impl Inspected {
+    fn status(&self) -> ContainerStatus {
+        let read = self.3.as_deref().and_then(label::read);
+        let foreign = read.is_none();
+        let label = read.unwrap_or_default();
+        ContainerStatus {
+            running: self.1,
+            image: self.2.clone(),
+            builtin: label.builtin,
+            extra: label.extra,
+            foreign,
+        }
+    }
+
+    /// True if the data of etcd are in a volume of another name.
+    fn has_other_volume(&self, volume: &str) -> bool {
+        let is_other =
+            |mount: &Mounted| mount.kind == "volume" && mount.destination == DATA && mount.name != volume;
+        self.3.as_deref().and_then(label::read).is_some() && self.4.iter().flatten().any(is_other)
+    }
+}
+
+/// Reads an answer.
+///
+/// # Errors
+/// The fault of an incomplete or unexpected answer.
+pub(crate) fn read(answer: &str, volume: &str) -> Result<NodeStatus, String> {
+    let mut status = NodeStatus { reachable: true, ..NodeStatus::default() };
+    let mut volumes = BTreeSet::new();
+    let mut lines = answer.lines();
+    loop {
+        let line = lines.next().ok_or("the last line is missing")?;
+        match line.split_once(' ') {
+            Some(("C", json)) => add_container(&mut status, json, volume)?,
+            Some(("V", name)) => drop(volumes.insert(name)),
+            Some(("E", content)) => status.etcd_empty = read_content(content)?,
+            None if line == "END" => break,
+            _ => return Err("a line has an unknown form".to_owned()),
+        }
+    }
+    if lines.next().is_some() {
+        return Err("lines follow the last line".to_owned());
+    }
+    status.etcd_data = volumes.contains(volume);
+    status.etcd_mark = volumes.contains(ETCD_MARK);
+    status.etcd_other_volume |= !status.etcd_data && volumes.contains(DEFAULT_ETCD_VOLUME);
+    // The volume may appear or vanish between the two queries.
+    status.etcd_empty = status.etcd_empty.filter(|_| status.etcd_data);
+    Ok(status)
+}
+
+fn add_container(status: &mut NodeStatus, json: &str, volume: &str) -> Result<(), String> {
+    let inspected: Inspected = serde_json::from_str(json).map_err(|error| format!("a container: {error}"))?;
+    let name = inspected.0.trim_start_matches('/');
+    let container = Container::ALL.into_iter().find(|container| container.name() == name);
+    let container = container.ok_or("a container has an unexpected name")?;
+    status.etcd_other_volume |= container == Container::Etcd && inspected.has_other_volume(volume);
+    match status.containers.insert(name.to_owned(), inspected.status()) {
+        None => Ok(()),
+        Some(_) => Err(format!("two containers have the name {name}")),
+    }
+}
+
+fn read_content(text: &str) -> Result<Option<bool>, String> {
+    match text {
+        "empty" => Ok(Some(true)),
+        "content" => Ok(Some(false)),
+        "unknown" => Ok(None),
+        _ => Err("the content of the volume has an unknown form".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use super::*;
+
+const LABEL_TEXT: &str =
+    r#"{\"builtin\":{\"extra_args\":[\"a\"],\"extra_binds\":null,\"extra_env\":null},\"extra\":{}}"#;
+
+fn etcd(label: &str, mounts: &str) -> String {
+    format!(r#"C ["/etcd",true,"etcd:1",{label},{mounts}]"#)
+}
+
+fn own_etcd(volume: &str) -> String {
+    let mounts = format!(
+        r#"[{{"Type":"volume","Name":"{volume}","Source":"/x","Destination":"/var/lib/etcd","RW":true}}]"#
+    );
+    etcd(&format!("\"{LABEL_TEXT}\""), &mounts)
+}
+
+#[test]
+fn a_whole_answer_is_read() {
+    let answer = format!(
+        "{}\nC [\"/rivers\",false,\"tools:1\",\"\",[]]\nV my-volume\nV etcd-added-member-2\nE content\nEND\n",
+        own_etcd("my-volume")
+    );
+    let status = read(&answer, "my-volume").unwrap();
+    assert!(status.reachable && status.etcd_data && !status.etcd_mark && !status.etcd_other_volume);
+    assert_eq!(status.etcd_empty, Some(false));
+    let own = status.own(Container::Etcd).unwrap();
+    assert!(own.running && own.image == "etcd:1" && own.builtin.args == ["a"]);
+    assert!(status.is_foreign(Container::Rivers) && !status.containers["rivers"].running);
+    assert_eq!(status.containers.len(), 2);
+}
+
+#[test]
+fn a_label_that_is_absent_or_no_json_makes_a_container_foreign() {
+    for label in ["null", "\"\"", "\"x\"", "\"{\"", "\"[]\""] {
+        let status = read(&format!("{}\nEND\n", etcd(label, "[]")), "v").unwrap();
+        assert!(status.is_foreign(Container::Etcd), "{label}");
+        assert!(!status.etcd_other_volume);
+    }
+}
+
+#[test]
+fn an_incomplete_or_unknown_answer_is_an_error() {
+    let etcd = own_etcd("v");
+    for answer in [
+        "",
+        "V v\n",
+        &etcd,
+        "END\nV v\n",
+        "END\nEND\n",
+        "X\nEND\n",
+        "E maybe\nEND\n",
+        "C [\"/other\",true,\"i\",\"\",[]]\nEND\n",
+        "C [\"/etcd\",true,\"i\",\"\"]\nEND\n",
+        "C [\"/etcd\",1,\"i\",\"\",[]]\nEND\n",
+        "C {}\nEND\n",
+        &format!("{etcd}\n{etcd}\nEND\n"),
+    ] {
+        read(answer, "v").unwrap_err();
+    }
+    read("END\n", "v").unwrap();
+}
+
+#[test]
+fn data_in_another_volume_are_noticed() {
+    let other = |answer: &str, volume: &str| read(answer, volume).unwrap().etcd_other_volume;
+    assert!(other(&format!("{}\nV new\nEND\n", own_etcd("old")), "new"), "the container has it");
+    assert!(!other(&format!("{}\nV new\nEND\n", own_etcd("new")), "new"));
+    assert!(other("V etcd-cke\nEND\n", "new"), "the default volume is there, and the configured one is not");
+    assert!(!other("V etcd-cke\nV new\nEND\n", "new"));
+    assert!(!other("V etcd-cke\nEND\n", "etcd-cke"));
+    assert!(!other("END\n", "new"));
+}
+
+#[test]
+fn the_content_of_a_missing_volume_is_unknown() {
+    assert_eq!(read("V v\nE empty\nEND\n", "v").unwrap().etcd_empty, Some(true));
+    assert_eq!(read("V v\nE unknown\nEND\n", "v").unwrap().etcd_empty, None);
+    assert_eq!(read("V v\nEND\n", "v").unwrap().etcd_empty, None);
+    assert_eq!(read("V v2\nE empty\nEND\n", "v").unwrap().etcd_empty, None);
+}
+
+/// A directory with a program `docker` that answers as the text says.
+fn run(docker: &str, volume: &str) -> Output {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("docker");
+    std::fs::write(&path, format!("#!/bin/sh\n{docker}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let paths = format!("{}:/usr/bin:/bin", directory.path().display());
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", &render(volume)]).env_clear().env("PATH", paths).output().unwrap()
+}
+
+fn with_volume(look: &str) -> Option<bool> {
+    with_engine(&format!("'volume inspect') {look};;"))
+}
+
+/// The content of the volume `v`, with the answers of an engine by the first two words.
+fn with_engine(answers: &str) -> Option<bool> {
+    let docker = format!("case \"$1 $2\" in 'volume ls') echo 'V v';; {answers} esac");
+    let output = run(&docker, "v");
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+    read(&String::from_utf8(output.stdout).unwrap(), "v").unwrap().etcd_empty
+}
+
+#[test]
+fn an_empty_volume_is_told_from_one_with_a_member_and_from_an_unclear_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path();
+    let local = |data: &Path| with_volume(&format!("echo 'local 0 {}'", data.display()));
+    assert_eq!(local(data), Some(true));
+    assert_eq!(with_volume(&format!("echo 'local 2 {}'", data.display())), None, "perhaps not mounted");
+    assert_eq!(with_volume(&format!("echo 'nfs 0 {}'", data.display())), None, "another driver");
+    assert_eq!(with_volume("exit 1"), None);
+    std::fs::write(data.join("backup"), "").unwrap();
+    assert_eq!(local(data), None, "no member, but something");
+    std::fs::create_dir(data.join("member")).unwrap();
+    assert_eq!(local(data), Some(false));
+    assert_eq!(local(&data.join("missing")), None);
+}
+
+#[test]
+fn the_engine_tells_whether_an_unreadable_volume_is_empty() {
+    let look = "'volume inspect') echo 'local 0 /nonexistent/v';;";
+    let sizes = |lines: &str| with_engine(&format!("{look} 'system df') printf '{lines}';;"));
+    assert_eq!(sizes("x 1kB\\nv 0B\\n"), Some(true));
+    assert_eq!(sizes("v 64MB\\n"), None);
+    assert_eq!(sizes("v N/A\\n"), None);
+    assert_eq!(sizes("vv 0B\\nv 0B2\\n"), None);
+    assert_eq!(with_engine(&format!("{look} 'system df') echo 'v 0B' >&2; exit 1;;")), None);
+    let running = format!("{look} 'system df') echo 'v 0B';; 'container ls') [ $3 = --all ] || echo id;;");
+    assert_eq!(with_engine(&running), None, "it is not asked while etcd runs");
+}
+
+#[test]
+fn a_script_stops_at_the_first_failure() {
+    let output = run("[ $1 = version ] && { echo 'no daemon' >&2; exit 1; }", "v");
+    assert_eq!(output.status.code(), Some(NO_ENGINE.try_into().unwrap()));
+    assert_eq!(output.stderr, b"no daemon\n");
+    for words in ["container ls", "container inspect", "volume ls"] {
+        let docker =
+            format!("[ \"$1 $2\" = '{words}' ] && exit 3; [ \"$1 $2\" = 'container ls' ] && echo id; exit 0");
+        let output = run(&docker, "v");
+        assert_eq!(output.status.code(), Some(1), "{words}");
+        assert!(!output.stdout.ends_with(b"END\n"));
+    }
+}
+
+#[test]
+fn the_script_asks_for_exact_names_and_quotes_the_volume() {
+    let output = run("[ $1 = version ] || printf '%s|' \"$@\" >&2", "it's $v");
+    let asked = String::from_utf8(output.stderr).unwrap();
+    assert!(asked.contains("|name=^/rivers$|--filter|name=^/etcd-rivers$|--filter|name=^/etcd$|"), "{asked}");
+    assert!(asked.contains("|name=it's $v|"), "{asked}");
+}
