@@ -11,7 +11,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     auto_repair, bootstrap, cluster, completion, constraints, history, leader, ops, placement, repair_queue,
-    sabakan, status, store,
+    sabakan, ssh, status, store,
 };
 use crate::demo_args::DemoArgs;
 use crate::failure::EXIT_CODES;
@@ -76,8 +76,9 @@ pub(crate) enum Command {
     RepairQueue(repair_queue::Command),
     #[command(subcommand)]
     AutoRepair(auto_repair::Command),
+    Ops(ops::Args),
     #[command(subcommand)]
-    Ops(ops::Command),
+    Ssh(ssh::Command),
     Leader(leader::Args),
     Status(status::Args),
     History(history::Args),

@@ -12,5 +12,6 @@ pub(crate) mod placement;
 pub(crate) mod repair_queue;
 pub(crate) mod sabakan;
 pub(crate) mod settings;
+pub(crate) mod ssh;
 pub(crate) mod status;
 pub(crate) mod store;

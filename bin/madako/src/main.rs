@@ -28,7 +28,7 @@ use madako_supervisor::clock::SystemClock;
 use crate::cli::{Cli, Command, Global};
 use crate::commands::{
     auto_repair, bootstrap, cluster, completion, constraints, history, leader, ops, placement, repair_queue,
-    sabakan, status, store,
+    sabakan, ssh, status, store,
 };
 use crate::failure::Failure;
 use crate::log::{CkeLog, LogFile, Severity};
@@ -135,7 +135,8 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Sabakan(command) => sabakan::run(command, &store()?).await,
         Command::RepairQueue(command) => repair_queue::run(command, global, &store()?, &SystemClock).await,
         Command::AutoRepair(command) => auto_repair::run(command, global, store, &SystemClock).await,
-        Command::Ops(command) => ops::run(&command),
+        Command::Ops(args) => ops::run(&args, store).await,
+        Command::Ssh(command) => ssh::run(command, &store()?).await,
         Command::Leader(args) => leader::run(args, &store()?).await,
         Command::Status(args) => status::run(args, &store()?).await,
         Command::History(args) => history::run(args, &store()?).await,

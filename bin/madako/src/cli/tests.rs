@@ -10,9 +10,9 @@ use crate::output::Format;
 /// Every command that does something, with its words.
 fn leaves() -> Vec<(Vec<String>, Words)> {
     fn walk(words: Vec<String>, command: &Words, found: &mut Vec<(Vec<String>, Words)>) {
-        if !command.has_subcommands() {
-            found.push((words, command.clone()));
-            return;
+        // A group without its subcommands shows its help, unless it does something itself.
+        if !command.has_subcommands() || !command.is_arg_required_else_help_set() {
+            found.push((words.clone(), command.clone()));
         }
         for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
             walk([words.clone(), vec![inner.get_name().to_owned()]].concat(), inner, found);
@@ -82,7 +82,9 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "auto-repair set-variables",
             "auto-repair get-variables",
             "auto-repair plan",
+            "ops",
             "ops plan",
+            "ssh forget",
             "leader",
             "status",
             "history",

@@ -1,89 +1,67 @@
 //! `madako ops`: operations on nodes.
 
-use std::collections::BTreeSet;
+mod plan;
+mod running;
 
 use clap::Subcommand;
-use madako_domain::containers::ContainerOptions;
-use madako_domain::found::cluster_from_yaml;
-use madako_domain::node_status::status_from_yaml;
-use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
-use madako_operation_runner::{Decision, Input, Settings, decide};
+use madako_store::EtcdStore;
+use serde::Deserialize;
 
 use crate::failure::Failure;
-use crate::input::{STDIN, in_file, read_text};
 use crate::limits::MAX_FILES_NAMED;
-use crate::output::{Format, Table, show, warn};
-use crate::serve_args::parse_updates;
+use crate::output::{Format, Table};
 
-/// Shows operations on nodes.
-#[derive(Debug, Subcommand)]
-#[command(arg_required_else_help = true)]
-pub(crate) enum Command {
-    Plan(PlanArgs),
-}
-
-/// Shows the operations of the next round for a given state of the nodes, and the operations that are held, with the
-/// reasons. Changes nothing and opens no connection.
+/// Shows the operations of the leader: the phase, what runs, what is next, what is held and why, and the nodes on which
+/// no operation runs now.
 ///
-/// The status is an object in JSON or YAML: {"config_version": "2", "nodes": {ADDRESS: {"reachable": true, "containers":
-/// {NAME: {"running": true, "image": IMAGE, "builtin": PARAMETERS, "extra": PARAMETERS}}, "etcd_data": true, "etcd_mark":
-/// true}}, "etcd": {"healthy": true, "members": [{"id": "1", "name": ADDRESS, "peer_urls": [URL], "learner": false,
-/// "in_sync": true}]}, "bootstrap": {"status": "completed", "targets": [ADDRESS]}}. PARAMETERS are those of the label
-/// com.cybozu.cke: {"extra_args": [], "extra_binds": [], "extra_env": {}}. Lists and maps may be null; "etcd" is null
-/// if etcd does not answer, and "bootstrap" if there is no record of a bootstrap. Optional fields are "foreign" of a
-/// container, "etcd_empty" and "etcd_other_volume" of a node, "version" of a member, and "etcd_image_version".
+/// The command asks the leader, whose address is in the store (madako/leader-url).
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  madako ops plan --cluster cluster.yml --status status.json -o json")]
-pub(crate) struct PlanArgs {
-    /// Cluster configuration in YAML or JSON
-    #[arg(long, value_name = "FILE")]
-    cluster: String,
-    /// State of the nodes and of etcd in JSON or YAML
-    #[arg(long, value_name = "FILE")]
-    status: String,
-    /// Nodes on which one operation starts or restarts rivers
-    #[arg(long, value_name = "NUMBER", value_parser = parse_updates, default_value_t = MAX_CONCURRENT_UPDATES)]
-    max_concurrent_updates: usize,
-    /// Form of the output
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
-    output: Format,
+#[command(after_help = "Examples:\n  madako ops\n  madako ops -o json")]
+pub(crate) struct Args {
+    /// Form of the output; json is the page of the leader [default: table]
+    #[arg(short, long, value_name = "FORM", value_enum)]
+    output: Option<Format>,
+    #[command(subcommand)]
+    command: Option<Command>,
 }
 
-pub(crate) fn run(command: &Command) -> Result<(), Failure> {
-    let Command::Plan(args) = command;
-    plan(args)
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Plan(plan::Args),
 }
 
-fn plan(args: &PlanArgs) -> Result<(), Failure> {
-    if args.cluster == STDIN && args.status == STDIN {
-        return Err(Failure::bad_input("only one file can come from standard input"));
+/// `store` opens the store, which a plan on files does not need.
+pub(crate) async fn run(
+    args: &Args,
+    store: impl FnOnce() -> Result<EtcdStore, Failure>,
+) -> Result<(), Failure> {
+    match &args.command {
+        None => running::run(args.output.unwrap_or(Format::Table), &store()?).await,
+        Some(_) if args.output.is_some() => Err(Failure::bad_input("the option -o belongs after `plan`")),
+        Some(Command::Plan(args)) => plan::run(args),
     }
-    let cluster =
-        cluster_from_yaml(&read_text(&args.cluster)?).map_err(|error| in_file(&args.cluster, error))?;
-    let options = ContainerOptions::read(&cluster.options).map_err(|error| {
-        Failure::bad_input(format_args!("{}: the field `options` cannot be read: {error}", args.cluster))
-    })?;
-    let status = status_from_yaml(&read_text(&args.status)?).map_err(|error| in_file(&args.status, error))?;
-    let known: BTreeSet<&str> = cluster.nodes.iter().map(|node| node.address.as_str()).collect();
-    let reported: BTreeSet<&str> = status.nodes.keys().map(String::as_str).collect();
-    warn_of("the cluster has no node", reported.difference(&known).copied());
-    warn_of("the status lacks nodes, which count as unreachable:", known.difference(&reported).copied());
-    let settings = Settings { max_concurrent_updates: args.max_concurrent_updates, ..Settings::default() };
-    let decision = decide(&Input {
-        cluster: &cluster,
-        options: &options,
-        status: &status,
-        backing_off: &BTreeSet::new(),
-        settings: &settings,
-    });
-    show(args.output, &decision, table)
 }
 
-fn warn_of<'a>(what: &str, addresses: impl Iterator<Item = &'a str>) {
-    let addresses: Vec<&str> = addresses.collect();
-    if !addresses.is_empty() {
-        warn(format_args!("{what} {}", named(&addresses)));
-    }
+/// An operation, as the page of the leader has it.
+#[derive(Debug, Deserialize)]
+struct ShownOperation {
+    name: String,
+    targets: Vec<String>,
+    commands: Vec<ShownCommand>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ShownCommand {
+    name: String,
+    target: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct ShownHeld {
+    what: String,
+    reason: String,
+    targets: Vec<String>,
+    why: String,
 }
 
 /// Addresses for one line.
@@ -94,25 +72,25 @@ fn named(addresses: &[impl AsRef<str>]) -> String {
     format!("{}{more}", shown.join(", "))
 }
 
-fn table(decision: &Decision) -> String {
-    let mut text = format!("Phase  {}\n", decision.phase);
-    if !decision.operations.is_empty() {
-        let mut table = Table::new(["OPERATION", "TARGETS", "COMMAND", "OF"]);
-        for operation in &decision.operations {
-            let mut first = [operation.name.to_string(), named(&operation.targets)];
+/// Operations below `heading` and held operations, each as a table unless there are none.
+fn tables(heading: &str, operations: &[ShownOperation], held: &[ShownHeld]) -> String {
+    let mut text = String::new();
+    if !operations.is_empty() {
+        let mut table = Table::new([heading, "TARGETS", "COMMAND", "OF"]);
+        for operation in operations {
+            let mut first = [operation.name.clone(), named(&operation.targets)];
             for command in &operation.commands {
                 let [name, targets] = std::mem::take(&mut first);
-                table.row([name, targets, command.name().to_owned(), command.target()]);
+                table.row([name, targets, command.name.clone(), command.target.clone()]);
             }
         }
         text.push('\n');
         text.push_str(&table.text());
     }
-    if !decision.held.is_empty() {
+    if !held.is_empty() {
         let mut table = Table::new(["HELD", "REASON", "TARGETS", "WHY"]);
-        for held in &decision.held {
-            let reason = held.reason.name().to_owned();
-            table.row([held.what.to_string(), reason, named(&held.targets), held.reason.to_string()]);
+        for held in held {
+            table.row([held.what.clone(), held.reason.clone(), named(&held.targets), held.why.clone()]);
         }
         text.push('\n');
         text.push_str(&table.text());

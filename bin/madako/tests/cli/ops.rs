@@ -1,8 +1,9 @@
-//! `ops plan` on files: it opens no connection.
+//! `ops plan` on files, which opens no connection, and `ops` on the page of a leader.
 
 use serde_json::{Value, json};
 
-use crate::program::{Answer, Files, madako, madako_fed};
+use crate::krakectl::{Server, json_said};
+use crate::program::{Answer, Etcd, Files, madako, madako_fed};
 
 const CLUSTER: &str =
     "name: test\nnodes:\n- {address: 10.0.0.11, control_plane: true}\n- {address: 10.0.0.21}\n";
@@ -132,4 +133,86 @@ async fn a_status_of_other_nodes_is_noted() {
          madako: warning: the status lacks nodes, which count as unreachable: 10.0.0.21\n"
     );
     assert_eq!(answer.json()["held"][0]["targets"], json!(["10.0.0.21"]));
+}
+
+/// The leader's page, while a member is restarted.
+fn page() -> Value {
+    json!({
+        "phase": "etcd-maintain",
+        "mode": "act",
+        "nodes": {
+            "10.0.0.11": {"reachable": true, "error": null, "age_seconds": 1.5},
+            "10.0.0.21": {"reachable": false, "error": "10.0.0.21 is not reachable: timed out", "age_seconds": 75.2},
+        },
+        "running": {"record": 17, "operation": "etcd-restart", "command": "stop-container", "targets": ["10.0.0.11"]},
+        "next": [{"name": "stop-etcd", "targets": ["10.0.0.31"], "commands": [{"name": "kill-containers", "target": "etcd"}]}],
+        "held": [
+            {"what": "rivers-restart", "reason": "unreachable", "targets": ["10.0.0.21"], "why": "these nodes do not answer"},
+        ],
+        "backing_off": {"10.0.0.12": 29.6},
+        "later": 1,
+    })
+}
+
+#[tokio::test]
+async fn the_operations_of_the_leader_are_shown() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let message = etcd.run(&["ops"]).await.refused(1);
+    assert!(message.contains("no instance of Madako leads"), "{message}");
+
+    let server = Server::answering(vec![json_said(200, &page()); 3]).await;
+    etcd.put("madako/leader-url", format!("http://127.0.0.1:{}", server.port)).await;
+    let table = etcd.run(&["ops"]).await.calm();
+    assert_eq!(
+        table,
+        "\
+Phase    etcd-maintain (mode act)
+Running  etcd-restart on 10.0.0.11: stop-container (record 17)
+
+NEXT       TARGETS    COMMAND          OF
+stop-etcd  10.0.0.31  kill-containers  etcd
+
+HELD            REASON       TARGETS    WHY
+rivers-restart  unreachable  10.0.0.21  these nodes do not answer
+
+NODE       STATE                         WHY
+10.0.0.21  unreachable, status 75 s old  10.0.0.21 is not reachable: timed out
+10.0.0.12  backs off for 30 s            the last command failed
+"
+    );
+    assert_eq!(etcd.run(&["ops", "-o", "json"]).await.calm(), format!("{}\n", page()), "the page as it is");
+    let yaml = etcd.run(&["ops", "-o", "yaml"]).await.calm();
+    assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), page());
+    assert_eq!(server.lines(), ["GET /ops"; 3]);
+    let message =
+        etcd.run(&["ops", "-o", "json", "plan", "--cluster", "c", "--status", "s"]).await.refused(2);
+    assert!(message.contains("after `plan`"), "{message}");
+}
+
+#[tokio::test]
+async fn a_leader_without_operations_is_named_as_such() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let idle = json!({"phase": "completed", "mode": "observe", "running": null, "next": [], "held": []});
+    let long = "x".repeat(17 << 20);
+    let answers = [
+        json_said(200, &idle),
+        json_said(404, &json!({"message": "this instance runs no operations on nodes"})),
+        json_said(200, &json!({"phase": 1})),
+        (503, "", "this instance does not lead\u{1b}[31m".to_owned()),
+        (200, "", long),
+    ];
+    let server = Server::answering(answers).await;
+    etcd.put("madako/leader-url", format!("http://127.0.0.1:{}/", server.port)).await;
+    assert_eq!(etcd.run(&["ops"]).await.calm(), "Phase    completed (mode observe)\nRunning  nothing\n");
+    for (args, expected) in [
+        (&["ops", "-o", "json"][..], "operations.mode is off there"),
+        (&["ops"], "/ops cannot be read: invalid type"),
+        (&["ops"], "answered 503: this instance does not lead\u{fffd}[31m"),
+        (&["ops"], "16777216"),
+        // The server has ended.
+        (&["ops"], "the leader cannot be asked"),
+    ] {
+        let message = etcd.run(args).await.refused(1);
+        assert!(message.contains(expected), "{expected} is not in {message}");
+    }
 }

@@ -1,0 +1,94 @@
+//! `madako ops plan`: the next operations for a given state of the nodes.
+
+use std::collections::BTreeSet;
+
+use madako_domain::containers::ContainerOptions;
+use madako_domain::found::cluster_from_yaml;
+use madako_domain::node_status::status_from_yaml;
+use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
+use madako_operation_runner::{Decision, Input, Settings, decide};
+
+use super::{ShownCommand, ShownHeld, ShownOperation, named, tables};
+use crate::failure::Failure;
+use crate::input::{STDIN, in_file, read_text};
+use crate::output::{Format, show, warn};
+use crate::serve_args::parse_updates;
+
+/// Shows the operations of the next round for a given state of the nodes, and the operations that are held, with the
+/// reasons. Changes nothing and opens no connection.
+///
+/// The status is an object in JSON or YAML: {"config_version": "2", "nodes": {ADDRESS: {"reachable": true, "containers":
+/// {NAME: {"running": true, "image": IMAGE, "builtin": PARAMETERS, "extra": PARAMETERS}}, "etcd_data": true, "etcd_mark":
+/// true}}, "etcd": {"healthy": true, "members": [{"id": "1", "name": ADDRESS, "peer_urls": [URL], "learner": false,
+/// "in_sync": true}]}, "bootstrap": {"status": "completed", "targets": [ADDRESS]}}. PARAMETERS are those of the label
+/// com.cybozu.cke: {"extra_args": [], "extra_binds": [], "extra_env": {}}. Lists and maps may be null; "etcd" is null
+/// if etcd does not answer, and "bootstrap" if there is no record of a bootstrap. Optional fields are "foreign" of a
+/// container, "etcd_empty" and "etcd_other_volume" of a node, "version" of a member, and "etcd_image_version".
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  madako ops plan --cluster cluster.yml --status status.json -o json")]
+pub(crate) struct Args {
+    /// Cluster configuration in YAML or JSON
+    #[arg(long, value_name = "FILE")]
+    cluster: String,
+    /// State of the nodes and of etcd in JSON or YAML
+    #[arg(long, value_name = "FILE")]
+    status: String,
+    /// Nodes on which one operation starts or restarts rivers
+    #[arg(long, value_name = "NUMBER", value_parser = parse_updates, default_value_t = MAX_CONCURRENT_UPDATES)]
+    max_concurrent_updates: usize,
+    /// Form of the output
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    if args.cluster == STDIN && args.status == STDIN {
+        return Err(Failure::bad_input("only one file can come from standard input"));
+    }
+    let cluster =
+        cluster_from_yaml(&read_text(&args.cluster)?).map_err(|error| in_file(&args.cluster, error))?;
+    let options = ContainerOptions::read(&cluster.options).map_err(|error| {
+        Failure::bad_input(format_args!("{}: the field `options` cannot be read: {error}", args.cluster))
+    })?;
+    let status = status_from_yaml(&read_text(&args.status)?).map_err(|error| in_file(&args.status, error))?;
+    let known: BTreeSet<&str> = cluster.nodes.iter().map(|node| node.address.as_str()).collect();
+    let reported: BTreeSet<&str> = status.nodes.keys().map(String::as_str).collect();
+    warn_of("the cluster has no node", reported.difference(&known).copied());
+    warn_of("the status lacks nodes, which count as unreachable:", known.difference(&reported).copied());
+    let settings = Settings { max_concurrent_updates: args.max_concurrent_updates, ..Settings::default() };
+    let decision = decide(&Input {
+        cluster: &cluster,
+        options: &options,
+        status: &status,
+        backing_off: &BTreeSet::new(),
+        settings: &settings,
+    });
+    show(args.output, &decision, table)
+}
+
+fn warn_of<'a>(what: &str, addresses: impl Iterator<Item = &'a str>) {
+    let addresses: Vec<&str> = addresses.collect();
+    if !addresses.is_empty() {
+        warn(format_args!("{what} {}", named(&addresses)));
+    }
+}
+
+fn table(decision: &Decision) -> String {
+    let operations = decision.operations.iter().map(|operation| ShownOperation {
+        name: operation.name.to_string(),
+        targets: operation.targets.clone(),
+        commands: operation
+            .commands
+            .iter()
+            .map(|command| ShownCommand { name: command.name().to_owned(), target: command.target() })
+            .collect(),
+    });
+    let held = decision.held.iter().map(|held| ShownHeld {
+        what: held.what.to_string(),
+        reason: held.reason.name().to_owned(),
+        targets: held.targets.clone(),
+        why: held.reason.to_string(),
+    });
+    let tables = tables("OPERATION", &operations.collect::<Vec<_>>(), &held.collect::<Vec<_>>());
+    format!("Phase  {}\n{tables}", decision.phase)
+}

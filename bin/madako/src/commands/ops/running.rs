@@ -1,0 +1,138 @@
+//! `madako ops`: the operations of the leader, from its page `/ops`.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use madako_domain::keys;
+use madako_http_client::ReqwestTransport;
+use madako_protocol::ports::{HttpMethod, HttpRequest, HttpTransport as _};
+use madako_protocol::store::Store;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{ShownHeld, ShownOperation, named, tables};
+use crate::access::get;
+use crate::failure::Failure;
+use crate::limits::{MAX_OPS_PAGE, MAX_TOLD, OPS_DEADLINE};
+use crate::output::{Format, Table, print, printable, show};
+
+/// The leader's page. Unknown fields are those of later versions.
+#[derive(Debug, Deserialize)]
+struct Page {
+    phase: String,
+    mode: String,
+    #[serde(default)]
+    nodes: BTreeMap<String, Node>,
+    #[serde(default)]
+    running: Option<Running>,
+    #[serde(default)]
+    next: Vec<ShownOperation>,
+    #[serde(default)]
+    held: Vec<ShownHeld>,
+    /// Seconds until the next attempt, by address.
+    #[serde(default)]
+    backing_off: BTreeMap<String, f64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Node {
+    reachable: bool,
+    #[serde(default)]
+    error: Option<String>,
+    /// Age of the last status.
+    #[serde(default)]
+    age_seconds: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Running {
+    record: i64,
+    operation: String,
+    command: String,
+    #[serde(default)]
+    targets: Vec<String>,
+}
+
+pub(super) async fn run(format: Format, store: &dyn Store) -> Result<(), Failure> {
+    let url = get(store, keys::LEADER_URL).await?.ok_or_else(|| {
+        Failure::failed("no leader has stored its address (madako/leader-url): no instance of Madako leads")
+    })?;
+    let url = format!("{}/ops", String::from_utf8_lossy(&url.value).trim_end_matches('/'));
+    let body = fetch(&url).await?;
+    let unreadable = |error| Failure::failed(format_args!("the answer of {url} cannot be read: {error}"));
+    let page: Page = serde_json::from_slice(&body).map_err(unreadable)?;
+    match format {
+        Format::Table => print(&table(&page)),
+        // The page as it is.
+        Format::Json => print(&format!("{}\n", String::from_utf8_lossy(&body).trim_end())),
+        Format::Yaml => {
+            let value: Value = serde_json::from_slice(&body).map_err(unreadable)?;
+            show(format, &value, |_| String::new())
+        }
+    }
+}
+
+async fn fetch(url: &str) -> Result<Bytes, Failure> {
+    let transport = ReqwestTransport::new().map_err(|error| Failure::Failed(error.into()))?;
+    let request = HttpRequest {
+        method: HttpMethod::Get,
+        url: url.to_owned(),
+        headers: vec![("accept".to_owned(), "application/json".to_owned())],
+        body: Bytes::new(),
+        max_response_bytes: MAX_OPS_PAGE,
+        deadline: OPS_DEADLINE,
+    };
+    let asked = transport.send(request).await;
+    let answer = asked
+        .map_err(|error| Failure::Failed(anyhow::Error::from(error).context("the leader cannot be asked")))?;
+    match answer.status {
+        200 => Ok(answer.body),
+        404 => Err(Failure::failed(format_args!(
+            "the leader shows no operations on nodes at {url}: operations.mode is off there, or another instance has \
+             become the leader"
+        ))),
+        status => {
+            let why: String = String::from_utf8_lossy(&answer.body).trim().chars().take(MAX_TOLD).collect();
+            Err(Failure::failed(format_args!("{url} answered {status}: {}", printable(&why))))
+        }
+    }
+}
+
+fn table(page: &Page) -> String {
+    let mut text = format!("Phase    {} (mode {})\n", printable(&page.phase), printable(&page.mode));
+    let running = page.running.as_ref().map_or_else(|| "nothing".to_owned(), running);
+    text.push_str(&format!("Running  {}\n", printable(&running)));
+    text.push_str(&tables("NEXT", &page.next, &page.held));
+    let nodes = absent(page);
+    if !nodes.is_empty() {
+        let mut table = Table::new(["NODE", "STATE", "WHY"]);
+        for (address, state, why) in nodes {
+            table.row([address.to_owned(), state, why]);
+        }
+        text.push('\n');
+        text.push_str(&table.text());
+    }
+    text
+}
+
+fn running(running: &Running) -> String {
+    let Running { record, operation, command, targets } = running;
+    format!("{operation} on {}: {command} (record {record})", named(targets))
+}
+
+/// Nodes on which no operation runs now, with state and reason.
+fn absent(page: &Page) -> Vec<(&str, String, String)> {
+    let mut found: Vec<_> = page
+        .nodes
+        .iter()
+        .filter(|(_, node)| !node.reachable)
+        .map(|(address, node)| {
+            let age = node.age_seconds.map_or_else(String::new, |age| format!(", status {age:.0} s old"));
+            (address.as_str(), format!("unreachable{age}"), node.error.clone().unwrap_or_default())
+        })
+        .collect();
+    found.extend(page.backing_off.iter().map(|(address, seconds)| {
+        (address.as_str(), format!("backs off for {seconds:.0} s"), "the last command failed".to_owned())
+    }));
+    found
+}
