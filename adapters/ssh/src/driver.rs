@@ -130,9 +130,9 @@ impl SshDriver {
 
 #[async_trait]
 impl NodeDriver for SshDriver {
-    async fn connect(&self, target: &NodeTarget) -> Result<Box<dyn NodeConnection>, NodeError> {
+    async fn connect(&self, target: &NodeTarget) -> Result<Arc<dyn NodeConnection>, NodeError> {
         let _turn = self.handshakes.acquire().await.expect("the semaphore is never closed");
-        Ok(Box::new(Box::pin(self.shake_hands(target)).await?))
+        Ok(Arc::new(Box::pin(self.shake_hands(target)).await?))
     }
 }
 

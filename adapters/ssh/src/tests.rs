@@ -62,7 +62,7 @@ impl Node {
         SshDriver::new(self.key.clone(), options, 7).connect(&target(pinned)).await
     }
 
-    async fn connect(&self) -> Box<dyn NodeConnection> {
+    async fn connect(&self) -> Arc<dyn NodeConnection> {
         self.connect_with(self.options(), None).await.unwrap()
     }
 
@@ -74,7 +74,7 @@ impl Node {
     }
 }
 
-type Connected = Result<Box<dyn NodeConnection>, NodeError>;
+type Connected = Result<Arc<dyn NodeConnection>, NodeError>;
 
 /// Writes its id and hangs, with a child, without a reaction to SIGTERM.
 const HANG: &str = "trap '' TERM; echo $$ >\"$HERE/process\"; sleep 1000";
