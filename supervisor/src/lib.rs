@@ -8,6 +8,7 @@ pub mod journal;
 mod limits;
 pub mod measured;
 pub mod nodes;
+mod operations;
 pub mod placement;
 mod predecessor;
 pub mod service;

@@ -25,11 +25,12 @@ use madako_sabakan::SabakanRegistry;
 use madako_store::{CachedObjects, ConfigError, EtcdStore, StoreConfig};
 
 use crate::clock::SystemClock;
-use crate::config::{Config, Embedded, Placement, StoreChoice};
+use crate::config::{Config, Embedded, Operations, Placement, StoreChoice};
 use crate::http::{self, Bound, HttpSettings, MetricsText, Served};
 use crate::instance::{Instance, InstanceError, InstanceOptions, InstanceView, Ports};
 use crate::journal::Journal;
 use crate::limits::MAX_REQUEST_BYTES;
+use crate::operations;
 use crate::placement::{self, ApiPorts, AskScheduler, PlacementError};
 use crate::predecessor::{self, Predecessor};
 use crate::store_failure::{self, StoreFailures};
@@ -48,6 +49,8 @@ pub struct ServiceOptions {
     pub placement: Option<Placement>,
     /// `None`: no node is drained, and taints of nodes are unknown.
     pub kubernetes: Option<Access>,
+    /// Whether and with which keys the service acts on nodes.
+    pub operations: Operations,
     /// `None`: the instance runs no commands.
     pub host: Option<CommandsOnHost>,
 }
@@ -236,6 +239,9 @@ impl Service {
             },
             host: host.map(|host| Arc::new(host) as Arc<dyn Host>),
         };
+        let seed = options.instance.seed;
+        ports.operations =
+            operations::ports(&options.operations, Arc::clone(&ports.store), Arc::clone(&ports.clock), seed);
         let bound = Bound::new(&options.http).await.map_err(ServiceError::Http)?;
         let http = bound.address();
         options.instance.url = url_of(http, &options.instance.host);

@@ -96,9 +96,6 @@ pub(crate) const MOST_TOGETHER_BYTES: usize = 512 << 10;
 /// Transactions that may wait; a further one waits for a slot.
 pub(crate) const MOST_WRITES_WAITING: usize = 4096;
 
-/// Upper bound of encryption keys: one encrypts, the others are former keys until all values are written again.
-pub(crate) const MOST_ENCRYPTION_KEYS: usize = 16;
-
 /// Events that wait for the receiver: enough that a short pause of the receiver delays nothing, few enough that the
 /// store's buffers hold the backlog, not this process.
 pub(crate) const WATCH_BUFFER: usize = 16;

@@ -40,6 +40,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         journal: Journal::new("madako"),
         placement: options.config.placement.clone(),
         kubernetes: options.config.kubernetes.clone(),
+        operations: options.config.operations.clone(),
         host: Some(CommandsOnHost::new(options.session_ttl / SILENCE_SHARE)),
     };
     let service = Service::start(&options.config, service_options)

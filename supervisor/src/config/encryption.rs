@@ -3,15 +3,15 @@
 //! Without the former, placement's secrets are not encrypted, as Krake could not read them. No message contains a part
 //! of a key.
 
-use madako_store::{Encryption, KeysError};
+use madako_pki::Keys;
 
 use super::document::Fields;
 use super::pem;
 
-pub(super) fn read(mut section: Fields) -> Encryption {
+pub(super) fn read(mut section: Fields) -> Keys {
     let file = section.filled("key_file");
     let variable = section.filled("key_env");
-    let encryption = match (file, variable) {
+    let keys = match (file, variable) {
         (Some(path), None) => from_file(&mut section, &path),
         (None, Some(name)) => from_environment(&mut section, &name),
         (Some(_), Some(_)) => {
@@ -24,15 +24,15 @@ pub(super) fn read(mut section: Fields) -> Encryption {
         }
     };
     section.finish();
-    encryption.unwrap_or_default()
+    keys.unwrap_or_default()
 }
 
-fn from_file(section: &mut Fields, path: &str) -> Option<Encryption> {
+fn from_file(section: &mut Fields, path: &str) -> Option<Keys> {
     let text = pem::read_private(section, "key_file", path)?;
     parsed(section, "key_file", &format!("{path:?}"), &text)
 }
 
-fn from_environment(section: &mut Fields, name: &str) -> Option<Encryption> {
+fn from_environment(section: &mut Fields, name: &str) -> Option<Keys> {
     // Such a name is invalid, and the standard library does not promise a clean error for it.
     let valid = !name.contains(['=', '\0']);
     match std::env::var(name).ok().filter(|_| valid) {
@@ -44,9 +44,8 @@ fn from_environment(section: &mut Fields, name: &str) -> Option<Encryption> {
     }
 }
 
-fn parsed(section: &mut Fields, field: &'static str, place: &str, text: &str) -> Option<Encryption> {
-    let read: Result<Encryption, KeysError> = Encryption::parse(text);
-    read.map_err(|expected| section.report(field, place, expected.to_string())).ok()
+fn parsed(section: &mut Fields, field: &'static str, place: &str, text: &str) -> Option<Keys> {
+    Keys::parse(text).map_err(|expected| section.report(field, place, expected.to_string())).ok()
 }
 
 #[cfg(test)]

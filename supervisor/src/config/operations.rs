@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use madako_operation_runner::Settings;
 use madako_operation_runner::page::Mode;
-use madako_protocol::secret::Secret;
-use madako_store::Encryption;
+use madako_pki::Keys;
+use madako_ssh::SshKey;
 
 use super::document::Fields;
 use super::{encryption, pem};
@@ -36,21 +36,20 @@ pub enum HostKeys {
 }
 
 /// Access to nodes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Ssh {
-    /// The private key in the form of OpenSSH or PEM.
-    pub key: Secret,
+    pub key: SshKey,
     pub host_keys: HostKeys,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Operations {
     /// `None`: off.
     pub mode: Option<Mode>,
     /// `None` only if operations are off.
     pub ssh: Option<Ssh>,
     /// Encryption of the keys of authorities; `None` only if operations are off.
-    pub pki: Option<Encryption>,
+    pub pki: Option<Keys>,
     /// Images, and the number of concurrent updates.
     pub settings: Settings,
 }
@@ -100,7 +99,10 @@ fn read_mode(mut section: Fields, missing: Option<&str>) -> Option<GivenMode> {
 
 fn read_ssh(mut section: Fields) -> Option<Ssh> {
     let key = match section.filled("key_file") {
-        Some(path) => pem::read_private(&mut section, "key_file", &path).map(Secret::new),
+        Some(path) => pem::read_private(&mut section, "key_file", &path).and_then(|text| {
+            let key = madako_ssh::read_key(&text);
+            key.map_err(|error| section.report("key_file", format!("{path:?}"), error.to_string())).ok()
+        }),
         None => {
             section.report_missing("key_file", "the path of a private key");
             None
@@ -163,7 +165,13 @@ mod tests {
         }
     }
 
-    const SSH_KEY: &str = "a private key\n";
+    const SSH_KEY: &str = "-----BEGIN OPENSSH PRIVATE KEY-----\n\
+        b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW\n\
+        QyNTUxOQAAACDBGymq6p0Mjal+nlsgItFUuAk4LvYLTdWUINOKeLAbvQAAAIib0FYim9BW\n\
+        IgAAAAtzc2gtZWQyNTUxOQAAACDBGymq6p0Mjal+nlsgItFUuAk4LvYLTdWUINOKeLAbvQ\n\
+        AAAEAvlo1nmO2Wor4E+QbRgdlwc89DZAPtK3ObeiTLAVqFVsEbKarqnQyNqX6eWyAi0VS4\n\
+        CTgu9gtN1ZQg04p4sBu9AAAAAAECAwQF\n\
+        -----END OPENSSH PRIVATE KEY-----\n";
     const PKI_KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n";
 
     fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -182,7 +190,7 @@ mod tests {
         let shown = format!("{config:?}");
         let Operations { mode, ssh, pki, settings } = config.operations;
         assert_eq!((mode, settings), (Some(Mode::Act), Settings::default()));
-        assert_eq!(ssh, Some(Ssh { key: Secret::new(SSH_KEY.to_owned()), host_keys: HostKeys::Pin }));
+        assert_eq!(ssh.unwrap().host_keys, HostKeys::Pin);
         assert_eq!(pki.unwrap().ids().count(), 1);
         assert!(!shown.contains(SSH_KEY.trim()) && !shown.contains(PKI_KEY.trim()), "{shown}");
 
@@ -223,6 +231,10 @@ mod tests {
         let keys = Keys::new();
         keys.write("ssh", SSH_KEY, 0o644);
         keys.write("pki", "hunter2", 0o604);
+        keys.write("ssh", "hunter2", 0o600);
+        let message = refusal(&keys.sections());
+        assert!(message.contains("is no private key") && !message.contains("hunter2"), "{message}");
+        keys.write("ssh", SSH_KEY, 0o644);
         let message = refusal(&format!(
             "{}operations: {{mode: on, modes: 1}}\nimages: {{etcd: '--privileged', tools: 'a b', pause: c}}",
             keys.sections()

@@ -161,7 +161,8 @@ pub(super) fn read(mut section: Fields) -> Placement {
     let api = section.section("api").map_or_else(default_api, read_api);
     let scheduler = section.section("scheduler").map(read_scheduler).unwrap_or_default();
     let metrics = read_metrics(&mut section);
-    let encryption = section.section("encryption").map(encryption::read).unwrap_or_default();
+    let encryption =
+        section.section("encryption").map(encryption::read).map(Encryption::from).unwrap_or_default();
     section.finish();
     let ignored = mem::take(&mut section.findings().ignored);
     if !ignored.is_empty() {

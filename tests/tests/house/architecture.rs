@@ -7,7 +7,7 @@ use crate::{nothing, one};
 
 /// The layer of a crate. Dependencies point from a later layer to an earlier one, never sideways. Faults and the
 /// console depend on the json, domain and protocol below messages/ alone, and so do effects, which are for actors.
-/// Chaos judges the service from outside, so it depends on neither actors nor supervisor.
+/// Chaos judges the service from outside, so it depends on neither actors nor supervisor. Adapters share one crate, the encryption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layer {
     Json,
@@ -16,6 +16,8 @@ enum Layer {
     Effects,
     Faults,
     Judges,
+    /// The ciphers that several adapters use.
+    Encryption,
     Adapter,
     Actor,
     Supervisor,
@@ -43,6 +45,7 @@ fn layer(directory: &str) -> Option<Layer> {
                 "effects" => Some(Layer::Effects),
                 _ => None,
             },
+            "adapters" if name == "encryption" => Some(Layer::Encryption),
             "adapters" => Some(Layer::Adapter),
             "actors" => Some(Layer::Actor),
             "verification" => match name {
@@ -64,8 +67,8 @@ fn layer(directory: &str) -> Option<Layer> {
 /// True if a crate of layer `from` may depend on one of layer `to`.
 fn may_use(from: Layer, to: Layer, kind: Kind) -> bool {
     use Layer::{
-        Actor, Adapter, Binary, Chaos, Console, Domain, Effects, Faults, Json, Judges, Lab, Protocol,
-        Simulation, Supervisor, Tests,
+        Actor, Adapter, Binary, Chaos, Console, Domain, Effects, Encryption, Faults, Json, Judges, Lab,
+        Protocol, Simulation, Supervisor, Tests,
     };
     match (from, to) {
         // The crates below messages/ have one order; every other crate may use each of them.
@@ -75,10 +78,10 @@ fn may_use(from: Layer, to: Layer, kind: Kind) -> bool {
         (_, Json | Domain | Protocol) => true,
         // An actor reaches the outside only through ports, in its tests too.
         (Actor, to) => to == Effects,
-        (Effects | Faults | Console, _) => false,
+        (Effects | Encryption | Faults | Console, _) => false,
         (Judges, to) => to == Faults,
         // An adapter's tests may run it against another one: the store against the embedded etcd.
-        (Adapter, to) => kind == Kind::Dev && to == Adapter,
+        (Adapter, to) => to == Encryption || (kind == Kind::Dev && to == Adapter),
         (Supervisor, to) => matches!(to, Actor | Adapter),
         (Simulation, to) => matches!(to, Faults | Judges | Actor | Adapter | Supervisor),
         (Chaos, to) => matches!(to, Faults | Judges | Adapter),
@@ -158,7 +161,15 @@ fn valid() -> Vec<Member> {
         member("actors/cluster-planner", &[("messages/protocol", Normal)]),
         member("actors/repair-queue", &[("messages/protocol", Normal), ("messages/effects", Normal)]),
         member("adapters/embedded-etcd", &[]),
-        member("adapters/store", &[("messages/protocol", Normal), ("adapters/embedded-etcd", Dev)]),
+        member("adapters/encryption", &[]),
+        member(
+            "adapters/store",
+            &[
+                ("messages/protocol", Normal),
+                ("adapters/encryption", Normal),
+                ("adapters/embedded-etcd", Dev),
+            ],
+        ),
         member(
             "supervisor",
             &[("messages/protocol", Normal), ("actors/leader", Normal), ("adapters/store", Normal)],
@@ -211,6 +222,9 @@ fn a_dependency_that_points_the_wrong_way_is_found() {
         ("actors/leader", "supervisor", Normal),
         ("adapters/store", "actors/leader", Dev),
         ("adapters/store", "adapters/embedded-etcd", Normal),
+        ("adapters/encryption", "adapters/store", Dev),
+        ("actors/leader", "adapters/encryption", Normal),
+        ("supervisor", "adapters/encryption", Normal),
         ("adapters/store", "supervisor", Normal),
         ("supervisor", "bin/madako", Normal),
         ("supervisor", "verification/faults", Normal),

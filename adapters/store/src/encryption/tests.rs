@@ -20,29 +20,6 @@ const VALUE: &str =
     r#"{"metadata": {"name": "c"}, "spec": {"kubeconfig": {"users": ["hunter2"]}, "backoff": 1e400}}"#;
 
 #[test]
-fn keys_are_one_a_line_and_nothing_of_them_is_told() {
-    let encryption = Encryption::parse(&format!("# ours\n\n {FIRST} # since May\r\n{SECOND}\n")).unwrap();
-    let ids: Vec<&str> = encryption.ids().collect();
-    assert_eq!((ids.len(), ids[0].len()), (2, 8));
-    assert_ne!(ids[0], ids[1]);
-    assert_eq!(with(&[FIRST]).ids().collect::<Vec<_>>(), ids[..1], "an id depends on the key alone");
-    assert_eq!(format!("{encryption:?}"), format!("{ids:?}"));
-    let many: Vec<String> = (0..=16_u8).map(|byte| STANDARD.encode([byte; KEY_BYTES])).collect();
-    for (text, expected) in [
-        ("", KeysError::None),
-        ("# none\n", KeysError::None),
-        ("\nAAAA", KeysError::NotAKey(2)),
-        ("hunter2!", KeysError::NotAKey(1)),
-        (&format!("{FIRST}\n{SECOND}\n{FIRST}"), KeysError::Twice(3)),
-        (&many.join("\n"), KeysError::TooMany),
-    ] {
-        let error = Encryption::parse(text).unwrap_err();
-        assert_eq!(error, expected, "{text}");
-        assert!(!error.to_string().contains("hunter2"), "{error}");
-    }
-}
-
-#[test]
 fn only_the_secrets_are_sealed_and_the_same_value_in_the_same_way() {
     let (encryption, key) = (with(&[FIRST]), cluster("c"));
     let encrypted = encryption.encrypt(&key, VALUE).unwrap();

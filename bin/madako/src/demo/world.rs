@@ -92,6 +92,7 @@ impl World {
         let journal = if options.log { Journal::new("demo") } else { Journal::unlogged("demo") };
         let events = journal.listen();
         let service_options = ServiceOptions {
+            operations: Default::default(),
             instance: instance("demo", crate::host::name(), options.seed),
             http: options.http.to_string(),
             metrics: crate::recorder::install()?,

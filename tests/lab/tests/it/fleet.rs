@@ -144,12 +144,8 @@ impl Fleet {
             };
             self.madako(issue).await?;
         }
-        let endpoints: Vec<String> = self
-            .lab
-            .machines()
-            .iter()
-            .map(|machine| format!("https://{}:2379", machine.address()))
-            .collect();
+        let endpoints: Vec<String> =
+            self.lab.machines().iter().map(|machine| format!("https://{}:2379", machine.address())).collect();
         let mut command = self.lab.command("/usr/bin/etcdctl");
         command.env("ETCDCTL_API", "3").arg(format!("--endpoints={}", endpoints.join(",")));
         for (flag, name) in [

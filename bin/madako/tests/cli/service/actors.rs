@@ -101,6 +101,7 @@ async fn start(site: &Site) -> (Service, Events) {
     let journal = Journal::new("killed-in-turn");
     let events = journal.listen();
     let options = ServiceOptions {
+        operations: Default::default(),
         instance: InstanceOptions {
             url: String::new(),
             id: "killed-in-turn".to_owned(),

@@ -1,0 +1,214 @@
+//! The port: the state of the members, and changes of them.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use etcd_client::{Error, GetOptions, MemberAddOptions, ResponseHeader};
+use futures::StreamExt as _;
+use madako_domain::node_status::{EtcdMember, EtcdStatus};
+use madako_protocol::authorities::Authorities;
+use madako_protocol::etcd::{EtcdCluster, EtcdError};
+use madako_protocol::permit::Permit;
+use tokio::time::{Instant, timeout_at};
+
+use crate::connections::{Connections, Pool};
+use crate::failure::{Failure, done};
+use crate::limits::{MOST_ASKED_AT_ONCE, REQUEST};
+use crate::session::{Answer, Session, ask, members, request};
+use crate::users;
+
+/// The port of etcd for clients.
+pub const CLIENT_PORT: u16 = 2379;
+
+/// A key that need not exist (CKE's).
+const HEALTH: &str = "health";
+
+const STATUS: &str = "status of etcd";
+const ADD: &str = "addition of a learner to etcd";
+const PROMOTE: &str = "promotion of a learner of etcd";
+const REMOVE: &str = "removal of a member of etcd";
+const AUTH: &str = "setup of users of etcd";
+
+/// The etcd of the cluster.
+pub struct EtcdMembers {
+    pool: Pool,
+}
+
+impl fmt::Debug for EtcdMembers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdMembers").finish_non_exhaustive()
+    }
+}
+
+/// A change in progress.
+pub(crate) struct Change<'a> {
+    what: &'static str,
+    permit: &'a Permit,
+}
+
+impl Change<'_> {
+    pub(crate) fn what(&self) -> &'static str {
+        self.what
+    }
+
+    /// Sends one request of the change. etcd's refusal is the inner error; some of them mean that the change has
+    /// happened before.
+    pub(crate) async fn send<T>(
+        &self,
+        sent: impl Future<Output = Result<T, Error>>,
+    ) -> Result<Result<T, Failure>, EtcdError> {
+        let now = Instant::now();
+        self.permit.check(now)?;
+        let by = self.permit.until().min(now + REQUEST);
+        match timeout_at(by, sent).await {
+            Ok(answer) => Ok(answer.map_err(Failure::from)),
+            Err(_) => Err(Failure::Unavailable("no answer in time".to_owned()).error(self.what)),
+        }
+    }
+
+    /// Sends one request of the change. A refusal with one of these messages counts as success.
+    pub(crate) async fn ensure<T>(
+        &self,
+        accepted: &[&str],
+        sent: impl Future<Output = Result<T, Error>>,
+    ) -> Result<(), EtcdError> {
+        match self.send(sent).await? {
+            Err(failure) if !accepted.iter().any(|message| failure.is(message)) => {
+                Err(failure.error(self.what))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl EtcdMembers {
+    /// The etcd whose members trust the authority for clients, and prove certificates of the authority for servers.
+    /// They listen for clients on `port`.
+    #[must_use]
+    pub fn new(authorities: Arc<dyn Authorities>, port: u16) -> Self {
+        Self { pool: Pool::new(authorities, port) }
+    }
+
+    /// The answer of the addresses, with the connections that it came through.
+    async fn ask(
+        &self,
+        what: &'static str,
+        addresses: &[String],
+    ) -> Result<(Arc<Connections>, Answer), EtcdError> {
+        let connections = self.pool.connections(what).await?;
+        match ask(&connections, addresses).await {
+            Ok(answer) => Ok((connections, answer)),
+            Err(failure) => {
+                self.pool.discard(&connections).await;
+                Err(failure.error(what))
+            }
+        }
+    }
+
+    /// Finds a member for a change.
+    async fn session(
+        &self,
+        what: &'static str,
+        permit: &Permit,
+        addresses: &[String],
+    ) -> Result<Session, EtcdError> {
+        permit.check(Instant::now())?;
+        let late =
+            || Failure::Unavailable("the permit ended before any member answered".to_owned()).error(what);
+        let asked = timeout_at(permit.until(), self.ask(what, addresses)).await;
+        match asked.map_err(|_| late())??.1 {
+            Answer::Granted(session) => Ok(session),
+            Answer::Listed(_, failure) => Err(failure.error(what)),
+        }
+    }
+}
+
+/// Asks a member whether it is in sync, and for its version. `revision` is that of the grant.
+async fn look(connections: &Connections, mut member: EtcdMember, revision: i64) -> EtcdMember {
+    let address = member.address().into_owned();
+    let by = Instant::now() + REQUEST;
+    let Ok(client) = connections.client(&address) else {
+        // Its address is none: it serves nobody.
+        member.in_sync = Some(false);
+        return member;
+    };
+    let options = member.learner.then(|| GetOptions::new().with_serializable());
+    let read = request(connections, &address, by, async { client.kv_client().get(HEALTH, options).await });
+    let version = request(connections, &address, by, async { client.maintenance_client().status().await });
+    let (read, version) = futures::join!(read, version);
+    let reached = read.ok().and_then(|read| read.header().map(ResponseHeader::revision));
+    member.in_sync = Some(reached.is_some_and(|reached| reached >= revision));
+    member.version = version.ok().and_then(|status| status.version().parse().ok());
+    member
+}
+
+#[async_trait]
+impl EtcdCluster for EtcdMembers {
+    async fn status(&self, addresses: &[String]) -> Result<EtcdStatus, EtcdError> {
+        let (connections, answer) = self.ask(STATUS, addresses).await?;
+        let session = match answer {
+            Answer::Granted(session) => session,
+            // Members that do not answer may be out of our reach alone: nothing is known of them.
+            Answer::Listed(members, _) => return Ok(EtcdStatus { healthy: false, members }),
+        };
+        let asked = session.members.into_iter().map(|member| look(&connections, member, session.revision));
+        let looking = futures::stream::iter(asked).buffered(MOST_ASKED_AT_ONCE).collect::<Vec<_>>();
+        let revoke = async {
+            // A lease that is not revoked ends by itself soon.
+            let by = Instant::now() + REQUEST;
+            let _ = timeout_at(by, session.client.lease_client().revoke(session.lease)).await;
+        };
+        let (members, ()) = futures::join!(looking, revoke);
+        Ok(EtcdStatus { healthy: true, members })
+    }
+
+    async fn add_learner(
+        &self,
+        permit: &Permit,
+        addresses: &[String],
+        peer_url: &str,
+    ) -> Result<Vec<EtcdMember>, EtcdError> {
+        let Session { client, members: present, .. } = self.session(ADD, permit, addresses).await?;
+        let has_url = |member: &EtcdMember| member.peer_urls.iter().any(|url| url == peer_url);
+        if present.iter().any(has_url) {
+            return Ok(present);
+        }
+        let change = Change { what: ADD, permit };
+        let learner = MemberAddOptions::new().with_is_learner();
+        let sent = async { client.cluster_client().member_add([peer_url.to_owned()], Some(learner)).await };
+        match change.send(sent).await? {
+            Ok(added) => Ok(members(added.member_list())),
+            Err(failure) if failure.is(done::PEER_URL_EXISTS) => {
+                let list = async { client.cluster_client().member_list().await };
+                let list = change.send(list).await?.map_err(|failure| failure.error(ADD))?;
+                Ok(members(list.members()))
+            }
+            Err(failure) => Err(failure.error(ADD)),
+        }
+    }
+
+    async fn promote(&self, permit: &Permit, addresses: &[String], id: u64) -> Result<(), EtcdError> {
+        let Session { client, members, .. } = self.session(PROMOTE, permit, addresses).await?;
+        if members.iter().any(|member| member.id == id && !member.learner) {
+            return Ok(());
+        }
+        let sent = async { client.cluster_client().member_promote(id).await };
+        Change { what: PROMOTE, permit }.ensure(&[done::NOT_A_LEARNER], sent).await
+    }
+
+    async fn remove(&self, permit: &Permit, addresses: &[String], id: u64) -> Result<(), EtcdError> {
+        let Session { client, members, .. } = self.session(REMOVE, permit, addresses).await?;
+        if members.iter().all(|member| member.id != id) {
+            return Ok(());
+        }
+        let sent = async { client.cluster_client().member_remove(id).await };
+        Change { what: REMOVE, permit }.ensure(&[done::MEMBER_NOT_FOUND], sent).await
+    }
+
+    async fn set_up_auth(&self, permit: &Permit, addresses: &[String]) -> Result<(), EtcdError> {
+        let Session { client, .. } = self.session(AUTH, permit, addresses).await?;
+        users::set_up(&Change { what: AUTH, permit }, client.auth_client()).await
+    }
+}

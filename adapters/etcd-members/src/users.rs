@@ -1,0 +1,42 @@
+//! The users and roles of etcd. Clients are known by the common names of their certificates; a password only has to
+//! exist, and nobody learns it.
+
+use etcd_client::{AuthClient, Permission};
+use madako_protocol::etcd::EtcdError;
+use rand::TryRng as _;
+use rand::rngs::SysRng;
+
+use crate::failure::{Failure, done};
+use crate::limits::PASSWORD_BYTES;
+use crate::members::Change;
+
+/// The administrator, whose role etcd defines.
+const ROOT: &str = "root";
+/// The user of the API servers, and its role.
+const API_SERVER: &str = "kube-apiserver";
+/// Prefix of the keys of Kubernetes.
+const REGISTRY: &str = "/registry/";
+
+/// Creates the users and their roles, and turns authentication on. All of them may exist.
+pub(crate) async fn set_up(change: &Change<'_>, mut auth: AuthClient) -> Result<(), EtcdError> {
+    for name in [ROOT, API_SERVER] {
+        change.ensure(&[done::ROLE_EXISTS], auth.role_add(name)).await?;
+        if name == API_SERVER {
+            let permission = Permission::read_write(REGISTRY).with_prefix();
+            change.ensure(&[], auth.role_grant_permission(name, permission)).await?;
+        }
+        let password = password().map_err(|failure| failure.error(change.what()))?;
+        change.ensure(&[done::USER_EXISTS], auth.user_add(name, password, None)).await?;
+        change.ensure(&[], auth.user_grant_role(name, name)).await?;
+    }
+    change.ensure(&[], auth.auth_enable()).await
+}
+
+/// A random password. The seeded generator would let a reader of the seed know it.
+fn password() -> Result<String, Failure> {
+    let mut bytes = [0; PASSWORD_BYTES];
+    SysRng
+        .try_fill_bytes(&mut bytes)
+        .map_err(|error| Failure::Unavailable(format!("the system has no random numbers: {error}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,220 @@
+//! An authority in memory: its certificate and its private key.
+
+use std::net::IpAddr;
+
+use madako_domain::authority::Authority;
+use madako_protocol::authorities::{CertificateRequest, Issued, Usage};
+use madako_protocol::secret::Secret;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
+};
+use time::OffsetDateTime;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::pem::Pem;
+
+use crate::limits::{CA_VALIDITY, MAX_PEM, SKEW};
+
+/// Label of a private key that this crate reads and writes.
+const KEY_LABEL: &str = "PRIVATE KEY";
+/// Label of a certificate.
+const CERTIFICATE_LABEL: &str = "CERTIFICATE";
+
+/// A certificate and key that make no authority. Nothing is quoted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The certificate is not one PEM block of a certificate.
+    #[error("expected one certificate in PEM")]
+    Certificate,
+    /// The certificate is that of no authority.
+    #[error("the certificate is not that of a certificate authority")]
+    NoAuthority,
+    /// The certificate is not valid now.
+    #[error("the certificate is valid from {from} to {to}")]
+    Time {
+        /// Begin of its validity.
+        from: OffsetDateTime,
+        /// End of its validity.
+        to: OffsetDateTime,
+    },
+    /// The key is not one PEM block of a private key.
+    #[error("expected one private key in PEM (PKCS#8)")]
+    Key,
+    /// The key has another form, or is encrypted.
+    #[error(
+        "expected a private key in PKCS#8, without a password: openssl pkcs8 -topk8 -nocrypt -in FILE converts it"
+    )]
+    KeyForm,
+    /// The kind of the key cannot be used.
+    #[error("expected a key of RSA with 2048 to 4096 bits, of ECDSA on P-256 or P-384, or of Ed25519")]
+    KeyKind,
+    /// The key is that of another certificate.
+    #[error("the private key does not belong to the certificate")]
+    OtherKey,
+    /// The subject of the certificate cannot be repeated in issued certificates.
+    #[error("the name of the authority has an unusual form")]
+    Name,
+}
+
+/// A request that cannot be fulfilled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// The authority cannot sign.
+    #[error(transparent)]
+    Authority(#[from] Fault),
+    /// A name that a certificate cannot contain.
+    #[error("{0:?} is no name for a certificate")]
+    Name(String),
+    /// The cryptographic library failed.
+    #[error("the certificate could not be signed")]
+    Signature,
+}
+
+/// An authority that can sign.
+pub(crate) struct Ca {
+    /// The certificate in DER.
+    certificate: Vec<u8>,
+    key: KeyPair,
+}
+
+/// The bytes of the only certificate in a PEM text.
+pub(crate) fn certificate(pem: &str) -> Result<Vec<u8>, Fault> {
+    match blocks(pem).ok_or(Fault::Certificate)?.as_mut_slice() {
+        [one] if one.label == CERTIFICATE_LABEL => Ok(std::mem::take(&mut one.contents)),
+        _ => Err(Fault::Certificate),
+    }
+}
+
+/// A certificate with nothing after it.
+pub(crate) fn parsed(der: &[u8]) -> Result<X509Certificate<'_>, Fault> {
+    match x509_parser::parse_x509_certificate(der) {
+        Ok(([], certificate)) => Ok(certificate),
+        _ => Err(Fault::Certificate),
+    }
+}
+
+fn blocks(pem: &str) -> Option<Vec<Pem>> {
+    if pem.len() > MAX_PEM {
+        return None;
+    }
+    Pem::iter_from_buffer(pem.as_bytes()).collect::<Result<_, _>>().ok()
+}
+
+/// The only private key in a PEM text.
+fn private_key(pem: &str) -> Result<KeyPair, Fault> {
+    let blocks = blocks(pem).ok_or(Fault::Key)?;
+    if blocks.iter().any(|block| block.label.ends_with(KEY_LABEL) && block.label != KEY_LABEL) {
+        return Err(Fault::KeyForm);
+    }
+    match blocks.as_slice() {
+        [one] if one.label == KEY_LABEL => {
+            KeyPair::try_from(one.contents.as_slice()).map_err(|_| Fault::KeyKind)
+        }
+        _ => Err(Fault::Key),
+    }
+}
+
+/// True if `signer` signed the certificate, and is named as its issuer.
+pub(crate) fn is_signed_by(certificate: &X509Certificate<'_>, signer: &X509Certificate<'_>) -> bool {
+    certificate.issuer().as_raw() == signer.subject().as_raw()
+        && certificate.verify_signature(Some(signer.public_key())).is_ok()
+}
+
+impl Ca {
+    /// Reads a certificate and its key.
+    pub(crate) fn read(certificate_pem: &str, key_pem: &str) -> Result<Self, Fault> {
+        let certificate = certificate(certificate_pem)?;
+        let key = private_key(key_pem)?;
+        if parsed(&certificate)?.public_key().raw != key.subject_public_key_info() {
+            return Err(Fault::OtherKey);
+        }
+        Ok(Self { certificate, key })
+    }
+
+    /// Makes a new authority. Returns its certificate and key in PEM.
+    pub(crate) fn create(authority: Authority, now: OffsetDateTime) -> Result<(String, Secret), Refusal> {
+        let key = KeyPair::generate().map_err(|_| Refusal::Signature)?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, authority.common_name());
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.not_before = now - SKEW;
+        params.not_after = now + CA_VALIDITY;
+        let certificate = params.self_signed(&key).map_err(|_| Refusal::Signature)?;
+        Ok((certificate.pem(), Secret::new(key.serialize_pem())))
+    }
+
+    /// Checks that the certificate is that of an authority, is valid now, and signs certificates that name it.
+    pub(crate) fn check(&self, now: OffsetDateTime) -> Result<(), Refusal> {
+        let own = parsed(&self.certificate)?;
+        let may_sign = match own.key_usage() {
+            Ok(None) => true,
+            Ok(Some(usage)) => usage.value.key_cert_sign(),
+            Err(_) => false,
+        };
+        if !own.is_ca() || !may_sign {
+            return Err(Fault::NoAuthority.into());
+        }
+        let trial = self.signed(leaf("trial", Usage::Client), now)?;
+        match certificate(&trial.certificate).as_deref().map(parsed) {
+            Ok(Ok(trial)) if is_signed_by(&trial, &own) => Ok(()),
+            _ => Err(Fault::Name.into()),
+        }
+    }
+
+    /// Issues a certificate with a new key.
+    pub(crate) fn issue(&self, request: &CertificateRequest, now: OffsetDateTime) -> Result<Issued, Refusal> {
+        let mut params = leaf(&request.common_name, request.usage);
+        if request.common_name.is_empty() {
+            return Err(Refusal::Name(String::new()));
+        }
+        if !request.organization.is_empty() {
+            params.distinguished_name.push(DnType::OrganizationName, request.organization.as_str());
+        }
+        for name in &request.dns_names {
+            let text = name.as_str().try_into().map_err(|_| Refusal::Name(name.clone()))?;
+            params.subject_alt_names.push(SanType::DnsName(text));
+        }
+        for address in &request.addresses {
+            let parsed: IpAddr = address.parse().map_err(|_| Refusal::Name(address.clone()))?;
+            params.subject_alt_names.push(SanType::IpAddress(parsed));
+        }
+        let validity = time::Duration::try_from(request.validity).unwrap_or(time::Duration::MAX);
+        // A later end than the calendar has is replaced by the authority's own end.
+        params.not_after = now.checked_add(validity).unwrap_or(params.not_after);
+        self.signed(params, now)
+    }
+
+    /// Signs a certificate for a new key. It begins a little before `now`, and ends with the authority at the latest.
+    fn signed(&self, mut params: CertificateParams, now: OffsetDateTime) -> Result<Issued, Refusal> {
+        let validity = parsed(&self.certificate)?.validity().clone();
+        let (from, to) = (validity.not_before.to_datetime(), validity.not_after.to_datetime());
+        if now < from || to <= now {
+            return Err(Fault::Time { from, to }.into());
+        }
+        params.not_before = from.max(now - SKEW);
+        params.not_after = to.min(params.not_after);
+        let issuer = Issuer::from_ca_cert_der(&self.certificate.as_slice().into(), &self.key);
+        let issuer = issuer.map_err(|_| Fault::Name)?;
+        let key = KeyPair::generate().map_err(|_| Refusal::Signature)?;
+        let certificate = params.signed_by(&key, &issuer).map_err(|_| Refusal::Signature)?;
+        Ok(Issued { certificate: certificate.pem(), private_key: Secret::new(key.serialize_pem()) })
+    }
+}
+
+/// A certificate of no authority. Its serial number comes from the hash of its new public key.
+fn leaf(common_name: &str, usage: Usage) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.use_authority_key_identifier_extension = true;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = match usage {
+        Usage::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
+        Usage::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
+        Usage::Both => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+    };
+    params
+}

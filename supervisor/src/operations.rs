@@ -1,0 +1,40 @@
+//! The ports of operations on nodes, on the real adapters.
+
+use std::sync::Arc;
+
+use madako_etcd_members::{CLIENT_PORT, EtcdMembers};
+use madako_node::HostKeyPolicy;
+use madako_operation_runner::RunnerPorts;
+use madako_pki::BuiltInAuthorities;
+use madako_protocol::authorities::Authorities;
+use madako_protocol::ports::Clock;
+use madako_protocol::store::Store;
+use madako_ssh::{SshDriver, SshOptions};
+
+use crate::config::{HostKeys, Operations};
+use crate::nodes::OperationsPorts;
+
+/// The ports that a configuration asks for. `None`: operations are off.
+pub(crate) fn ports(
+    operations: &Operations,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    seed: u64,
+) -> Option<OperationsPorts> {
+    // The configuration has both keys unless the mode is off.
+    let (mode, ssh, pki) = (operations.mode?, operations.ssh.as_ref()?, operations.pki.as_ref()?);
+    let authorities: Arc<dyn Authorities> = Arc::new(BuiltInAuthorities::new(store, pki.clone(), clock));
+    Some(OperationsPorts {
+        mode,
+        driver: Arc::new(SshDriver::new(ssh.key.clone(), SshOptions::default(), seed)),
+        host_keys: match ssh.host_keys {
+            HostKeys::Pin => HostKeyPolicy::Pin,
+            HostKeys::Any => HostKeyPolicy::Any,
+        },
+        settings: operations.settings.clone(),
+        runner: RunnerPorts {
+            etcd: Arc::new(EtcdMembers::new(Arc::clone(&authorities), CLIENT_PORT)),
+            authorities,
+        },
+    })
+}
