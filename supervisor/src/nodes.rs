@@ -10,9 +10,12 @@ use std::sync::Arc;
 
 use madako_domain::cluster::Node as ClusterNode;
 use madako_domain::state::ClusterState;
-use madako_node::{Gate, HostKeyPolicy, Node, NodeArguments};
-use madako_operation_runner::page::{Mode as OperationsMode, OpsPage};
-use madako_operation_runner::{Runner, RunnerArguments, RunnerPorts, Settings};
+pub use madako_node::HostKeyPolicy;
+use madako_node::{Gate, Node, NodeArguments};
+use madako_operation_runner::page::OpsPage;
+pub use madako_operation_runner::page::Mode as OperationsMode;
+use madako_operation_runner::{Runner, RunnerArguments};
+pub use madako_operation_runner::{RunnerPorts, Settings};
 use madako_protocol::event::EventSink as InstanceEvents;
 use madako_protocol::feed::{Handled, Task, forward, later};
 use madako_protocol::latest::{Publisher, Subscriber};

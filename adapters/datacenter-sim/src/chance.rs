@@ -44,6 +44,14 @@ pub(crate) enum Kind {
     CommandFate = 28,
     CommandHeals = 29,
     CheckConfused = 30,
+    NodeDistance = 31,
+    NodeLatency = 32,
+    NodeBootTakes = 33,
+    PullTakes = 34,
+    ActionTakes = 35,
+    EtcdStartTakes = 36,
+    EtcdCatchUpTakes = 37,
+    EtcdLatency = 38,
 }
 
 #[derive(Debug, Clone)]

@@ -3,7 +3,8 @@
 //! For: the demo, the simulation, tests and benchmarks. [`Datacenter`] is the state; its caller advances the time.
 //! [`SimulatedRegistry`] serves it over TCP or in memory ([`InMemoryHttp`]); a [`FaultSwitch`] injects registry faults.
 //! [`SimulatedPrometheus`] serves changing metrics, [`host::SimulatedHost`] runs repair commands on the machines, and
-//! [`kubernetes::SimulatedKubernetes`] has nodes, pods and disruption budgets.
+//! [`kubernetes::SimulatedKubernetes`] has nodes, pods and disruption budgets; [`nodes::SimulatedNodes`] has containers,
+//! volumes and the etcd of the cluster.
 //!
 //! Guarantees: a history depends only on its configuration (including the seed) and on the operator's actions with
 //! their times. States change by sabakan's rules; searches return the same machines as sabakan.
@@ -25,6 +26,7 @@ pub mod host;
 pub mod kubernetes;
 mod life;
 mod memory;
+pub mod nodes;
 mod prometheus;
 mod schema;
 mod server;

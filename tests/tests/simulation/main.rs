@@ -8,4 +8,5 @@
 )]
 
 mod alerts;
+mod operations;
 mod scenarios;

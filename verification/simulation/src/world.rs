@@ -22,6 +22,7 @@ use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use madako_sabakan::SabakanRegistry;
 use madako_store::{CachedObjects, Encryption, EtcdStore, StoreConfig};
+use madako_supervisor::nodes::OperationsPorts;
 use madako_supervisor::config::Metrics;
 use madako_supervisor::http::{HTTP, HttpSettings, MetricsText, PLACEMENT_API, pages};
 use madako_supervisor::instance::{Instance, InstanceOptions, InstanceView, PlacementPorts, Ports};
@@ -128,6 +129,8 @@ pub struct World {
     pub hosts: Option<Hosts>,
     /// Targets of effects in a copied world, instead of `hosts`.
     pub effects: Option<Effects>,
+    /// Operations on nodes; `None`: off.
+    pub operations: Option<OperationsPorts>,
     /// Receiver of all events beside the judges.
     pub listener: Option<Arc<dyn EventSink>>,
     /// Receiver of the facts by which promises are judged.
@@ -275,6 +278,7 @@ impl World {
             placement,
             hosts,
             effects: None,
+            operations: None,
             listener: None,
             facts: Facts::default(),
             rivals: None,
@@ -403,7 +407,7 @@ impl World {
         let judge = self.hosts.as_ref().map(|hosts| hosts.judge.clone());
         let store = self.contended(Arc::new(store), PREFIX);
         let ports = Ports {
-            operations: None,
+            operations: self.operations.clone(),
             store: Arc::clone(&store),
             registry: Arc::new(Overheard {
                 registry: SabakanRegistry::new(Arc::new(transport)),

@@ -1,0 +1,316 @@
+//! The state of one simulated node, and the effects of actions on it.
+//!
+//! Does not: know time, faults or etcd.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use madako_domain::containers::{Container, ETCD_MARK, ServiceParams};
+use madako_domain::host_key::HostKey;
+use madako_domain::node_status::{ContainerStatus, NodeStatus};
+use madako_protocol::node::{ContainerSpec, FileContent, NodeAction};
+use tokio::time::Instant;
+
+use super::etcd::Process;
+
+/// Directory of etcd's data in its container.
+pub(crate) const DATA_DIRECTORY: &str = "/var/lib/etcd";
+
+/// Exit code of docker if it cannot run a container.
+const CANNOT_RUN: u32 = 125;
+/// Exit code of the real driver's commands for a foreign container.
+const FOREIGN: u32 = 80;
+
+/// The content of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing.
+    Empty,
+    /// The data of a member of etcd.
+    Member(MemberData),
+}
+
+/// The data of a member of etcd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberData {
+    /// Id of the cluster.
+    pub cluster: u64,
+    /// Id of the member.
+    pub member: u64,
+    /// Number of the last write of the cluster's client that the member has.
+    pub writes: u64,
+    /// The member was connected with a majority: it knows which members have started.
+    pub has_joined: bool,
+}
+
+/// A container.
+#[derive(Debug, Clone)]
+pub(crate) struct Ran {
+    pub(crate) status: ContainerStatus,
+    /// Volumes: name and path in the container.
+    volumes: Vec<(String, String)>,
+    /// Number of this start, unique in the world.
+    pub(crate) start: u64,
+    /// The member of etcd that runs in the container.
+    pub(crate) process: Option<Process>,
+}
+
+impl Ran {
+    /// The volume with the data of etcd.
+    pub(crate) fn data_volume(&self) -> Option<&str> {
+        let is_data = |(_, path): &&(String, String)| path == DATA_DIRECTORY;
+        self.volumes.iter().find(is_data).map(|(name, _)| name.as_str())
+    }
+
+    /// All arguments.
+    pub(crate) fn args(&self) -> impl Iterator<Item = &str> {
+        self.status.builtin.args.iter().chain(&self.status.extra.args).map(String::as_str)
+    }
+
+    /// Ends the container.
+    pub(crate) fn end(&mut self) {
+        self.status.running = false;
+        self.process = None;
+    }
+}
+
+/// A failure of an action.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ActionFailure {
+    pub(crate) code: u32,
+    pub(crate) why: String,
+}
+
+fn cannot_run(why: impl Into<String>) -> ActionFailure {
+    ActionFailure { code: CANNOT_RUN, why: why.into() }
+}
+
+#[derive(Debug)]
+pub(crate) struct Machine {
+    /// Number of the node, for choices.
+    pub(crate) index: u32,
+    pub(crate) rack: u32,
+    /// Number of choices so far.
+    pub(crate) choices: u32,
+    /// False from a power loss until the node has started.
+    pub(crate) is_on: bool,
+    /// Changes when all connections break.
+    pub(crate) connections: u64,
+    /// Changes when the node loses its power.
+    pub(crate) boots: u64,
+    /// Beginning of the present silence towards clients.
+    pub(crate) silent_since: Option<Instant>,
+    installations: u32,
+    pub(crate) containers: BTreeMap<String, Ran>,
+    pub(crate) volumes: BTreeMap<String, Content>,
+    pub(crate) images: BTreeSet<String>,
+    pub(crate) files: BTreeMap<String, FileContent>,
+}
+
+impl Machine {
+    pub(crate) fn new(index: u32, rack: u32) -> Self {
+        Self {
+            index,
+            rack,
+            choices: 0,
+            is_on: true,
+            connections: 0,
+            boots: 0,
+            silent_since: None,
+            installations: 0,
+            containers: BTreeMap::new(),
+            volumes: BTreeMap::new(),
+            images: BTreeSet::new(),
+            files: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn host_key(&self) -> HostKey {
+        let key = format!("{}-{}", self.index, self.installations);
+        HostKey {
+            key: format!("ssh-ed25519 simulated-{key}"),
+            fingerprint: format!("SHA256:simulated-{key}"),
+        }
+    }
+
+    /// Installs the machine anew: disk and host key are gone.
+    pub(crate) fn reinstall(&mut self) {
+        self.installations += 1;
+        self.connections += 1;
+        self.boots += 1;
+        self.containers.clear();
+        self.volumes.clear();
+        self.images.clear();
+        self.files.clear();
+    }
+
+    pub(crate) fn end_containers(&mut self) {
+        self.containers.values_mut().for_each(Ran::end);
+    }
+
+    /// The status, where `volume` is the configured one.
+    pub(crate) fn status(&self, volume: &str) -> NodeStatus {
+        let is_managed = |name: &&String| Container::ALL.iter().any(|one| one.name() == **name);
+        let containers = self.containers.keys().filter(is_managed);
+        let has_data = |(name, content): (&String, &Content)| name != volume && *content != Content::Empty;
+        NodeStatus {
+            reachable: true,
+            containers: containers.map(|name| (name.clone(), self.containers[name].status.clone())).collect(),
+            etcd_data: self.volumes.contains_key(volume),
+            etcd_mark: self.volumes.contains_key(ETCD_MARK),
+            etcd_empty: self.volumes.get(volume).map(|content| *content == Content::Empty),
+            etcd_other_volume: self.volumes.iter().any(has_data),
+        }
+    }
+
+    /// Carries an action out. `start` is the number of a container that the action may start; `full`: nothing can be
+    /// written.
+    pub(crate) fn apply(
+        &mut self,
+        action: &NodeAction,
+        start: u64,
+        full: bool,
+    ) -> Result<String, ActionFailure> {
+        match action {
+            NodeAction::PullImage { image } => self.pull(image, full)?,
+            NodeAction::RunContainer { spec, restart } => self.run(spec, *restart, start, full)?,
+            NodeAction::StopContainer(container) | NodeAction::KillContainer(container) => {
+                self.refuse_foreign(*container)?;
+                self.containers.remove(container.name());
+            }
+            NodeAction::CreateVolume { name } => {
+                self.create_volume(name, full)?;
+            }
+            NodeAction::RemoveVolume { name } => self.remove_volume(name)?,
+            NodeAction::WriteFiles { tools, files, .. } => {
+                self.pull(tools, full)?;
+                if full {
+                    return Err(ActionFailure { code: 1, why: NO_SPACE.to_owned() });
+                }
+                self.files.extend(files.iter().map(|file| (file.path.clone(), file.content.clone())));
+            }
+            NodeAction::ImageVersion { image } => {
+                self.pull(image, full)?;
+                return Ok(format!("etcd Version: {}\n", version(image)));
+            }
+        }
+        Ok(String::new())
+    }
+
+    fn pull(&mut self, image: &str, full: bool) -> Result<(), ActionFailure> {
+        if full && !self.images.contains(image) {
+            return Err(ActionFailure { code: 1, why: NO_SPACE.to_owned() });
+        }
+        self.images.insert(image.to_owned());
+        Ok(())
+    }
+
+    fn refuse_foreign(&self, container: Container) -> Result<(), ActionFailure> {
+        let name = container.name();
+        if self.containers.get(name).is_some_and(|known| known.status.foreign) {
+            let why = format!("the container {name} belongs to another program");
+            return Err(ActionFailure { code: FOREIGN, why });
+        }
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        spec: &ContainerSpec,
+        restart: bool,
+        start: u64,
+        full: bool,
+    ) -> Result<(), ActionFailure> {
+        self.refuse_foreign(spec.container)?;
+        let name = spec.container.name();
+        if self.containers.get(name).is_some_and(|known| known.status.running) && !restart {
+            return Ok(());
+        }
+        self.containers.remove(name);
+        if full {
+            return Err(cannot_run(NO_SPACE));
+        }
+        // docker pulls an image and makes a volume that it does not have.
+        self.pull(&spec.image, full)?;
+        for (volume, _) in &spec.volumes {
+            self.create_volume(volume, full)?;
+        }
+        let status = ContainerStatus {
+            running: true,
+            image: spec.image.clone(),
+            builtin: spec.builtin.clone(),
+            extra: spec.extra.clone(),
+            foreign: false,
+        };
+        let ran = Ran { status, volumes: spec.volumes.clone(), start, process: None };
+        self.containers.insert(name.to_owned(), ran);
+        Ok(())
+    }
+
+    /// Starts a container of another program.
+    pub(crate) fn run_foreign(&mut self, name: &str, start: u64) {
+        let status = ContainerStatus {
+            running: true,
+            image: "foreign:1".to_owned(),
+            builtin: ServiceParams::default(),
+            extra: ServiceParams::default(),
+            foreign: true,
+        };
+        let ran = Ran { status, volumes: Vec::new(), start, process: None };
+        self.containers.insert(name.to_owned(), ran);
+    }
+
+    fn create_volume(&mut self, name: &str, full: bool) -> Result<(), ActionFailure> {
+        if full && !self.volumes.contains_key(name) {
+            return Err(ActionFailure { code: 1, why: NO_SPACE.to_owned() });
+        }
+        self.volumes.entry(name.to_owned()).or_insert(Content::Empty);
+        Ok(())
+    }
+
+    fn remove_volume(&mut self, name: &str) -> Result<(), ActionFailure> {
+        let uses = |ran: &Ran| ran.volumes.iter().any(|(volume, _)| volume == name);
+        if self.containers.values().any(uses) {
+            return Err(ActionFailure { code: 1, why: format!("volume {name} is in use") });
+        }
+        self.volumes.remove(name);
+        Ok(())
+    }
+
+    /// The process of etcd.
+    pub(crate) fn process(&self) -> Option<&Process> {
+        self.containers.get(Container::Etcd.name())?.process.as_ref()
+    }
+
+    pub(crate) fn process_mut(&mut self) -> Option<&mut Process> {
+        self.containers.get_mut(Container::Etcd.name())?.process.as_mut()
+    }
+
+    /// The image of etcd's container.
+    pub(crate) fn etcd_image(&self) -> Option<&str> {
+        Some(self.containers.get(Container::Etcd.name())?.status.image.as_str())
+    }
+
+    /// The data of the member that runs.
+    pub(crate) fn data(&self) -> Option<MemberData> {
+        match self.volumes.get(&self.process()?.volume) {
+            Some(Content::Member(data)) => Some(*data),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn data_mut(&mut self) -> Option<&mut MemberData> {
+        let volume = self.process()?.volume.clone();
+        match self.volumes.get_mut(&volume) {
+            Some(Content::Member(data)) => Some(data),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) const NO_SPACE: &str = "no space left on device";
+
+/// The version of the program in an image: the first three numbers of its tag.
+pub(crate) fn version(image: &str) -> String {
+    let tag = image.rsplit_once(':').map_or("", |(_, tag)| tag);
+    tag.split('.').take(3).collect::<Vec<_>>().join(".")
+}

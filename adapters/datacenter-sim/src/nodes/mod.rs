@@ -1,0 +1,204 @@
+//! Simulated nodes behind the port [`NodeDriver`], and their etcd behind the port [`EtcdCluster`].
+//!
+//! For: the simulation, `madako rehearse`, and tests of actors that act on nodes.
+//!
+//! Guarantees: a history depends only on the seed and on the calls with their times. An action that was sent to a node
+//! happens after its latency even if the caller drops its future, but not after the end of its permit; only an image
+//! pull outlives the permit. A fault that holds an action in the network or on a paused node delays its effect. The
+//! members of etcd follow from containers and volumes by etcd's rules. Each effect, and each change of etcd, is a fact
+//! for judges.
+//!
+//! Assumes: paused tokio time; a node per address.
+//!
+//! Does not: check certificates or secrets; simulate the rivers beyond their containers; choose among several leaders
+//! of etcd; end a command whose future is dropped, as the real driver tries to.
+
+mod driver;
+mod etcd;
+mod faults;
+mod limits;
+mod log;
+mod machine;
+mod members;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use madako_domain::containers::Container;
+use madako_domain::host_key::HostKey;
+use madako_domain::node_status::ContainerStatus;
+use madako_protocol::etcd::EtcdCluster;
+use madako_protocol::node::{FileContent, NodeDriver};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+pub use self::faults::{NodeFault, NodePlace};
+pub use self::limits::MAX_FACTS;
+pub use self::log::{Effect, EtcdFact, NodeFact, Observed};
+pub use self::machine::{Content, MemberData};
+pub use self::members::Acknowledged;
+use self::world::World;
+
+/// The simulated nodes and their etcd. Clones share them.
+///
+/// Each call first carries out all events until the present time, so no background task is needed.
+#[derive(Clone)]
+pub struct SimulatedNodes {
+    world: Arc<Mutex<World>>,
+    /// Changes with each fault, which may end a wait.
+    changes: Arc<watch::Sender<u64>>,
+}
+
+/// The state of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeView {
+    /// The node has power and has started.
+    pub is_on: bool,
+    /// Its host key.
+    pub host_key: HostKey,
+    /// Containers, by name.
+    pub containers: BTreeMap<String, ContainerStatus>,
+    /// Volumes, by name.
+    pub volumes: BTreeMap<String, Content>,
+    /// Images.
+    pub images: BTreeSet<String>,
+    /// Files, by path.
+    pub files: BTreeMap<String, FileContent>,
+}
+
+impl SimulatedNodes {
+    /// A world without nodes.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let world = World::new(seed, Instant::now());
+        Self { world: Arc::new(Mutex::new(world)), changes: Arc::new(watch::Sender::new(0)) }
+    }
+
+    /// Adds a node with an empty disk. A node that exists stays.
+    pub fn add(&self, address: &str, rack: u32) {
+        self.with(|world| world.add(address, rack));
+    }
+
+    /// The port to the nodes.
+    #[must_use]
+    pub fn driver(&self) -> Arc<dyn NodeDriver> {
+        Arc::new(self.clone())
+    }
+
+    /// The port to etcd.
+    #[must_use]
+    pub fn etcd(&self) -> Arc<dyn EtcdCluster> {
+        Arc::new(self.clone())
+    }
+
+    /// Begins a fault. A fault with several causes ends with the last of them.
+    pub fn begin(&self, place: &NodePlace, fault: NodeFault) {
+        self.change(|world| world.set_fault(place, fault, true));
+    }
+
+    /// Ends a cause of a fault.
+    pub fn end(&self, place: &NodePlace, fault: NodeFault) {
+        self.change(|world| world.set_fault(place, fault, false));
+    }
+
+    /// Breaks all connections to the nodes of a place.
+    pub fn reset(&self, place: &NodePlace) {
+        self.change(|world| {
+            for address in world.at_place(place) {
+                world.nodes.entry(address).and_modify(|node| node.connections += 1);
+            }
+        });
+    }
+
+    /// Installs a node anew: its disk is empty, and it has another host key.
+    pub fn reinstall(&self, address: &str) {
+        self.change(|world| {
+            if let Some(machine) = world.nodes.get_mut(address) {
+                machine.reinstall();
+            }
+            world.settle();
+        });
+    }
+
+    /// Ends a container as another program on the node would.
+    pub fn end_container(&self, address: &str, container: Container) {
+        self.change(|world| {
+            let machine = world.nodes.get_mut(address);
+            if let Some(ran) = machine.and_then(|machine| machine.containers.get_mut(container.name())) {
+                ran.end();
+            }
+            world.settle();
+        });
+    }
+
+    /// Replaces a container by one of another program.
+    pub fn run_foreign(&self, address: &str, container: Container) {
+        self.change(|world| {
+            let start = world.number();
+            if let Some(machine) = world.nodes.get_mut(address) {
+                machine.run_foreign(container.name(), start);
+            }
+            world.settle();
+        });
+    }
+
+    /// The kept facts from a number on, in order. At most [`MAX_FACTS`] are kept.
+    #[must_use]
+    pub fn facts_since(&self, number: u64) -> Vec<NodeFact> {
+        self.with(|world| world.facts_since(number))
+    }
+
+    /// The state of a node; `None` if no node has the address.
+    #[must_use]
+    pub fn view(&self, address: &str) -> Option<NodeView> {
+        self.with(|world| {
+            let machine = world.nodes.get(address)?;
+            let containers = machine.containers.iter();
+            Some(NodeView {
+                is_on: machine.is_on,
+                host_key: machine.host_key(),
+                containers: containers.map(|(name, ran)| (name.clone(), ran.status.clone())).collect(),
+                volumes: machine.volumes.clone(),
+                images: machine.images.clone(),
+                files: machine.files.clone(),
+            })
+        })
+    }
+
+    /// The users of the cluster of etcd that the member at an address belongs to; `None` while authentication is off.
+    #[must_use]
+    pub fn etcd_users(&self, address: &str) -> Option<BTreeSet<String>> {
+        self.with(|world| {
+            let cluster = world.nodes.get(address)?.process()?.cluster;
+            let cluster = world.etcd.get(&cluster)?;
+            cluster.has_authentication.then(|| cluster.users.clone())
+        })
+    }
+
+    /// Carries out the events until now, then reads or changes the world.
+    fn with<R>(&self, act: impl FnOnce(&mut World) -> R) -> R {
+        let mut world = self.lock();
+        world.advance(Instant::now());
+        act(&mut world)
+    }
+
+    /// As [`Self::with`], for changes that may end a wait.
+    fn change(&self, act: impl FnOnce(&mut World)) {
+        self.with(act);
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, World> {
+        // No code panics while it holds the lock.
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for SimulatedNodes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimulatedNodes").finish_non_exhaustive()
+    }
+}

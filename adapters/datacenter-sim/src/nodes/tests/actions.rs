@@ -1,0 +1,168 @@
+use madako_protocol::permit::PermitEnded;
+use tokio::time::timeout;
+
+use super::*;
+use crate::nodes::{Content, NodeFact, NodeFault, NodePlace};
+
+fn rivers() -> ContainerSpec {
+    let (builtin, extra) = (ServiceParams::default(), ServiceParams::default());
+    let (container, image) = (Container::Rivers, TOOLS.to_owned());
+    ContainerSpec { container, image, volumes: vec![("v".to_owned(), "/v".to_owned())], builtin, extra }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_action_twice_has_the_effect_of_once() {
+    let fleet = Fleet::new(1);
+    let address = fleet.all[0].as_str();
+    let name = VOLUME.to_owned();
+    for action in [
+        NodeAction::PullImage { image: IMAGE.to_owned() },
+        NodeAction::CreateVolume { name: name.clone() },
+        files(),
+        NodeAction::RunContainer { spec: rivers(), restart: false },
+        NodeAction::RunContainer { spec: rivers(), restart: true },
+        NodeAction::StopContainer(Container::Rivers),
+        NodeAction::KillContainer(Container::Rivers),
+        NodeAction::RemoveVolume { name },
+        NodeAction::ImageVersion { image: IMAGE.to_owned() },
+    ] {
+        let before = fleet.nodes.view(address);
+        let first = fleet.act(address, &action).await.unwrap();
+        let once = fleet.nodes.view(address);
+        assert_eq!(fleet.act(address, &action).await.unwrap(), first, "{action}");
+        assert_eq!(fleet.nodes.view(address), once, "{action}");
+        let changes = !matches!(
+            action,
+            NodeAction::ImageVersion { .. }
+                | NodeAction::KillContainer(_)
+                | NodeAction::RunContainer { restart: true, .. }
+        );
+        assert_eq!(before != once, changes, "{action}");
+    }
+    let version = fleet.act(address, &NodeAction::ImageVersion { image: IMAGE.to_owned() }).await;
+    assert_eq!(version.unwrap().trim(), "etcd Version: 3.5.15");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_container_stays_unless_it_is_restarted() {
+    let fleet = Fleet::new(1);
+    let address = fleet.all[0].as_str();
+    let run = |image: &str, restart| {
+        let spec = ContainerSpec { image: image.to_owned(), ..rivers() };
+        NodeAction::RunContainer { spec, restart }
+    };
+    fleet.act(address, &run("a:1", false)).await.unwrap();
+    fleet.act(address, &run("a:2", false)).await.unwrap();
+    assert_eq!(fleet.status(address).await.containers["rivers"].image, "a:1");
+    fleet.act(address, &run("a:3", true)).await.unwrap();
+    assert_eq!(fleet.status(address).await.containers["rivers"].image, "a:3");
+    fleet.nodes.end_container(address, Container::Rivers);
+    assert!(!fleet.status(address).await.containers["rivers"].running);
+    fleet.act(address, &run("a:4", false)).await.unwrap();
+    let status = fleet.status(address).await.containers["rivers"].clone();
+    assert!(status.running && status.image == "a:4" && !status.foreign);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreign_container_and_a_used_volume_refuse_actions() {
+    let fleet = Fleet::new(1);
+    let address = fleet.all[0].as_str();
+    fleet.act(address, &NodeAction::RunContainer { spec: rivers(), restart: false }).await.unwrap();
+    let remove = NodeAction::RemoveVolume { name: "v".to_owned() };
+    assert!(matches!(fleet.act(address, &remove).await, Err(NodeError::Failed { .. })));
+    fleet.nodes.run_foreign(address, Container::Rivers);
+    for action in [
+        NodeAction::RunContainer { spec: rivers(), restart: true },
+        NodeAction::StopContainer(Container::Rivers),
+        NodeAction::KillContainer(Container::Rivers),
+    ] {
+        let refused = fleet.act(address, &action).await;
+        assert!(matches!(refused, Err(NodeError::Failed { code: 80, .. })), "{action}");
+    }
+    assert!(fleet.status(address).await.is_foreign(Container::Rivers));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_tells_an_empty_volume_from_data_and_from_another_volume() {
+    let fleet = Fleet::bootstrapped(1).await;
+    let address = fleet.all[0].as_str();
+    let connection = fleet.connect(address).await.unwrap();
+    let status = connection.status(VOLUME).await.unwrap();
+    assert!(status.reachable && status.etcd_data && status.etcd_empty == Some(false));
+    assert!(!status.etcd_other_volume && !status.etcd_mark);
+    fleet.act(address, &NodeAction::CreateVolume { name: "other".to_owned() }).await.unwrap();
+    let status = connection.status("other").await.unwrap();
+    assert!(status.etcd_data && status.etcd_empty == Some(true) && status.etcd_other_volume);
+    let status = connection.status("none").await.unwrap();
+    assert!(!status.etcd_data && status.etcd_empty.is_none());
+    let volumes = fleet.nodes.view(address).unwrap().volumes;
+    assert!(matches!(volumes[VOLUME], Content::Member(_)) && volumes["other"] == Content::Empty);
+}
+
+/// The last fact of an effect.
+fn last(fleet: &Fleet) -> NodeFact {
+    fleet.nodes.facts_since(0).pop().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_action_that_was_sent_happens_after_its_caller_has_gone() {
+    let fleet = Fleet::new(1);
+    let address = fleet.all[0].as_str();
+    let connection = fleet.connect(address).await.unwrap();
+    let create = NodeAction::CreateVolume { name: "v".to_owned() };
+    let sent = permit();
+    let dropped = timeout(Duration::from_millis(1), connection.act(&sent, &create)).await;
+    assert!(dropped.is_err());
+    drop(connection);
+    assert!(fleet.nodes.view(address).unwrap().volumes.is_empty());
+    sleep(A_WHILE).await;
+    assert!(fleet.nodes.view(address).unwrap().volumes.contains_key("v"));
+    let facts = fleet.nodes.facts_since(0);
+    let [begin, end] = facts.as_slice() else { panic!("{facts:?}") };
+    assert!(matches!(&begin.what, Observed::Began(effect) if effect.epoch == 5 && effect.address == address));
+    assert!(matches!(&end.what, Observed::Applied { failed: None, .. }));
+    assert!(end.at > begin.at && end.at < begin.at + Duration::from_secs(1), "at its time: {end:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_action_ends_with_its_permit_and_a_pull_does_not() {
+    let fleet = Fleet::new(1);
+    let address = fleet.all[0].as_str();
+    let connection = fleet.connect(address).await.unwrap();
+    let short = || Permit::give(6, Instant::now() + Duration::from_millis(70));
+    let create = NodeAction::CreateVolume { name: "v".to_owned() };
+    let until = short();
+    let ended = connection.act(&until, &create).await;
+    assert!(matches!(ended, Err(NodeError::Deadline { .. })), "{ended:?}");
+    sleep(A_WHILE).await;
+    assert!(fleet.nodes.view(address).unwrap().volumes.is_empty());
+    assert!(matches!(last(&fleet).what, Observed::Dropped { .. }));
+    // The permit counts at the beginning.
+    let refused = connection.act(&until, &create).await;
+    assert_eq!(refused, Err(NodeError::Permit(PermitEnded { epoch: 6 })));
+    let pulled = connection.act(&short(), &NodeAction::PullImage { image: IMAGE.to_owned() }).await;
+    assert_eq!(pulled, Ok(String::new()));
+    assert!(fleet.nodes.view(address).unwrap().images.contains(IMAGE));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_effect_that_the_network_held_happens_late() {
+    let fleet = Fleet::new(1);
+    let address = fleet.all[0].as_str();
+    let place = NodePlace::Address(address.to_owned());
+    let connection = fleet.connect(address).await.unwrap();
+    let create = NodeAction::CreateVolume { name: "v".to_owned() };
+    let (nodes, sent) = (fleet.nodes.clone(), permit());
+    let cut = async {
+        sleep(Duration::from_millis(1)).await;
+        nodes.begin(&place, NodeFault::Cut);
+        sleep(A_WHILE).await;
+        assert!(nodes.view(address).unwrap().volumes.is_empty());
+        nodes.end(&place, NodeFault::Cut);
+        sleep(A_WHILE).await;
+    };
+    let (acted, ()) = tokio::join!(connection.act(&sent, &create), cut);
+    assert!(matches!(acted, Err(NodeError::Unreachable { .. })), "{acted:?}");
+    assert!(fleet.nodes.view(address).unwrap().volumes.contains_key("v"));
+    assert!(matches!(last(&fleet).what, Observed::Applied { failed: None, .. }));
+}

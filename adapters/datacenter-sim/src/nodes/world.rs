@@ -1,0 +1,416 @@
+//! The state of all simulated nodes, and the events that change it at their times.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use madako_domain::containers::Container;
+use madako_domain::node_status::NodeStatus;
+use madako_protocol::node::NodeAction;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::etcd::{Clusters, Request};
+use super::faults::{Island, NodeFault, NodeFaults, NodePlace};
+use super::limits::{
+    BOOT_TAKES, DELAY_FACTOR, ETCD_START_TAKES, LATENCY, MAX_SILENCE, PULL_TAKES, RUN_TAKES, SHORT_TAKES,
+    STOP_TAKES,
+};
+use super::log::{Effect, Log, NodeFact, Observed};
+use super::machine::{ActionFailure, Machine};
+use crate::chance::{Chance, Kind};
+
+/// A request to a node.
+#[derive(Debug)]
+pub(crate) enum Order {
+    Act(NodeAction, Effect),
+    /// The status, where the text is the configured volume.
+    Status(String),
+}
+
+/// An answer of a node.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Acted(Result<String, ActionFailure>),
+    Status(Box<NodeStatus>),
+    EngineDown,
+    /// The command was killed at the end of its permit.
+    Killed,
+}
+
+/// An answer with the time at which it reaches its client.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) answer: Answer,
+    pub(crate) at: Instant,
+}
+
+#[derive(Debug)]
+struct Command {
+    address: String,
+    order: Order,
+    /// End of the permit; `None`: the command changes nothing.
+    until: Option<Instant>,
+    /// Number of the node's power losses when the command was sent.
+    boots: u64,
+    /// The command reached the node.
+    has_arrived: bool,
+    /// Time of the next step; `None`: the command waits for the end of a fault.
+    due: Option<Instant>,
+    reply: oneshot::Sender<Reply>,
+}
+
+#[derive(Debug)]
+enum Event {
+    /// The next step of a command.
+    Step(u64),
+    Request(Box<Request>),
+    StartMember {
+        address: String,
+        start: u64,
+    },
+    /// A node has started after a power loss.
+    Started {
+        address: String,
+        boots: u64,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct World {
+    began: Instant,
+    pub(crate) now: Instant,
+    chance: Chance,
+    pub(crate) nodes: BTreeMap<String, Machine>,
+    faults: NodeFaults,
+    pub(crate) etcd: Clusters,
+    events: BTreeMap<(Instant, u64), Event>,
+    /// Times at which members end their catch-up.
+    pub(crate) settles: BTreeSet<Instant>,
+    commands: BTreeMap<u64, Command>,
+    /// Number of choices about requests to etcd.
+    requests: u32,
+    next: u64,
+    log: Log,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, now: Instant) -> Self {
+        Self {
+            began: now,
+            now,
+            chance: Chance::new(seed),
+            nodes: BTreeMap::new(),
+            faults: NodeFaults::default(),
+            etcd: Clusters::new(),
+            events: BTreeMap::new(),
+            settles: BTreeSet::new(),
+            commands: BTreeMap::new(),
+            requests: 0,
+            next: 0,
+            log: Log::default(),
+        }
+    }
+
+    pub(crate) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    pub(crate) fn note(&mut self, what: Observed) {
+        self.log.note(self.now - self.began, what);
+    }
+
+    pub(crate) fn facts_since(&self, number: u64) -> Vec<NodeFact> {
+        self.log.since(number)
+    }
+
+    /// Adds a node, unless it exists.
+    pub(crate) fn add(&mut self, address: &str, rack: u32) {
+        let index = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
+        self.nodes.entry(address.to_owned()).or_insert_with(|| Machine::new(index, rack));
+    }
+
+    /// A duration about a node, drawn around a mean.
+    pub(crate) fn taking(&mut self, address: &str, kind: Kind, mean: Duration) -> Duration {
+        let Some(machine) = self.nodes.get_mut(address) else { return mean };
+        machine.choices += 1;
+        self.chance.taking(kind, machine.index, machine.choices, mean)
+    }
+
+    /// The time of a message to or from a node: each node has its own mean.
+    pub(crate) fn latency(&mut self, address: &str) -> Duration {
+        let index = self.nodes.get(address).map_or(0, |machine| machine.index);
+        let mean = self.chance.taking(Kind::NodeDistance, index, 0, LATENCY);
+        let factor = if self.has(address, NodeFault::Delay) { DELAY_FACTOR } else { 1 };
+        self.taking(address, Kind::NodeLatency, mean) * factor
+    }
+
+    pub(crate) fn has(&self, address: &str, fault: NodeFault) -> bool {
+        self.nodes.get(address).is_some_and(|machine| self.faults.holds(address, machine.rack, fault))
+    }
+
+    pub(crate) fn island(&self, address: &str) -> Island {
+        let rack = self.nodes.get(address).map_or(0, |machine| machine.rack);
+        self.faults.island(address, rack)
+    }
+
+    /// True if programs on the node run.
+    pub(crate) fn is_awake(&self, address: &str) -> bool {
+        self.nodes.get(address).is_some_and(|machine| machine.is_on) && !self.has(address, NodeFault::Pause)
+    }
+
+    /// True if the node answers clients.
+    pub(crate) fn answers(&self, address: &str) -> bool {
+        self.is_awake(address) && self.island(address) == Island::Mainland
+    }
+
+    /// Carries out all events until a time.
+    pub(crate) fn advance(&mut self, now: Instant) {
+        loop {
+            let event = self.events.first_key_value().map(|((at, _), _)| *at);
+            let settle = self.settles.first().copied();
+            let Some(at) = event.into_iter().chain(settle).min().filter(|at| *at <= now) else { break };
+            self.now = self.now.max(at);
+            if settle == Some(at) {
+                self.settles.pop_first();
+                self.settle();
+            } else if let Some((_, event)) = self.events.pop_first() {
+                self.happen(event);
+            }
+        }
+        self.now = self.now.max(now);
+    }
+
+    fn at(&mut self, time: Instant, event: Event) {
+        let number = self.number();
+        self.events.insert((time, number), event);
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Step(number) => self.step(number),
+            Event::Request(request) => self.take_request(*request),
+            Event::StartMember { address, start } => self.start_member(&address, start),
+            Event::Started { address, boots } => {
+                let is_dark = self.has(&address, NodeFault::Kill);
+                if let Some(machine) = self.nodes.get_mut(&address)
+                    && machine.boots == boots
+                    && !is_dark
+                {
+                    machine.is_on = true;
+                    machine.connections += 1;
+                }
+                self.settle_silence();
+            }
+        }
+    }
+
+    /// Sends a request to etcd, which it reaches after a latency.
+    pub(crate) fn request(&mut self, request: Request) -> Instant {
+        self.requests += 1;
+        let takes = self.chance.taking(Kind::EtcdLatency, 0, self.requests, 2 * LATENCY);
+        let slow = request.addresses.first().is_some_and(|address| self.has(address, NodeFault::Delay));
+        let at = self.now + takes * if slow { DELAY_FACTOR } else { 1 };
+        if let Some(effect) = request.effect.clone() {
+            self.note(Observed::Began(effect));
+        }
+        self.at(at, Event::Request(Box::new(request)));
+        at
+    }
+
+    /// Sends a command to a node. Returns its number.
+    pub(crate) fn send(
+        &mut self,
+        address: &str,
+        order: Order,
+        until: Option<Instant>,
+        reply: oneshot::Sender<Reply>,
+    ) -> u64 {
+        if let Order::Act(_, effect) = &order {
+            self.note(Observed::Began(effect.clone()));
+        }
+        let (number, due) = (self.number(), self.now + self.latency(address));
+        let boots = self.nodes.get(address).map_or(0, |machine| machine.boots);
+        let address = address.to_owned();
+        let (has_arrived, due_at) = (false, Some(due));
+        let command = Command { address, order, until, boots, has_arrived, due: due_at, reply };
+        self.commands.insert(number, command);
+        self.at(due, Event::Step(number));
+        number
+    }
+
+    /// The time of a command's next step; `None`: it has ended, or waits for the end of a fault.
+    pub(crate) fn due(&self, command: u64) -> Option<Instant> {
+        self.commands.get(&command)?.due
+    }
+
+    fn step(&mut self, number: u64) {
+        let Some(mut command) = self.commands.remove(&number) else { return };
+        let address = command.address.clone();
+        let lives = self.nodes.get(&address).is_some_and(|node| node.is_on && node.boots == command.boots);
+        if !lives {
+            self.drop_effect(command.order, "the node lost its power");
+            return;
+        }
+        let is_held =
+            !self.is_awake(&address) || (!command.has_arrived && self.island(&address) != Island::Mainland);
+        if is_held {
+            command.due = None;
+            self.commands.insert(number, command);
+            return;
+        }
+        let is_first = !std::mem::replace(&mut command.has_arrived, true);
+        let due = if is_first { self.now + self.duration(&address, &command.order) } else { self.now };
+        let outlives = matches!(&command.order, Order::Act(_, effect) if effect.outlives_permit);
+        // A pull begins before its permit ends, any other action ends before it does.
+        let compared = match (outlives, is_first) {
+            (true, true) => self.now,
+            (true, false) => self.began,
+            (false, _) => due,
+        };
+        if let Some(until) = command.until.filter(|until| compared > *until) {
+            self.drop_effect(command.order, "the permit ended");
+            // The caller may have dropped its future.
+            let _ = command.reply.send(Reply { answer: Answer::Killed, at: until.max(self.now) });
+        } else if is_first {
+            command.due = Some(due);
+            self.commands.insert(number, command);
+            self.at(due, Event::Step(number));
+        } else {
+            let answer = self.carry_out(&address, command.order);
+            let at = self.now + self.latency(&address);
+            let _ = command.reply.send(Reply { answer, at });
+        }
+    }
+
+    fn drop_effect(&mut self, order: Order, why: &str) {
+        if let Order::Act(_, effect) = order {
+            self.note(Observed::Dropped { effect, why: why.to_owned() });
+        }
+    }
+
+    /// The time of a command on its node.
+    fn duration(&mut self, address: &str, order: &Order) -> Duration {
+        let has = |image: &String| self.nodes.get(address).is_some_and(|node| node.images.contains(image));
+        let (kind, mean) = match order {
+            Order::Act(NodeAction::PullImage { image }, _) if !has(image) => (Kind::PullTakes, PULL_TAKES),
+            Order::Act(NodeAction::RunContainer { .. }, _) => (Kind::ActionTakes, RUN_TAKES),
+            Order::Act(NodeAction::StopContainer(_), _) => (Kind::ActionTakes, STOP_TAKES),
+            _ => (Kind::ActionTakes, SHORT_TAKES),
+        };
+        self.taking(address, kind, mean)
+    }
+
+    fn carry_out(&mut self, address: &str, order: Order) -> Answer {
+        let is_down = self.has(address, NodeFault::EngineDown);
+        match order {
+            Order::Status(_) if is_down => Answer::EngineDown,
+            Order::Status(volume) => {
+                let status = self.nodes.get(address).map(|machine| machine.status(&volume));
+                Answer::Status(Box::new(status.unwrap_or_default()))
+            }
+            Order::Act(_, effect) if is_down => {
+                let failed = Some("the engine does not work".to_owned());
+                self.note(Observed::Applied { effect, failed });
+                Answer::EngineDown
+            }
+            Order::Act(action, effect) => {
+                let result = self.watch_voters(&effect, |world| world.apply(address, &action));
+                let failed = result.as_ref().err().map(|failure| failure.why.clone());
+                self.note(Observed::Applied { effect, failed });
+                Answer::Acted(result)
+            }
+        }
+    }
+
+    fn apply(&mut self, address: &str, action: &NodeAction) -> Result<String, ActionFailure> {
+        let (start, full) = (self.number(), self.has(address, NodeFault::DiskFull));
+        let Some(machine) = self.nodes.get_mut(address) else { return Ok(String::new()) };
+        let result = machine.apply(action, start, full);
+        let etcd = machine.containers.get(Container::Etcd.name());
+        if etcd.is_some_and(|ran| ran.start == start) {
+            let at = self.now + self.taking(address, Kind::EtcdStartTakes, ETCD_START_TAKES);
+            self.at(at, Event::StartMember { address: address.to_owned(), start });
+        }
+        result
+    }
+
+    /// Begins or ends a fault.
+    pub(crate) fn set_fault(&mut self, place: &NodePlace, fault: NodeFault, begins: bool) {
+        if begins {
+            self.faults.begin(place.clone(), fault);
+        } else {
+            self.faults.end(place.clone(), fault);
+        }
+        for address in self.at_place(place) {
+            let holds = self.has(&address, fault);
+            match fault {
+                NodeFault::Kill => self.set_power(&address, !holds),
+                NodeFault::EngineDown if holds => self.end_containers(&address),
+                NodeFault::DiskFull if holds && self.runs_etcd(&address) => {
+                    self.exit(&address, super::machine::NO_SPACE.to_owned());
+                }
+                _ => {}
+            }
+        }
+        self.settle_silence();
+    }
+
+    fn runs_etcd(&self, address: &str) -> bool {
+        self.nodes.get(address).is_some_and(|machine| machine.process().is_some())
+    }
+
+    /// The addresses of a place.
+    pub(crate) fn at_place(&self, place: &NodePlace) -> Vec<String> {
+        let is_there = |(address, machine): &(&String, &Machine)| match place {
+            NodePlace::Address(other) => *address == other,
+            NodePlace::Rack(rack) => machine.rack == *rack,
+        };
+        self.nodes.iter().filter(is_there).map(|(address, _)| address.clone()).collect()
+    }
+
+    fn set_power(&mut self, address: &str, has_power: bool) {
+        let takes = self.taking(address, Kind::NodeBootTakes, BOOT_TAKES);
+        let Some(machine) = self.nodes.get_mut(address) else { return };
+        if has_power {
+            let (address, boots) = (address.to_owned(), machine.boots);
+            self.at(self.now + takes, Event::Started { address, boots });
+        } else {
+            machine.is_on = false;
+            machine.boots += 1;
+            machine.end_containers();
+        }
+    }
+
+    pub(crate) fn end_containers(&mut self, address: &str) {
+        if let Some(machine) = self.nodes.get_mut(address) {
+            machine.end_containers();
+        }
+    }
+
+    /// Notes which nodes are silent, continues commands that a fault held, and settles etcd.
+    pub(crate) fn settle_silence(&mut self) {
+        for address in self.nodes.keys().cloned().collect::<Vec<_>>() {
+            let (answers, now) = (self.answers(&address), self.now);
+            let Some(machine) = self.nodes.get_mut(&address) else { continue };
+            if !answers {
+                machine.silent_since.get_or_insert(now);
+            } else if let Some(since) = machine.silent_since.take()
+                && since + MAX_SILENCE <= now
+            {
+                machine.connections += 1;
+            }
+        }
+        let held = self.commands.iter().filter(|(_, command)| command.due.is_none());
+        for number in held.map(|(number, _)| *number).collect::<Vec<_>>() {
+            let Some(command) = self.commands.get_mut(&number) else { continue };
+            let address = command.address.clone();
+            let due = self.now + self.latency(&address);
+            if let Some(command) = self.commands.get_mut(&number) {
+                command.due = Some(due);
+            }
+            self.at(due, Event::Step(number));
+        }
+        self.settle();
+    }
+}

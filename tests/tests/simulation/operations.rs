@@ -1,0 +1,327 @@
+//! Operations on simulated nodes by the whole service: a story of a cluster, in which leaders end and nodes fail at each
+//! point of each command. Every run ends in the same state, and etcd loses no acknowledged write.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use etcd_client::Client;
+use madako_datacenter_sim::nodes::{EtcdFact, NodeFault, NodePlace, Observed, SimulatedNodes};
+use madako_datacenter_sim::{Datacenter, DatacenterConfig, SimulatedRegistry};
+use madako_domain::authority::Authority;
+use madako_domain::containers::Container;
+use madako_protocol::authorities::{Authorities, AuthorityError, CertificateRequest, Issued};
+use madako_protocol::ports::Clock;
+use madako_protocol::secret::Secret;
+use madako_simulation::checker::Checker;
+use madako_simulation::clock::SimulatedClock;
+use madako_simulation::history::History;
+use madako_simulation::placement::PlacementChecker;
+use madako_simulation::store_process::StoreProcess;
+use madako_simulation::world::{Running, World};
+use madako_supervisor::nodes::{HostKeyPolicy, OperationsMode, OperationsPorts, RunnerPorts, Settings};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// Time between rounds of the runner.
+const INTERVAL: Duration = Duration::from_secs(30);
+const SESSION_TTL: Duration = Duration::from_secs(20);
+/// Long enough for an epoch to end, for back-offs, and for an operation after them.
+const PATIENCE: Duration = Duration::from_secs(3 * 3600);
+/// Time for which a fault of a node lasts.
+const OUTAGE: Duration = Duration::from_secs(300);
+
+/// Certificates are text here: simulated nodes do not read them.
+struct Paper;
+
+#[async_trait]
+impl Authorities for Paper {
+    async fn certificate(&self, authority: Authority) -> Result<String, AuthorityError> {
+        Ok(format!("certificate of {authority}"))
+    }
+
+    async fn issue(&self, request: &CertificateRequest) -> Result<Issued, AuthorityError> {
+        let certificate = format!("certificate of {} by {}", request.common_name, request.authority);
+        Ok(Issued { certificate, private_key: Secret::new("key".to_owned()) })
+    }
+}
+
+/// A disturbance at one moment of a story.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Disturbance {
+    /// The leader's process ends, and another one starts.
+    Killed,
+    /// The leader loses the store for longer than its lease.
+    Paused,
+    /// The node of this number has no power for a while.
+    Dead(usize),
+}
+
+struct Site {
+    nodes: SimulatedNodes,
+    world: World,
+    running: Option<Running>,
+    client: Client,
+    began: Instant,
+    disturbances: Vec<(Duration, Disturbance)>,
+    acknowledged: u64,
+}
+
+fn address(number: usize) -> String {
+    format!("10.0.0.{}", number + 1)
+}
+
+fn addresses(numbers: &[usize]) -> Vec<String> {
+    numbers.iter().map(|number| address(*number)).collect()
+}
+
+impl Site {
+    async fn new(disturbances: Vec<(Duration, Disturbance)>) -> Self {
+        let start = OffsetDateTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new(start));
+        let config = DatacenterConfig::new(1, start, 1, &[("compute", 4)]);
+        let registry = SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::clone(&clock));
+        let history = History::new();
+        let store = StoreProcess::in_memory(1);
+        let client = store.client().await.unwrap();
+        let seen = (history.clone(), Checker::new(history.clone()), PlacementChecker::new(history, start));
+        let nodes = SimulatedNodes::new(1);
+        for number in 0..6 {
+            nodes.add(&address(number), u32::try_from(number % 3).unwrap());
+        }
+        let mut world = World::new((1, false), store, registry, clock, seen, None);
+        world.working.interval = INTERVAL;
+        world.working.session_ttl = SESSION_TTL;
+        let mut site = Self {
+            nodes,
+            world,
+            running: None,
+            client,
+            began: Instant::now(),
+            disturbances,
+            acknowledged: 0,
+        };
+        site.put("sabakan/disabled", "true").await;
+        site.images("etcd:1").await;
+        site
+    }
+
+    /// Starts an instance with this image of etcd, in place of the present one.
+    async fn images(&mut self, etcd: &str) {
+        let mut settings = Settings::default();
+        settings.images.etcd = etcd.to_owned();
+        self.world.operations = Some(OperationsPorts {
+            mode: OperationsMode::Act,
+            driver: self.nodes.driver(),
+            host_keys: HostKeyPolicy::Pin,
+            settings,
+            runner: RunnerPorts { etcd: self.nodes.etcd(), authorities: Arc::new(Paper) },
+        });
+        if let Some(running) = self.running.take() {
+            running.instance.stop().await;
+        }
+        self.running = Some(self.world.start("alpha").await);
+    }
+
+    async fn put(&mut self, key: &str, value: &str) {
+        self.client.put(format!("/cke/{key}"), value, None).await.unwrap();
+    }
+
+    /// Stores a cluster whose control plane nodes and workers have these numbers.
+    async fn cluster(&mut self, control_plane: &[usize], workers: &[usize]) {
+        let node = |number: &usize, control_plane: bool| {
+            json!({"address": address(*number), "user": "cke", "control_plane": control_plane})
+        };
+        let nodes = control_plane.iter().map(|number| node(number, true));
+        let nodes: Vec<Value> = nodes.chain(workers.iter().map(|number| node(number, false))).collect();
+        let cluster = json!({"name": "c", "nodes": nodes, "service_subnet": "10.1.0.0/16"});
+        self.put("cluster", &cluster.to_string()).await;
+    }
+
+    /// Lets time pass, with the disturbances that are due.
+    async fn pass(&mut self, step: Duration) {
+        let until = Instant::now() + step;
+        while let Some((at, disturbance)) = self.disturbances.first().copied() {
+            if self.began + at > until {
+                break;
+            }
+            self.disturbances.remove(0);
+            sleep_until(self.began + at).await;
+            self.disturb(disturbance).await;
+        }
+        sleep_until(until).await;
+    }
+
+    async fn disturb(&mut self, disturbance: Disturbance) {
+        match disturbance {
+            Disturbance::Killed => {
+                if let Some(running) = self.running.take() {
+                    running.instance.kill().await;
+                }
+                self.running = Some(self.world.start("alpha").await);
+            }
+            Disturbance::Paused => {
+                if let Some(running) = &self.running {
+                    running.link.set(madako_simulation::link::Mode::Stalled);
+                    sleep(SESSION_TTL * 2).await;
+                    running.link.set(madako_simulation::link::Mode::Open);
+                }
+            }
+            Disturbance::Dead(number) => {
+                let place = NodePlace::Address(address(number));
+                self.nodes.begin(&place, NodeFault::Kill);
+                sleep(OUTAGE).await;
+                self.nodes.end(&place, NodeFault::Kill);
+            }
+        }
+    }
+
+    /// Waits until the leader's phase is `completed`, all control plane nodes are members in sync, and nothing else
+    /// runs; then writes as the API server.
+    async fn settled(&mut self, control_plane: &[usize]) {
+        let wanted = addresses(control_plane);
+        let settled = async {
+            loop {
+                self.pass(Duration::from_secs(5)).await;
+                if self.is_settled(&wanted).await {
+                    return;
+                }
+            }
+        };
+        if timeout(PATIENCE, settled).await.is_err() {
+            let status = self.nodes.etcd().status(&wanted).await;
+            panic!("{wanted:?} are not the members in time: {status:?}\n{}", self.world.history.last(40));
+        }
+        self.acknowledged = self.nodes.write(&wanted).await.unwrap().number;
+    }
+
+    async fn is_settled(&mut self, wanted: &[String]) -> bool {
+        let stored = self.client.get("/cke/status", None).await.unwrap();
+        let phase = stored.kvs().first().is_some_and(|kv| kv.value_str().unwrap().contains("completed"));
+        let Ok(etcd) = self.nodes.etcd().status(wanted).await else { return false };
+        let in_sync = |member: &madako_domain::node_status::EtcdMember| member.is_in_sync() && !member.learner;
+        let members: BTreeSet<String> =
+            etcd.members.iter().filter(|member| in_sync(member)).map(|member| member.name.clone()).collect();
+        let runs = |address: &String| {
+            let view = self.nodes.view(address).unwrap();
+            Container::ALL.iter().all(|it| view.containers.get(it.name()).is_some_and(|it| it.running))
+        };
+        phase
+            && members.len() == etcd.members.len()
+            && members == wanted.iter().cloned().collect()
+            && wanted.iter().all(runs)
+            && etcd.healthy
+    }
+
+    /// The moments of all records and effects so far.
+    fn moments(&self) -> BTreeSet<Duration> {
+        let facts = self.nodes.facts_since(0).into_iter();
+        facts.filter(|fact| !matches!(fact.what, Observed::Etcd(_))).map(|fact| fact.at).collect()
+    }
+
+    /// No second cluster was formed, no acknowledged write was lost, and no effect of an older epoch follows one of a
+    /// newer epoch. The last record is the only one that may be unfinished.
+    async fn judge(&mut self) {
+        let mut newest = 0;
+        for fact in self.nodes.facts_since(0) {
+            match &fact.what {
+                Observed::Applied { effect, .. } if !effect.outlives_permit => {
+                    assert!(effect.epoch >= newest, "late: {fact:?}");
+                    newest = effect.epoch;
+                }
+                Observed::Etcd(EtcdFact::Formed { second: true, .. }) => panic!("{fact:?}"),
+                Observed::Etcd(EtcdFact::WriteLost { .. }) => panic!("{fact:?}"),
+                _ => {}
+            }
+        }
+        let options = etcd_client::GetOptions::new().with_prefix();
+        let records = self.client.get("/cke/records/", Some(options)).await.unwrap();
+        let unfinished = records.kvs().iter().filter(|kv| {
+            let record: Value = serde_json::from_slice(kv.value()).unwrap();
+            record["status"] == "running" || record["status"] == "new"
+        });
+        assert_eq!(unfinished.count(), 0);
+    }
+
+    async fn end(mut self) {
+        self.judge().await;
+        if let Some(running) = self.running.take() {
+            running.instance.stop().await;
+        }
+    }
+}
+
+/// Three members from nothing.
+async fn bootstrap(site: &mut Site) {
+    site.cluster(&[0, 1, 2], &[3]).await;
+    site.settled(&[0, 1, 2]).await;
+}
+
+/// A story with all operations on members.
+async fn life(site: &mut Site) {
+    site.cluster(&[0], &[1, 2, 3, 4]).await;
+    site.settled(&[0]).await;
+    site.cluster(&[0, 1, 2], &[3, 4]).await;
+    site.settled(&[0, 1, 2]).await;
+    // A node takes the place of another one, which becomes a worker.
+    site.cluster(&[0, 1, 3], &[2, 4]).await;
+    site.settled(&[0, 1, 3]).await;
+    // A node loses its disk.
+    site.nodes.reinstall(&address(1));
+    site.client.delete(format!("/cke/madako/ssh/host-keys/{}", address(1)), None).await.unwrap();
+    site.settled(&[0, 1, 3]).await;
+    // A container ends.
+    site.nodes.end_container(&address(3), Container::Etcd);
+    site.settled(&[0, 1, 3]).await;
+    // All members restart with another image.
+    site.images("etcd:2").await;
+    site.settled(&[0, 1, 3]).await;
+    // A node leaves the cluster.
+    site.cluster(&[0, 1, 2], &[4]).await;
+    site.settled(&[0, 1, 2]).await;
+}
+
+/// Plays a story on paused time. Returns the moments of its effects.
+fn play(story: impl AsyncFn(&mut Site), disturbances: Vec<(Duration, Disturbance)>) -> BTreeSet<Duration> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let mut site = Site::new(disturbances).await;
+        story(&mut site).await;
+        let moments = site.moments();
+        site.end().await;
+        moments
+    })
+}
+
+#[test]
+fn a_cluster_lives_through_all_operations_on_members() {
+    let moments = play(life, Vec::new());
+    assert!(moments.len() > 50, "{moments:?}");
+}
+
+#[test]
+fn leaders_that_end_during_a_bootstrap_change_nothing_of_its_result() {
+    let moments = play(bootstrap, Vec::new());
+    for moment in moments {
+        for disturbance in [Disturbance::Killed, Disturbance::Paused] {
+            play(bootstrap, vec![(moment, disturbance)]);
+        }
+    }
+}
+
+#[test]
+fn nodes_that_fail_during_a_bootstrap_change_nothing_of_its_result() {
+    for moment in play(bootstrap, Vec::new()) {
+        play(bootstrap, vec![(moment, Disturbance::Dead(1))]);
+    }
+}
+
+#[test]
+fn leaders_that_end_during_changes_of_members_change_nothing_of_their_result() {
+    for moment in play(life, Vec::new()) {
+        play(life, vec![(moment, Disturbance::Killed)]);
+    }
+}
