@@ -18,7 +18,6 @@ use rustls::client::danger::ServerCertVerifier as _;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier as _;
 use time::OffsetDateTime;
 
 use crate::ca::{Ca, certificate, parsed};

@@ -1,5 +1,7 @@
 //! Encrypted values decrypt at their place with their key, and nowhere else.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use madako_domain::placement::kind::Kind;
 use proptest::prelude::*;
 
@@ -133,7 +135,7 @@ proptest! {
     /// after a change of any of its characters.
     #[test]
     fn whatever_is_sealed_opens_to_the_same(
-        key in any::<[u8; KEY_BYTES]>(),
+        key in any::<[u8; 32]>(),
         token in any::<String>(),
         entries in proptest::collection::btree_map(any::<String>(), any::<String>(), 1..4),
         change in any::<prop::sample::Index>(),
