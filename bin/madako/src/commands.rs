@@ -2,9 +2,11 @@
 
 pub(crate) mod auto_repair;
 pub(crate) mod bootstrap;
+pub(crate) mod ca;
 pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod constraints;
+pub(crate) mod etcd;
 pub(crate) mod history;
 pub(crate) mod leader;
 pub(crate) mod ops;

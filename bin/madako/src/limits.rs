@@ -63,6 +63,13 @@ pub(crate) const FIRST_FOLLOWED: usize = 20;
 /// Maximum number of records: etcd would not hold as many.
 pub(crate) const MOST_RECORDS: u32 = u32::MAX;
 
+/// Bytes of a certificate's common name: the upper bound of X.520.
+pub(crate) const MAX_COMMON_NAME: usize = 64;
+/// Validity of a certificate for etcd's root, as ckecli issues it.
+pub(crate) const ROOT_VALIDITY: Duration = Duration::from_secs(3600);
+/// Maximum validity of a certificate for another user: CKE's role of Vault has the same.
+pub(crate) const MAX_USER_VALIDITY: Duration = Duration::from_secs(87_600 * 3600);
+
 /// Time limit of the leader's page: the leader answers from memory.
 pub(crate) const OPS_DEADLINE: Duration = Duration::from_secs(10);
 /// Bytes of the leader's page: 5,000 nodes with errors of 1 KiB each have a third of it.

@@ -8,6 +8,7 @@
     reason = "tests: clippy.toml's exceptions do not reach their helpers"
 )]
 
+mod authorities;
 mod auto_repair;
 mod bootstrap;
 mod configuration;
