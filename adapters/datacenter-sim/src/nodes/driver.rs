@@ -185,7 +185,10 @@ impl NodeConnection for Connection {
         let deadline = now + ACTION_DEADLINE;
         let until = if outlives_permit { deadline } else { deadline.min(permit.until()) };
         let patience = Patience { what: &what, limit: until - now, until };
-        match self.exchange(Order::Act(action.clone(), effect), Some(permit.until()), patience).await? {
+        match self
+            .exchange(Order::Act(Box::new(action.clone()), effect), Some(permit.until()), patience)
+            .await?
+        {
             Answer::Acted(Ok(output)) => Ok(output),
             Answer::Acted(Err(failure)) => {
                 let (address, code, why) = (self.address.clone(), failure.code, failure.why);

@@ -22,7 +22,7 @@ use crate::chance::{Chance, Kind};
 /// A request to a node.
 #[derive(Debug)]
 pub(crate) enum Order {
-    Act(NodeAction, Effect),
+    Act(Box<NodeAction>, Effect),
     /// The status, where the text is the configured volume.
     Status(String),
 }
@@ -292,10 +292,11 @@ impl World {
     /// The time of a command on its node.
     fn duration(&mut self, address: &str, order: &Order) -> Duration {
         let has = |image: &String| self.nodes.get(address).is_some_and(|node| node.images.contains(image));
-        let (kind, mean) = match order {
-            Order::Act(NodeAction::PullImage { image }, _) if !has(image) => (Kind::PullTakes, PULL_TAKES),
-            Order::Act(NodeAction::RunContainer { .. }, _) => (Kind::ActionTakes, RUN_TAKES),
-            Order::Act(NodeAction::StopContainer(_), _) => (Kind::ActionTakes, STOP_TAKES),
+        let action = if let Order::Act(action, _) = order { Some(&**action) } else { None };
+        let (kind, mean) = match action {
+            Some(NodeAction::PullImage { image }) if !has(image) => (Kind::PullTakes, PULL_TAKES),
+            Some(NodeAction::RunContainer { .. }) => (Kind::ActionTakes, RUN_TAKES),
+            Some(NodeAction::StopContainer(_)) => (Kind::ActionTakes, STOP_TAKES),
             _ => (Kind::ActionTakes, SHORT_TAKES),
         };
         self.taking(address, kind, mean)
