@@ -37,12 +37,12 @@ image: ## Writes the tools image for nodes as an archive for docker load (IMAGE=
 		$(CARGO) build $(LOCKED) --release --package madako-tools --target $(HOST)
 	@scripts/image $(BUILT)/image/$(HOST)/release/madako-tools $(BUILT)/image/madako-tools.tar $(IMAGE)
 
-lab: ## Starts four machines with docker and sshd on this host until Ctrl-C; as root (docs/lab.md; ARGS="2 IMAGES.tar")
+lab: image ## Starts machines with docker and sshd on this host until Ctrl-C; as root (docs/lab.md; MACHINES=4)
 	@scripts/set-up build lab
 	$(CARGO) build $(LOCKED) --workspace --bin madako-lab
-	@$(BUILT)/debug/madako-lab $(ARGS)
+	@$(BUILT)/debug/madako-lab $(or $(MACHINES),4) $(BUILT)/image/madako-tools.tar
 
-test: ## Runs all tests, including those against a real etcd and those that find planted bugs (docs/canaries.md)
+test: image ## Runs all tests, including those against a real etcd and those that find planted bugs (docs/canaries.md)
 	@scripts/set-up build test
 	$(CARGO) test $(LOCKED) --workspace --doc
 	$(NEXTEST)
@@ -57,7 +57,7 @@ check: ## Runs all checks that do not run the service, as CI does
 	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
 	$(NEXTEST) --test house
 
-test-long: ## Runs longer tests: more cases, long simulations, chaos
+test-long: image ## Runs longer tests: more cases, long simulations, chaos
 	@scripts/set-up build test
 	MADAKO_TEST_LONG=1 MADAKO_CONTRACT_SEEDS=1000..2000 $(NEXTEST) --profile long --release --run-ignored all
 	@# A seed gives the same trace with and without optimization.

@@ -8,7 +8,7 @@
 #   lab.sh port DIR N up|down connects machine N to the bridge, or disconnects it
 #   lab.sh disk DIR N full|free
 #                             leaves the disk of machine N without a free byte, or frees it again
-#   lab.sh sshd N             (in machine N) starts sshd, with new host keys if there are none
+#   lab.sh sshd N             (in machine N, as /run/lab.sh) starts sshd, with new host keys if there are none
 #   lab.sh dockerd N ID       (in machine N) starts dockerd
 #   lab.sh etcd-image FILE NAME
 #                             writes an archive for `docker load` with Debian's etcd
@@ -144,9 +144,12 @@ power_on() {
 }
 
 power_off() {
-  local dir=$1 n=$2
+  local dir=$1 n=$2 first
+  first=$(cat "$dir/$n/pid")
   in_lab "$dir" ip link delete "port$n"
-  kill -KILL "$(cat "$dir/$n/pid")"
+  kill -KILL "$first"
+  # It ends after all others of its PID namespace.
+  while [ -e "/proc/$first" ]; do sleep 0.02; done
   rm "$dir/$n/pid"
 }
 
@@ -196,6 +199,8 @@ machine() {
   mount --bind "$disk/tmp" "$root/tmp"
   # The settings of the host's root, such as another PATH, are none of the machine's.
   mount --bind "$disk/home" "$root/root"
+  # The host may have this script in a file system that the machine does not see.
+  cp "$0" "$root/run/lab.sh"
   mkdir "$root/run/before"
   cd "$root"
   echo "$self" >"$dir/$n/pid.new"
@@ -243,6 +248,7 @@ UseDNS no
 MaxStartups 64
 PidFile /run/sshd.pid
 SetEnv PATH=/usr/sbin:/usr/bin:/sbin:/bin
+$([ ! -e /etc/ssh/lab_command ] || sed 's/^/ForceCommand /' /etc/ssh/lab_command)
 END
   setsid /usr/sbin/sshd -D -f /etc/ssh/lab_config -E /run/sshd.log </dev/null >/dev/null 2>&1 &
 }

@@ -85,10 +85,6 @@ impl Keeper {
         command.args([SCRIPT, verb]).env("PATH", PATH).stdin(Stdio::null());
         command
     }
-
-    pub(crate) fn script_file() -> &'static str {
-        SCRIPT
-    }
 }
 
 impl Drop for Keeper {

@@ -35,6 +35,9 @@ pub const LOGIN: &str = "cke";
 /// The name of the image with Debian's etcd.
 pub const ETCD_IMAGE: &str = "madako-lab/etcd:3.4";
 
+/// The name of the tools image that `make image` makes.
+pub const TOOLS_IMAGE: &str = concat!("madako-tools:", env!("CARGO_PKG_VERSION"));
+
 /// The required programs with their Debian packages.
 const PROGRAMS: [(&str, &str); 11] = [
     ("dockerd", "docker.io"),
@@ -59,6 +62,15 @@ pub fn unavailable() -> Option<String> {
         return Some(format!("{program} is not installed in {PATH} (Debian: {package})"));
     }
     (!geteuid().is_root()).then(|| "it needs root".to_owned())
+}
+
+/// The archive of the tools image that `make image` made.
+#[must_use]
+pub fn tools_archive() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |set| root.join(set));
+    Some(target.join("image/madako-tools.tar")).filter(|archive| archive.is_file())
 }
 
 /// Some machines on a network of their own. All ends on drop.
@@ -101,12 +113,18 @@ impl Lab {
         Ok(Self { machines, keeper })
     }
 
-    /// A lab for a test. `None` if the host lacks something: the test is skipped.
+    /// A lab for a test, with [`ETCD_IMAGE`] and [`TOOLS_IMAGE`]. `None` if the host lacks something: the test is
+    /// skipped.
     ///
     /// # Panics
     /// A machine does not start, or the host lacks something and `CI` is set.
-    pub async fn for_test(machines: usize, images: &[PathBuf]) -> Option<Self> {
-        match Self::start(machines, images).await {
+    pub async fn for_test(machines: usize) -> Option<Self> {
+        let no_tools = || LabError::Unavailable("there is no tools image: run make image".to_owned());
+        let lab = match tools_archive().ok_or_else(no_tools) {
+            Ok(tools) => Self::start(machines, &[tools]).await,
+            Err(error) => Err(error),
+        };
+        match lab {
             Ok(lab) => Some(lab),
             Err(LabError::Unavailable(why)) => {
                 assert!(std::env::var_os("CI").is_none(), "CI must have a lab: {why}");

@@ -21,6 +21,8 @@ use crate::tool::{LabError, PATH, run};
 const IS_READY: &str = "test -s /run/sshd.pid && docker version >/dev/null";
 /// The file of sshd's configuration that names the keys that may log in.
 const LOGINS: &str = "/etc/ssh/lab_key_of_operator";
+/// The file with the command that sshd runs instead of each other.
+const FORCED: &str = "/etc/ssh/lab_command";
 
 /// A machine of the lab.
 #[derive(Debug)]
@@ -242,6 +244,29 @@ impl Machine {
         self.sh(&format!("mv {LOGINS}.before {LOGINS}")).await.map(drop)
     }
 
+    /// Runs this line of shell instead of each command that comes by SSH. `yes` floods; `kill -KILL $PPID` ends the
+    /// connection in the middle of a command. Present connections end.
+    ///
+    /// # Errors
+    /// sshd does not start again.
+    pub async fn force_command(&self, line: &str) -> Result<(), LabError> {
+        let mut write = self.command("sh")?;
+        write.args(["-c", &format!("echo \"$0\" >{FORCED}"), line]);
+        run(&self.says("force a command"), &mut write, COMMAND_WITHIN).await?;
+        self.stop_sshd().await?;
+        self.start_sshd().await
+    }
+
+    /// Runs the commands that come by SSH again.
+    ///
+    /// # Errors
+    /// sshd does not start again.
+    pub async fn free_command(&self) -> Result<(), LabError> {
+        self.sh(&format!("rm {FORCED}")).await?;
+        self.stop_sshd().await?;
+        self.start_sshd().await
+    }
+
     // --- Parts of these ---
 
     /// Starts a machine with an empty disk and loads the images.
@@ -288,9 +313,8 @@ impl Machine {
 
     /// Runs a verb of the script on the machine.
     async fn inside(&self, verb: &str, words: &[&str]) -> Result<(), LabError> {
-        let script = Keeper::script_file();
         let mut command = self.command("bash")?;
-        command.arg(script).args([verb, &self.number.to_string()]).args(words);
+        command.args(["/run/lab.sh", verb, &self.number.to_string()]).args(words);
         run(&self.says(verb), &mut command, CHANGE_WITHIN).await.map(drop)
     }
 

@@ -7,7 +7,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use madako_lab::{ETCD_IMAGE, LOGIN, Lab, LabError, SSH_OPTIONS};
+use madako_lab::{LOGIN, Lab, LabError, SSH_OPTIONS};
+use tokio::time::Instant;
 
 /// Three members of etcd and a machine to replace one.
 const MACHINES: usize = 4;
@@ -29,16 +30,18 @@ async fn stay() -> Result<(), LabError> {
     let images: Vec<PathBuf> = words.map(PathBuf::from).collect();
     let machines = machines.unwrap_or(MACHINES);
     println!("Starting {machines} machines ...");
+    let began = Instant::now();
     let lab = Lab::start(machines, &images).await?;
+    println!("They are up after {:.1} s.", began.elapsed().as_secs_f64());
     // The service goes here: a command of `lab.command("target/debug/madako")` that acts on the machines.
-    explain(&lab);
+    explain(&lab).await?;
     let interrupt = tokio::signal::ctrl_c().await;
     println!("Removing the lab ...");
     drop(lab);
     interrupt.map_err(|source| LabError::Start { what: "waiting for Ctrl-C".to_owned(), source })
 }
 
-fn explain(lab: &Lab) {
+async fn explain(lab: &Lab) -> Result<(), LabError> {
     let enter = lab.enter().join(" ");
     let first = lab.machine(0);
     let ssh = format!("{enter} ssh -i {} {}", lab.key_file().display(), SSH_OPTIONS.join(" "));
@@ -50,6 +53,8 @@ fn explain(lab: &Lab) {
     println!("  {ssh} {LOGIN}@{}                # log in", first.address());
     println!("  {ssh} {LOGIN}@{} docker ps -a   # look at its containers", first.address());
     println!("  {enter} bash   # a shell in the network of the machines");
-    println!("The image {ETCD_IMAGE} is on each machine.");
+    let images = lab.machine(0).docker(&["image", "ls", "--format={{.Repository}}:{{.Tag}}"]).await?;
+    println!("Images on each machine: {}", images.trim_end().replace('\n', ", "));
     println!("Ctrl-C ends everything.");
+    Ok(())
 }

@@ -25,7 +25,7 @@ async fn running(machine: &Machine) -> String {
 
 #[tokio::test]
 async fn faults_of_network_and_login() {
-    let Some(lab) = Lab::for_test(2, &[]).await else { return };
+    let Some(lab) = Lab::for_test(2).await else { return };
     let [machine, other] = lab.machines() else { unreachable!("two machines") };
 
     machine.cut().await.unwrap();
@@ -42,6 +42,14 @@ async fn faults_of_network_and_login() {
     assert!(silent.contains("timed out"), "{silent}");
     machine.resume_sshd().await.unwrap();
     assert!(answers(&lab, machine).await);
+
+    machine.force_command("kill -KILL $PPID; sleep infinity").await.unwrap();
+    let closed = lab.ssh(LOGIN, machine, "true").await.unwrap_err().to_string();
+    assert!(closed.contains("closed by") || closed.contains("reset by"), "{closed}");
+    machine.force_command("head -c 1000000 /dev/zero | tr '\\0' y").await.unwrap();
+    assert_eq!(lab.ssh(LOGIN, machine, "true").await.unwrap().len(), 1_000_000);
+    machine.free_command().await.unwrap();
+    assert_eq!(lab.ssh(LOGIN, machine, "echo yes").await.unwrap(), "yes\n");
 
     let key = host_key(&lab, machine).await;
     assert_eq!(key, host_key(&lab, machine).await);
@@ -66,7 +74,7 @@ async fn host_key(lab: &Lab, machine: &Machine) -> String {
 
 #[tokio::test]
 async fn faults_of_engine_disk_and_power() {
-    let Some(lab) = Lab::for_test(1, &[]).await else { return };
+    let Some(lab) = Lab::for_test(1).await else { return };
     let machine = lab.machine(0);
     machine.docker(&SLEEPER).await.unwrap();
     assert_eq!(running(machine).await, "etcd\n");

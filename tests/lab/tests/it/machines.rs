@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use madako_lab::{ETCD_IMAGE, LOGIN, Lab, Machine, limits, unavailable};
+use madako_lab::{ETCD_IMAGE, LOGIN, Lab, Machine, TOOLS_IMAGE, limits, unavailable};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
@@ -38,7 +38,7 @@ async fn run_etcd(machine: &Machine) {
 
 #[tokio::test]
 async fn machines_are_reached_by_ssh_and_run_etcd_and_nothing_remains() {
-    let Some(lab) = Lab::for_test(4, &[]).await else { return };
+    let Some(lab) = Lab::for_test(4).await else { return };
     let addresses =
         lab.each(async |machine| lab.ssh(LOGIN, machine, "hostname && docker ps -q").await.unwrap());
     assert_eq!(addresses.await, ["node1\n", "node2\n", "node3\n", "node4\n"]);
@@ -56,6 +56,14 @@ async fn machines_are_reached_by_ssh_and_run_etcd_and_nothing_remains() {
     assert_eq!(lab.machine(1).sh(&get).await.unwrap(), "from the network of the lab\n");
     let owner = etcd.sh("stat --format=%u:%g /var/lib/docker/volumes/etcd-cke/_data/member").await.unwrap();
     assert_eq!(owner, "10000:10000\n");
+
+    let files = format!(
+        "mkdir /tmp/a && echo key >/tmp/a/file && tar -C /tmp/a -c file | docker run \
+         --log-driver=json-file --rm -i --network=host --uts=host --read-only --volume=/etc/etcd/pki:/mnt/pki:rw \
+         {TOOLS_IMAGE} write_files /mnt/pki"
+    );
+    lab.ssh(LOGIN, etcd, &files).await.unwrap();
+    assert_eq!(etcd.sh("cat /etc/etcd/pki/file").await.unwrap(), "key\n");
 
     let mut service = lab.command("sleep").arg("infinity").spawn().unwrap();
     let traces = Traces::of(lab.directory());
@@ -113,7 +121,7 @@ fn keeper(directory: &Path) -> u32 {
 
 #[tokio::test]
 async fn nothing_remains_after_the_owner_is_killed() {
-    if Lab::for_test(1, &[]).await.is_none() {
+    if Lab::for_test(1).await.is_none() {
         return;
     }
     let mut owner = Owner::start().await;
@@ -126,7 +134,7 @@ async fn nothing_remains_after_the_owner_is_killed() {
 #[tokio::test]
 async fn the_next_lab_removes_what_a_killed_keeper_left() {
     if unavailable().is_some() {
-        assert!(Lab::for_test(1, &[]).await.is_none());
+        assert!(Lab::for_test(1).await.is_none());
         return;
     }
     let mut owner = Owner::start().await;
@@ -134,7 +142,7 @@ async fn the_next_lab_removes_what_a_killed_keeper_left() {
     owner.kill().await;
     eventually("every process ends", async || owner.traces.in_use().is_empty().then_some(())).await;
     assert!(!owner.traces.left().is_empty(), "cgroups and the directory are there");
-    drop(Lab::for_test(1, &[]).await.unwrap());
+    drop(Lab::for_test(1).await.unwrap());
     assert_eq!(owner.traces.left(), Vec::<String>::new());
 }
 
