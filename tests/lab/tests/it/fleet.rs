@@ -3,15 +3,13 @@
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use madako_lab::{ETCD_IMAGE, LOGIN, Lab};
+use madako_lab::{ETCD_IMAGE, LOGIN, Lab, TOOLS_IMAGE};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use crate::eventually;
 
-/// The tools image, as `make image` names it.
-const TOOLS_IMAGE: &str = concat!("madako-tools:", env!("CARGO_PKG_VERSION"));
 /// Time between rounds of the service.
 const INTERVAL: &str = "2s";
 /// A short session, so that the permit of a killed leader ends soon.
@@ -30,9 +28,7 @@ type Answer = Result<String, String>;
 impl Fleet {
     /// Machines without containers, authorities, and a service without a cluster. `None`: the test is skipped.
     pub(crate) async fn start(machines: usize) -> Option<Self> {
-        let tools = program().with_file_name("../image/madako-tools.tar");
-        assert!(tools.is_file(), "{} is missing: run `make image`", tools.display());
-        let lab = Lab::for_test(machines, &[tools]).await?;
+        let lab = Lab::for_test(machines).await?;
         let directory = tempfile::tempdir().unwrap();
         let fleet = Self { lab, directory, service: None };
         let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
