@@ -52,6 +52,18 @@ async fn silence_breaks_connections_after_a_time_and_a_reset_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_fault_with_two_causes_ends_with_the_last() {
+    let fleet = Fleet::new(1);
+    let address = fleet.all[0].as_str();
+    fleet.nodes.begin(&place(address), NodeFault::Cut);
+    fleet.nodes.begin(&place(address), NodeFault::Cut);
+    for is_reached in [false, true, true] {
+        fleet.nodes.end(&place(address), NodeFault::Cut);
+        assert_eq!(fleet.connect(address).await.is_ok(), is_reached);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_paused_node_answers_after_the_pause() {
     let fleet = Fleet::new(1);
     let address = fleet.all[0].as_str();
