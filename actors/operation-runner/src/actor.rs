@@ -207,7 +207,8 @@ impl Actor for Runner {
                 }
                 if let Some((since, _)) = state.collecting.take() {
                     madako_operations_collect_seconds().record(since.elapsed());
-                    state.collected = Some((since, collected));
+                    // The age counts from the answer: with slow nodes a collection may take longer than an interval.
+                    state.collected = Some((Instant::now(), collected));
                 }
                 None
             }
@@ -377,8 +378,11 @@ impl RunnerState {
     fn learn(&mut self, step: &Step, failure: Option<(Vec<String>, String)>, goes_on: bool) {
         let operation = step.operation.name.name();
         let command = step.command();
-        // The collection before an effect says nothing about the nodes after it.
+        // The collection before an effect says nothing about the nodes after it, nor does its decision.
         self.collected = None;
+        if let Some(decision) = self.decision.as_mut().filter(|_| !goes_on) {
+            decision.operations.clear();
+        }
         let (what, failed) = match failure {
             None if goes_on => (format!("{command} succeeded"), false),
             None => {

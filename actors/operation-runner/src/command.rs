@@ -113,7 +113,10 @@ impl Command {
 
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.name(), self.target())
+        match self.target().as_str() {
+            "" => f.write_str(self.name()),
+            target => write!(f, "{} {target}", self.name()),
+        }
     }
 }
 

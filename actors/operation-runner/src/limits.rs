@@ -13,6 +13,10 @@ pub(crate) const BACK_OFF_FIRST: Duration = Duration::from_secs(30);
 pub(crate) const BACK_OFF_MOST: Duration = Duration::from_secs(600);
 /// Time for the states of all nodes and of etcd. A node answers within 10 s of its connection, which takes up to 15 s.
 pub(crate) const COLLECT_DEADLINE: Duration = Duration::from_secs(30);
+/// Time for the start of a node's actor: the roster starts the actors of a new cluster within a second.
+pub(crate) const ACTOR_DEADLINE: Duration = Duration::from_secs(2);
+/// Interval of looks for that actor.
+pub(crate) const ACTOR_POLL: Duration = Duration::from_millis(100);
 /// Time after which a command counts as lost: three pulls of an image with 10 min each, and their pauses.
 pub(crate) const COMMAND_LOST: Duration = Duration::from_secs(32 * 60);
 /// Tries of a command that waits for etcd, as in CKE.

@@ -131,9 +131,7 @@ impl Site {
 
     /// Stores a cluster whose control plane nodes and workers have these numbers.
     async fn cluster(&mut self, control_plane: &[usize], workers: &[usize]) {
-        let node = |number: &usize, control_plane: bool| {
-            json!({"address": address(*number), "user": "cke", "control_plane": control_plane})
-        };
+        let node = |number: &usize, control_plane: bool| json!({"address": address(*number), "user": "cke", "control_plane": control_plane});
         let nodes = control_plane.iter().map(|number| node(number, true));
         let nodes: Vec<Value> = nodes.chain(workers.iter().map(|number| node(number, false))).collect();
         let cluster = json!({"name": "c", "nodes": nodes, "service_subnet": "10.1.0.0/16"});
@@ -201,7 +199,8 @@ impl Site {
         let stored = self.client.get("/cke/status", None).await.unwrap();
         let phase = stored.kvs().first().is_some_and(|kv| kv.value_str().unwrap().contains("completed"));
         let Ok(etcd) = self.nodes.etcd().status(wanted).await else { return false };
-        let in_sync = |member: &madako_domain::node_status::EtcdMember| member.is_in_sync() && !member.learner;
+        let in_sync =
+            |member: &madako_domain::node_status::EtcdMember| member.is_in_sync() && !member.learner;
         let members: BTreeSet<String> =
             etcd.members.iter().filter(|member| in_sync(member)).map(|member| member.name.clone()).collect();
         let runs = |address: &String| {

@@ -22,10 +22,10 @@ use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use madako_sabakan::SabakanRegistry;
 use madako_store::{CachedObjects, Encryption, EtcdStore, StoreConfig};
-use madako_supervisor::nodes::OperationsPorts;
 use madako_supervisor::config::Metrics;
 use madako_supervisor::http::{HTTP, HttpSettings, MetricsText, PLACEMENT_API, pages};
 use madako_supervisor::instance::{Instance, InstanceOptions, InstanceView, PlacementPorts, Ports};
+use madako_supervisor::nodes::OperationsPorts;
 
 use crate::checker::{Checker, Overheard};
 use crate::corruption::Corruption;

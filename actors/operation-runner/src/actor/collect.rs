@@ -12,10 +12,10 @@ use madako_protocol::mailbox::Envelope;
 use ractor::{ActorRef, registry};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Inputs;
-use crate::limits::COLLECT_DEADLINE;
+use crate::limits::{ACTOR_DEADLINE, ACTOR_POLL, COLLECT_DEADLINE};
 
 /// The question of a collection.
 pub(super) struct Question {
@@ -69,8 +69,15 @@ impl Question {
 
 /// Asks the actor of a node.
 async fn observe(name: &str, volume: String) -> Result<NodeStatus, String> {
-    let actor = registry::where_is(name.to_owned()).map(ActorRef::<Envelope<NodeMessage>>::from);
-    let actor = actor.ok_or("it has no actor at present")?;
+    let found = || registry::where_is(name.to_owned()).map(ActorRef::<Envelope<NodeMessage>>::from);
+    let begun = Instant::now();
+    let actor = loop {
+        match found() {
+            Some(actor) => break actor,
+            None if begun.elapsed() >= ACTOR_DEADLINE => return Err("it has no actor at present".to_owned()),
+            None => sleep(ACTOR_POLL).await,
+        }
+    };
     let (reply, answer) = oneshot::channel();
     let gone = "its actor ended during the read";
     actor.cast(NodeMessage::Observe { volume, reply }.into()).map_err(|_| gone)?;

@@ -42,12 +42,14 @@ impl RunnerState {
             }
         }
         let backing_off = self.backing_off.remaining(now);
+        let operations = decision.map(|decision| decision.operations.as_slice()).unwrap_or_default();
         let page = OpsPage {
             phase: decision.map_or(OperationPhase::Completed, |decision| decision.phase.clone()),
             mode: self.given.mode,
             nodes: self.nodes(inputs, now),
+            // The first operation of the round is the one that runs.
+            next: operations.iter().skip(usize::from(running.is_some())).cloned().collect(),
             running,
-            next: decision.map(|decision| decision.operations.clone()).unwrap_or_default(),
             backing_off: backing_off.map(|(node, until)| (node.clone(), (until - now).as_secs())).collect(),
             held,
         };

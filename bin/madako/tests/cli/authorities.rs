@@ -10,7 +10,6 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier as _;
 use serde_json::{Value, json};
 
 use crate::program::{Answer, Etcd, Files, command, madako};

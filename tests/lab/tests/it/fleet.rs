@@ -11,9 +11,9 @@ use tokio::process::{Child, Command};
 use crate::eventually;
 
 /// Time between rounds of the service.
-const INTERVAL: &str = "2s";
-/// A short session, so that the permit of a killed leader ends soon.
-const SESSION: &str = "10s";
+const INTERVAL: &str = "3s";
+/// Longer than the shortest action on a node, with room for a busy host.
+const SESSION: &str = "20s";
 const PAGES: &str = "127.0.0.1:10180";
 
 pub(crate) struct Fleet {
@@ -34,7 +34,7 @@ impl Fleet {
         let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
         fleet.write("pki.key", key);
         let config = format!(
-            "embedded: {{data_dir: {store}, listen: '127.0.0.1:2379'}}\n\
+            "embedded: {{data-dir: {store}, listen: '127.0.0.1:2379'}}\n\
              ssh: {{key_file: {ssh}}}\n\
              pki: {{key_file: {pki}}}\n\
              images: {{etcd: '{ETCD_IMAGE}', tools: '{TOOLS_IMAGE}'}}\n",
@@ -93,6 +93,7 @@ impl Fleet {
         let nodes: String = nodes.chain(workers.iter().map(|machine| node(machine, false))).collect();
         let count = control_plane.len().to_string();
         self.madako(&["constraints", "set", "control-plane-count", &count]).await.unwrap();
+        self.madako(&["constraints", "set", "minimum-workers", "0"]).await.unwrap();
         self.write("cluster.yml", &format!("name: lab\nservice_subnet: 10.68.0.0/16\nnodes:\n{nodes}"));
         self.madako(&["cluster", "set", self.path("cluster.yml").to_str().unwrap()]).await.unwrap();
     }
