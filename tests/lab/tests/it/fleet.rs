@@ -13,7 +13,7 @@ use crate::eventually;
 /// Time between rounds of the service.
 const INTERVAL: &str = "3s";
 /// Longer than the shortest action on a node, with room for a busy host.
-const SESSION: &str = "20s";
+const SESSION: &str = "60s";
 const PAGES: &str = "127.0.0.1:10180";
 
 pub(crate) struct Fleet {
