@@ -99,8 +99,8 @@ impl fmt::Display for Reason {
             Self::NotInSync { members } => write!(f, "these members are not in sync: {}", members.join(", ")),
             Self::FewMembers { members } => write!(
                 f,
-                "etcd has {members} voting member{} and would stop during a restart: \
-                 madako etcd restart ADDRESS restarts a member",
+                "etcd has {members} voting member{} and would stop during a restart: when that is acceptable, stop the \
+                 container etcd on the node, and the service starts it as configured",
                 if *members == 1 { "" } else { "s" }
             ),
             Self::VolumeChanged { volume } => write!(
