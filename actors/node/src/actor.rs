@@ -1,5 +1,7 @@
 //! Shell of a node: its connection, and the requests that wait for it.
 
+mod requests;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -16,9 +18,9 @@ use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 
+use self::requests::Request;
 use crate::backoff::Backoff;
 use crate::limits::MAX_WAITING;
-use crate::requests::Request;
 
 madako_protocol::declare_metrics! {
     counter madako_node_connections_total(outcome) "Attempts to connect to nodes, by outcome.";

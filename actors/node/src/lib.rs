@@ -16,6 +16,5 @@
 mod actor;
 mod backoff;
 mod limits;
-mod requests;
 
 pub use crate::actor::{Gate, HostKeyPolicy, METRICS, Node, NodeArguments};

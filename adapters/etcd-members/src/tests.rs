@@ -48,7 +48,7 @@ async fn a_member_joins_as_a_learner_gets_its_vote_and_leaves() {
     let asked = addresses(&[1, 2, 3]);
     fleet.etcd.set_up_auth(&permit(), &asked).await.unwrap();
     let url = fleet.peer_url("127.0.0.4");
-    let added = fleet.etcd.add_learner(&permit(), &asked, &url).await.unwrap();
+    let added = fleet.joined(&asked, &url).await;
     assert_eq!(
         fleet.etcd.add_learner(&permit(), &asked, &url).await.unwrap().len(),
         4,

@@ -60,3 +60,5 @@ const _: () =
     assert!(SIZE_PATIENCE * 2 + END_MARGIN < STATUS_DEADLINE.as_secs(), "a status does not depend on sizes");
 const _: () =
     assert!(PULL_DEADLINE.as_secs() > (PULL_TRIES * PULL_PAUSE) as u64, "the pauses leave time for the pull");
+/// Longest name of an entry of an archive in bytes: the header field for names.
+pub(crate) const MAX_NAME: usize = 100;

@@ -2,9 +2,9 @@
 
 use madako_protocol::node::{FileContent, NodeFile};
 
+use crate::limits::MAX_NAME;
+
 const BLOCK: usize = 512;
-/// Longest name of an entry in bytes: the header field for names.
-const MAX_NAME: usize = 100;
 /// User and group of the files: those of etcd's image.
 const OWNER: u32 = 10_000;
 

@@ -78,7 +78,8 @@ fn known_settings() -> BTreeSet<String> {
         .filter(|name| SECTIONS.contains(&format!(" {}:", last(name))) && !sections.contains(*name))
         .collect();
     assert!(
-        not_asked.iter().all(|name| last(name) == "enabled"),
+        // `images.etcd` is a text, with the name of the section `placement.api.etcd`.
+        not_asked.iter().all(|name| last(name) == "enabled" || *name == "images.etcd"),
         "sections that were not asked: {not_asked:?}"
     );
     known.retain(|name| !sections.contains(name));

@@ -313,8 +313,7 @@ impl Executor {
         basis: &Basis,
     ) -> Result<(), Failure> {
         let target = targets.first().ok_or_else(|| "no node is to be added".to_owned())?;
-        let permit = self.permits.get().await;
-        let members = self.etcd.add_learner(&permit, control_plane, &peer_url(target)).await?;
+        let members = self.add_learner(&peer_url(target), control_plane).await?;
         let listed = members.iter().flat_map(|member| {
             let address = member.address().into_owned();
             member.peer_urls.iter().map(move |url| format!("{address}={url}"))
@@ -326,6 +325,21 @@ impl Executor {
             restart: false,
         })
         .await
+    }
+
+    /// etcd refuses a learner until all members have been connected for 5 s, which follows each change of members.
+    async fn add_learner(&self, url: &str, control_plane: &[String]) -> Result<Vec<EtcdMember>, Failure> {
+        let mut tries = 1;
+        loop {
+            let permit = self.permits.get().await;
+            match self.etcd.add_learner(&permit, control_plane, url).await {
+                Err(EtcdError::Refused { .. }) if tries < WAIT_TRIES => {
+                    tries += 1;
+                    tokio::time::sleep(WAIT_PAUSE).await;
+                }
+                answered => return Ok(answered?),
+            }
+        }
     }
 
     /// Promotes a learner as soon as it is in sync.

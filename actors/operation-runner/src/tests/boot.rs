@@ -20,7 +20,7 @@ fn a_fleet_without_data_is_bootstrapped() {
         commands(&Fleet::with_rivers()),
         [
             "image-pull ghcr.io/cybozu/etcd:3.5.15.1",
-            "prepare-etcd-certificates ",
+            "prepare-etcd-certificates",
             "make-files /etc/etcd/pki/server.crt,/etc/etcd/pki/server.key,/etc/etcd/pki/peer.crt,\
              /etc/etcd/pki/peer.key,/etc/etcd/pki/ca-peer.crt,/etc/etcd/pki/ca-client.crt",
             "volume-create etcd-cke",

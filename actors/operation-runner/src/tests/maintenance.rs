@@ -128,10 +128,10 @@ fn a_member_that_never_started_is_added_again() {
             "volume-remove etcd-added-member",
             "volume-remove etcd-cke",
             "volume-create etcd-cke",
-            "prepare-etcd-certificates ",
+            "prepare-etcd-certificates",
             "make-files /etc/etcd/pki/server.crt,/etc/etcd/pki/server.key,/etc/etcd/pki/peer.crt,\
              /etc/etcd/pki/peer.key,/etc/etcd/pki/ca-peer.crt,/etc/etcd/pki/ca-client.crt",
-            "add-etcd-member ",
+            "add-etcd-member",
             "promote-etcd-member 104",
             "wait-etcd-sync https://.14:2379",
             "volume-create etcd-added-member",
@@ -207,7 +207,7 @@ fn control_plane_nodes_become_members_one_by_one() {
     check(Fleet::running(), change, "etcd-maintain; etcd-add-member(.11)");
     let mut fleet = Fleet::running();
     change(&mut fleet);
-    assert_eq!(commands(&fleet)[8], "promote-etcd-member ", "its id is not known yet");
+    assert_eq!(commands(&fleet)[8], "promote-etcd-member", "its id is not known yet");
     // The next node is taken instead of one that cannot be used.
     check(
         Fleet::running(),

@@ -12,7 +12,7 @@ use madako_domain::node_status::{EtcdMember, EtcdStatus};
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
 use madako_pki::{BuiltInAuthorities, Keys};
 use madako_protocol::authorities::{Authorities, CertificateRequest, Usage};
-use madako_protocol::etcd::EtcdCluster as _;
+use madako_protocol::etcd::{EtcdCluster as _, EtcdError};
 use madako_protocol::permit::Permit;
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
@@ -219,6 +219,22 @@ impl Fleet {
         };
         let seen = timeout(PATIENCE, looking).await;
         seen.unwrap_or_else(|_| panic!("within {PATIENCE:?}: {what}"))
+    }
+
+    /// The members after the addition of a learner, which etcd refuses until all members have been connected for 5 s.
+    pub(crate) async fn joined(&self, asked: &[String], url: &str) -> Vec<EtcdMember> {
+        let adding = async {
+            loop {
+                match self.etcd.add_learner(&permit(), asked, url).await {
+                    Ok(members) => return members,
+                    Err(EtcdError::Refused { why, .. }) if why.contains("unhealthy cluster") => {
+                        sleep(GLANCE).await;
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        };
+        timeout(PATIENCE, adding).await.expect("all members are connected")
     }
 
     /// A client of one member whose certificate has this name.

@@ -197,7 +197,7 @@ fn serve_has_the_flags_of_cke_with_its_defaults() {
     assert_eq!(global.config, None);
     assert_eq!(
         format!("{args:?}"),
-        "ServeArgs { http: 0.0.0.0:10180, interval: 60s, session_ttl: 60s, otlp_endpoint: None, max_concurrent_updates: None, \
+        "ServeArgs { http: 0.0.0.0:10180, interval: 60s, session_ttl: 60s, otlp_endpoint: None, max_concurrent_updates: 10, \
          certs_gc_interval: None, debug_sabakan: None, without_telemetry: false }"
     );
     let line = "madako serve --config=c.yml --http :80 --interval 1m30s --session-ttl 2.9s --max-concurrent-updates 3 \

@@ -10,14 +10,14 @@ use tokio::sync::oneshot;
 type Reply<T> = oneshot::Sender<Result<T, NodeError>>;
 
 /// A request with the receiver of its answer.
-pub(crate) enum Request {
+pub(super) enum Request {
     Observe { volume: String, reply: Reply<NodeStatus> },
     Act { permit: Permit, action: NodeAction, reply: Reply<String> },
 }
 
 impl Request {
     /// Executes the request. A caller that drops its receiver cancels it.
-    pub(crate) async fn execute(self, connection: Arc<dyn NodeConnection>) {
+    pub(super) async fn execute(self, connection: Arc<dyn NodeConnection>) {
         match self {
             Self::Observe { volume, reply } => answered(connection.status(&volume), reply).await,
             Self::Act { permit, action, reply } => answered(connection.act(&permit, &action), reply).await,
@@ -25,7 +25,7 @@ impl Request {
     }
 
     /// Answers without a connection.
-    pub(crate) fn refuse(self, error: NodeError) {
+    pub(super) fn refuse(self, error: NodeError) {
         // A caller that is gone needs no answer.
         match self {
             Self::Observe { reply, .. } => drop(reply.send(Err(error))),
