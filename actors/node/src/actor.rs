@@ -146,7 +146,7 @@ impl Actor for Node {
             NodeMessage::Connected { .. } | NodeMessage::Pinned { .. } | NodeMessage::Closed { .. } => {}
             NodeMessage::Observe { volume, reply } => state.take(Request::Observe { volume, reply }),
             NodeMessage::Act { permit, action, reply } => {
-                state.take(Request::Act { permit, action, reply });
+                state.take(Request::Act { permit, action: Box::new(action), reply });
             }
             NodeMessage::Acted => {
                 state.acting = None;

@@ -119,7 +119,7 @@ impl EtcdMembers {
             || Failure::Unavailable("the permit ended before any member answered".to_owned()).error(what);
         let asked = timeout_at(permit.until(), self.ask(what, addresses)).await;
         match asked.map_err(|_| late())??.1 {
-            Answer::Granted(session) => Ok(session),
+            Answer::Granted(session) => Ok(*session),
             Answer::Listed(_, failure) => Err(failure.error(what)),
         }
     }

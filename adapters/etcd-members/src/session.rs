@@ -27,14 +27,14 @@ pub(crate) struct Session {
 /// The answer of the addresses.
 pub(crate) enum Answer {
     /// A majority of the members works.
-    Granted(Session),
+    Granted(Box<Session>),
     /// No address granted a lease. The members as one that answered knows them.
     Listed(Vec<EtcdMember>, Failure),
 }
 
 /// The answer of one address.
 enum Attempt {
-    Granted(Session),
+    Granted(Box<Session>),
     /// Members with the term of their list.
     Listed(u64, Vec<EtcdMember>, Failure),
     Failed(Failure),
@@ -102,12 +102,12 @@ async fn attempt(connections: &Connections, address: &str) -> Attempt {
     };
     // A list after the grant has all members that were added before.
     match request(connections, address, by, list()).await {
-        Ok(list) => Attempt::Granted(Session {
+        Ok(list) => Attempt::Granted(Box::new(Session {
             lease: granted.id(),
             revision: granted.header().map_or(0, etcd_client::ResponseHeader::revision),
             members: members(list.members()),
             client: client.clone(),
-        }),
+        })),
         Err(failure) => Attempt::Listed(term, listed, failure),
     }
 }

@@ -12,7 +12,7 @@ type Reply<T> = oneshot::Sender<Result<T, NodeError>>;
 /// A request with the receiver of its answer.
 pub(super) enum Request {
     Observe { volume: String, reply: Reply<NodeStatus> },
-    Act { permit: Permit, action: NodeAction, reply: Reply<String> },
+    Act { permit: Permit, action: Box<NodeAction>, reply: Reply<String> },
 }
 
 impl Request {

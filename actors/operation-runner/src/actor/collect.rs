@@ -69,7 +69,7 @@ impl Question {
 
 /// Asks the actor of a node.
 async fn observe(name: &str, volume: String) -> Result<NodeStatus, String> {
-    let found = || registry::where_is(name.to_owned()).map(ActorRef::<Envelope<NodeMessage>>::from);
+    let found = || registry::where_is(name).map(ActorRef::<Envelope<NodeMessage>>::from);
     let begun = Instant::now();
     let actor = loop {
         match found() {

@@ -74,7 +74,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
         Command::Get { name } => {
             let key = certificate_key(name);
             let entry = get(&access::open(global)?, &key).await?;
-            let entry = entry.ok_or_else(|| AuthorityError::Missing { authority: name });
+            let entry = entry.ok_or(AuthorityError::Missing { authority: name });
             print_bytes(&entry?.value)
         }
         Command::Set { name, file, key } => {

@@ -104,8 +104,10 @@ impl Fleet {
         serde_json::from_str(&answer).ok()
     }
 
-    /// Waits until no operation is due and none is held.
-    pub(crate) async fn settled(&self, members: usize) {
+    /// Waits until these machines are the members of etcd, no operation is due and none is held.
+    pub(crate) async fn settled(&self, machines: &[usize]) {
+        let wanted: Vec<String> =
+            machines.iter().map(|machine| self.lab.machine(*machine).address()).collect();
         let settled = async || {
             let page = self.ops().await?;
             let is_empty = |field: &str| page[field].as_array().is_some_and(Vec::is_empty);
@@ -113,9 +115,11 @@ impl Fleet {
             if !(is_calm && is_empty("next") && is_empty("held")) {
                 return None;
             }
-            (self.members().await?.len() == members).then_some(())
+            let mut members = self.members().await?;
+            members.sort();
+            (members == wanted).then_some(())
         };
-        eventually(&format!("{members} members, and no operation is due\n{}", self.log()), settled).await;
+        eventually(&format!("the members are {wanted:?}, and no operation is due"), settled).await;
     }
 
     /// The names of the members of etcd that are no learners.

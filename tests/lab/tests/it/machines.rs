@@ -76,7 +76,7 @@ async fn machines_are_reached_by_ssh_and_run_etcd_and_nothing_remains() {
     drop(lab);
     let ended = timeout(PATIENCE, service.wait()).await.expect("the service ends").unwrap();
     assert_eq!(ended.signal(), Some(Signal::KILL.as_raw()));
-    assert_eq!(traces.left(), Vec::<String>::new());
+    traces.vanish().await;
 }
 
 /// The program behind `make lab` with one machine, its keeper, and the traces of its lab.
@@ -128,7 +128,7 @@ async fn nothing_remains_after_the_owner_is_killed() {
     owner.kill().await;
     let keeper = PathBuf::from(format!("/proc/{}", owner.keeper));
     eventually("the keeper ends", async || (!keeper.exists()).then_some(())).await;
-    assert_eq!(owner.traces.left(), Vec::<String>::new());
+    owner.traces.vanish().await;
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn the_next_lab_removes_what_a_killed_keeper_left() {
     eventually("every process ends", async || owner.traces.in_use().is_empty().then_some(())).await;
     assert!(!owner.traces.left().is_empty(), "cgroups and the directory are there");
     drop(Lab::for_test(1).await.unwrap());
-    assert_eq!(owner.traces.left(), Vec::<String>::new());
+    owner.traces.vanish().await;
 }
 
 #[tokio::test]

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::eventually;
+
 /// Kinds of namespaces that a lab has of its own.
 const KINDS: [&str; 5] = ["net", "mnt", "pid", "uts", "ipc"];
 
@@ -26,6 +28,11 @@ impl Traces {
             first.flat_map(|pid| namespaces(&PathBuf::from("/proc").join(pid.trim()))).collect();
         let own: BTreeSet<String> = namespaces(Path::new("/proc/self")).collect();
         Self { directory: directory.to_owned(), name, namespaces: &found - &own }
+    }
+
+    /// Waits until no trace is left. The kernel may need a moment for the last process of a killed namespace.
+    pub(crate) async fn vanish(&self) {
+        eventually("nothing remains", async || self.left().is_empty().then_some(())).await;
     }
 
     /// The present traces.
