@@ -66,7 +66,6 @@ struct Site {
     client: Client,
     began: Instant,
     disturbances: Vec<(Duration, Disturbance)>,
-    acknowledged: u64,
 }
 
 fn address(number: usize) -> String {
@@ -94,15 +93,7 @@ impl Site {
         let mut world = World::new((1, false), store, registry, clock, seen, None);
         world.working.interval = INTERVAL;
         world.working.session_ttl = SESSION_TTL;
-        let mut site = Self {
-            nodes,
-            world,
-            running: None,
-            client,
-            began: Instant::now(),
-            disturbances,
-            acknowledged: 0,
-        };
+        let mut site = Self { nodes, world, running: None, client, began: Instant::now(), disturbances };
         site.put("sabakan/disabled", "true").await;
         site.images("etcd:1").await;
         site
@@ -192,7 +183,7 @@ impl Site {
             let status = self.nodes.etcd().status(&wanted).await;
             panic!("{wanted:?} are not the members in time: {status:?}\n{}", self.world.history.last(40));
         }
-        self.acknowledged = self.nodes.write(&wanted).await.unwrap().number;
+        self.nodes.write(&wanted).await.unwrap();
     }
 
     async fn is_settled(&mut self, wanted: &[String]) -> bool {
@@ -220,8 +211,9 @@ impl Site {
         facts.filter(|fact| !matches!(fact.what, Observed::Etcd(_))).map(|fact| fact.at).collect()
     }
 
-    /// No second cluster was formed, no acknowledged write was lost, and no effect of an older epoch follows one of a
-    /// newer epoch. The last record is the only one that may be unfinished.
+    /// No second cluster was formed, no data were initialised again, no acknowledged write was lost, no effect took the
+    /// majority of the members away, and no effect of an older epoch follows one of a newer epoch. No record is
+    /// unfinished.
     async fn judge(&mut self) {
         let mut newest = 0;
         for fact in self.nodes.facts_since(0) {
@@ -230,8 +222,15 @@ impl Site {
                     assert!(effect.epoch >= newest, "late: {fact:?}");
                     newest = effect.epoch;
                 }
-                Observed::Etcd(EtcdFact::Formed { second: true, .. }) => panic!("{fact:?}"),
-                Observed::Etcd(EtcdFact::WriteLost { .. }) => panic!("{fact:?}"),
+                Observed::Etcd(
+                    EtcdFact::Formed { second: true, .. }
+                    | EtcdFact::WriteLost { .. }
+                    | EtcdFact::Reinitialised { .. },
+                ) => panic!("{fact:?}"),
+                // Invariant I2.
+                Observed::Etcd(EtcdFact::VoterLost { had_quorum: true, in_sync, voting, .. }) => {
+                    assert!(in_sync * 2 > *voting, "{fact:?}");
+                }
                 _ => {}
             }
         }

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-/// Long enough for a start or an end on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Long enough for a change of etcd's members on a busy host, where a command of docker may take seconds.
+const PATIENCE: Duration = Duration::from_secs(180);
 /// Polling interval of an expected state.
 const GLANCE: Duration = Duration::from_millis(50);
 
