@@ -165,9 +165,12 @@ impl Instance {
         let (page, operations) = latest::channel();
         let wanted = Arc::new(WantedReign(wanted));
 
+        let observed = |it: &&OperationsPorts| it.mode == OperationsMode::Observe;
+        let observes = ports.operations.as_ref().filter(observed).is_some();
         let leader = LeaderArguments {
             store: Arc::clone(&ports.store),
-            campaign: CampaignOptions { host: options.host.clone(), ttl: options.session_ttl },
+            campaign: (!observes)
+                .then(|| CampaignOptions { host: options.host.clone(), ttl: options.session_ttl }),
             settings: Settings {
                 interval: options.interval,
                 session_ttl: options.session_ttl,
@@ -207,7 +210,7 @@ impl Instance {
         root = root.child(ChildSpec::actor(&options.id, LEADER, move || {
             (Measured::new(Leader, LEADER, &clock), leader.clone())
         }));
-        if let Some(operations) = ports.operations.as_ref().filter(|it| it.mode == OperationsMode::Observe) {
+        if let Some(operations) = ports.operations.as_ref().filter(observed) {
             let (findings, _) = latest::channel();
             let around = Surroundings {
                 instance: options.id.clone(),

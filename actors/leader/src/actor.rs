@@ -45,7 +45,8 @@ pub trait ReignControl: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct LeaderArguments {
     pub store: Arc<dyn Store>,
-    pub campaign: CampaignOptions,
+    /// `None`: the instance only observes, and never becomes leader.
+    pub campaign: Option<CampaignOptions>,
     /// Settings of the reign's actors.
     pub settings: Settings,
     pub clock: Arc<dyn Clock>,
@@ -126,7 +127,11 @@ impl Actor for Leader {
         for invariant in Id::ALL {
             madako_invariant_violations_total(invariant.name()).increment(0);
         }
-        let Campaign { events, commands } = given.store.campaign(given.campaign.clone());
+        let Campaign { events, commands } = match &given.campaign {
+            Some(options) => given.store.campaign(options.clone()),
+            // A campaign that has ended.
+            None => Campaign { events: mpsc::channel(1).1, commands: mpsc::channel(1).0 },
+        };
         let watch = given.store.watch("");
         let mut pumps = vec![
             pump(events, myself.clone(), LeaderMessage::Campaign),

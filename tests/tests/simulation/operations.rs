@@ -101,10 +101,14 @@ impl Site {
 
     /// Starts an instance with this image of etcd, in place of the present one.
     async fn images(&mut self, etcd: &str) {
+        self.start(etcd, OperationsMode::Act).await;
+    }
+
+    async fn start(&mut self, etcd: &str, mode: OperationsMode) {
         let mut settings = Settings::default();
         settings.images.etcd = etcd.to_owned();
         self.world.operations = Some(OperationsPorts {
-            mode: OperationsMode::Act,
+            mode,
             driver: self.nodes.driver(),
             host_keys: HostKeyPolicy::Pin,
             settings,
@@ -322,4 +326,28 @@ fn leaders_that_end_during_changes_of_members_change_nothing_of_their_result() {
     for moment in play(life, Vec::new()) {
         play(life, vec![(moment, Disturbance::Killed)]);
     }
+}
+
+#[test]
+fn an_instance_that_observes_decides_and_changes_nothing() {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let mut site = Site::new(Vec::new()).await;
+        site.start("etcd:1", OperationsMode::Observe).await;
+        site.cluster(&[0, 1, 2], &[3]).await;
+        let written = site.client.get("/cke/cluster", None).await.unwrap().header().unwrap().revision();
+        site.pass(OUTAGE).await;
+        let page = site.running.as_ref().unwrap().instance.view().operations.newest().unwrap();
+        let due: Vec<String> = page.next.iter().map(|operation| operation.name.to_string()).collect();
+        assert_eq!(due, ["rivers-bootstrap", "etcd-rivers-bootstrap"]);
+        assert!(page.nodes.values().all(|node| node.reachable), "{:?}", page.nodes);
+        let now = site.client.get("/cke/cluster", None).await.unwrap().header().unwrap().revision();
+        assert_eq!(now, written, "no lease, no key");
+        assert!(site.moments().is_empty(), "no action");
+        // An instance that acts takes over.
+        site.images("etcd:1").await;
+        site.settled(&[0, 1, 2]).await;
+        site.end().await;
+    });
 }

@@ -222,7 +222,7 @@ impl Led {
         let arguments = LeaderArguments {
             url: String::new(),
             store: Arc::new(root.below("/a/")),
-            campaign: CampaignOptions { host: "host".into(), ttl: PATIENCE },
+            campaign: Some(CampaignOptions { host: "host".into(), ttl: PATIENCE }),
             settings: Settings::DEFAULT,
             clock: Arc::new(Noon),
             events: Arc::clone(&events) as Arc<dyn EventSink>,
