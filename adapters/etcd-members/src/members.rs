@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use etcd_client::{Error, GetOptions, MemberAddOptions, ResponseHeader};
+use etcd_client::{Client, Error, GetOptions, MemberAddOptions, ResponseHeader};
 use futures::StreamExt as _;
 use madako_domain::node_status::{EtcdMember, EtcdStatus};
 use madako_protocol::authorities::Authorities;
@@ -107,6 +107,15 @@ impl EtcdMembers {
         }
     }
 
+    /// A connection to the leader, as far as a member knows it.
+    async fn leader(&self, client: &Client, members: &[EtcdMember]) -> Option<Client> {
+        let by = Instant::now() + REQUEST;
+        let asked = timeout_at(by, async { client.maintenance_client().status().await }).await;
+        let leader = asked.ok()?.ok()?.leader();
+        let leader = members.iter().find(|member| member.id == leader)?;
+        self.pool.connections(PROMOTE).await.ok()?.client(&leader.address()).ok()
+    }
+
     /// Finds a member for a change.
     async fn session(
         &self,
@@ -194,7 +203,9 @@ impl EtcdCluster for EtcdMembers {
         if members.iter().any(|member| member.id == id && !member.learner) {
             return Ok(());
         }
-        let sent = async { client.cluster_client().member_promote(id).await };
+        // A follower of etcd 3.4 gives no answer while the learner is not in sync.
+        let leader = self.leader(&client, &members).await.unwrap_or(client);
+        let sent = async { leader.cluster_client().member_promote(id).await };
         Change { what: PROMOTE, permit }.ensure(&[done::NOT_A_LEARNER], sent).await
     }
 

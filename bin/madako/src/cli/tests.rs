@@ -205,7 +205,7 @@ fn serve_has_the_flags_of_cke_with_its_defaults() {
     let Ok(Cli { command: Command::Serve(args), global }) = parsed(line) else { panic!() };
     assert_eq!(
         format!("{args:?}"),
-        "ServeArgs { http: 0.0.0.0:80, interval: 90s, session_ttl: 2.9s, otlp_endpoint: None, max_concurrent_updates: Some(3), \
+        "ServeArgs { http: 0.0.0.0:80, interval: 90s, session_ttl: 2.9s, otlp_endpoint: None, max_concurrent_updates: 3, \
          certs_gc_interval: Some(7200s), debug_sabakan: Some(true), without_telemetry: false }"
     );
     assert_eq!(
