@@ -340,7 +340,7 @@ fn an_instance_that_observes_decides_and_changes_nothing() {
         site.pass(OUTAGE).await;
         let page = site.running.as_ref().unwrap().instance.view().operations.newest().unwrap();
         let due: Vec<String> = page.next.iter().map(|operation| operation.name.to_string()).collect();
-        assert_eq!(due, ["rivers-bootstrap", "etcd-rivers-bootstrap"]);
+        assert_eq!(due, ["upgrade"]);
         assert!(page.nodes.values().all(|node| node.reachable), "{:?}", page.nodes);
         let now = site.client.get("/cke/cluster", None).await.unwrap().header().unwrap().revision();
         assert_eq!(now, written, "no lease, no key");
