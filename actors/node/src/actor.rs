@@ -192,11 +192,21 @@ impl NodeState {
         match result {
             Ok(Connection(connection)) => {
                 madako_node_connections_total("connected").increment(1);
-                let key = connection.host_key().clone();
-                let pins = self.given.host_keys == HostKeyPolicy::Pin && self.pinned_key().is_none();
-                match self.given.gate.clone().filter(|_| pins) {
-                    Some(gate) => self.pin(gate, key, connection),
-                    None => self.up(connection),
+                let offered = connection.host_key().clone();
+                // Another attempt may have pinned a key since this one began.
+                match self.pinned_key().map(|(key, _)| key.host_key) {
+                    Some(pinned) if pinned == offered => self.up(connection),
+                    Some(pinned) => self.down(NodeError::HostKey {
+                        address: self.given.address.clone(),
+                        pinned: pinned.fingerprint,
+                        offered: offered.fingerprint,
+                    }),
+                    None => {
+                        match self.given.gate.clone().filter(|_| self.given.host_keys == HostKeyPolicy::Pin) {
+                            Some(gate) => self.pin(gate, offered, connection),
+                            None => self.up(connection),
+                        }
+                    }
                 }
             }
             Err(error) => {

@@ -220,8 +220,9 @@ impl Actor for Runner {
             RunnerMessage::PhaseWritten(result) => {
                 state.writing_phase = None;
                 if result.is_err() {
-                    // The next round writes it again.
+                    // The next round writes it again; at once, a refusal would come at once, too.
                     state.phase = None;
+                    return Ok(());
                 }
                 None
             }
@@ -271,7 +272,7 @@ impl RunnerState {
 
     /// Records an ended command, decides on a new collection, or begins one.
     fn reconcile(&mut self) {
-        let Some(inputs) = self.inputs() else { return };
+        let Some(inputs) = self.inputs() else { return self.say_unusable() };
         if self.given.mode == Mode::Act && (self.settle(&inputs) || self.effects.under_way().is_some()) {
             return self.publish(&inputs);
         }

@@ -9,7 +9,7 @@ pub const LEAST_MEMBERS_TO_RESTART: usize = 3;
 
 /// Time for which a node is left out after a failed command: a restarted container engine is back within it.
 pub(crate) const BACK_OFF_FIRST: Duration = Duration::from_secs(30);
-/// Maximum time for which a node is left out: an operator who repairs it waits no longer.
+/// Maximum time for which a node is left out: an operator waits no longer after the repair of a node.
 pub(crate) const BACK_OFF_MOST: Duration = Duration::from_secs(600);
 /// Time for the states of all nodes and of etcd. A node answers within 10 s of its connection, which takes up to 15 s.
 pub(crate) const COLLECT_DEADLINE: Duration = Duration::from_secs(30);

@@ -139,7 +139,7 @@ async fn look(connections: &Connections, mut member: EtcdMember, revision: i64) 
     let address = member.address().into_owned();
     let by = Instant::now() + REQUEST;
     let Ok(client) = connections.client(&address) else {
-        // Its address is none: it serves nobody.
+        // Without an address, no client reaches it.
         member.in_sync = Some(false);
         return member;
     };

@@ -1,5 +1,5 @@
 //! The users and roles of etcd. Clients are known by the common names of their certificates; a password only has to
-//! exist, and nobody learns it.
+//! exist, and is kept nowhere.
 
 use etcd_client::{AuthClient, Permission};
 use madako_protocol::etcd::EtcdError;

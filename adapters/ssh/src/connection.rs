@@ -17,7 +17,7 @@ use crate::remote::{self, Answer, Nonces, Order, RemoteError, Session};
 use crate::script::{self, Script};
 use crate::status::{self, NO_ENGINE};
 
-/// What `status` is called in errors.
+/// Name of a status in errors.
 const STATUS: &str = "query of the status";
 
 pub(crate) struct SshConnection {

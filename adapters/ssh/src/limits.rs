@@ -29,6 +29,9 @@ pub(crate) const MAX_COMMAND: usize = 120 * 1024;
 /// Upper bound of the text of a private key in bytes. An RSA key of 16,384 bits has 13 KiB.
 pub const MAX_KEY: usize = 32 * 1024;
 
+/// Longest name of an entry of an archive in bytes: the header field for names.
+pub(crate) const MAX_NAME: usize = 100;
+
 /// Time for a status. CKE's value is 10 min; a status of this project is one command.
 pub const STATUS_DEADLINE: Duration = Duration::from_secs(10);
 /// Seconds in a status for the engine's sum of the sizes of files: the rest of a status takes less than a second.
@@ -60,5 +63,3 @@ const _: () =
     assert!(SIZE_PATIENCE * 2 + END_MARGIN < STATUS_DEADLINE.as_secs(), "a status does not depend on sizes");
 const _: () =
     assert!(PULL_DEADLINE.as_secs() > (PULL_TRIES * PULL_PAUSE) as u64, "the pauses leave time for the pull");
-/// Longest name of an entry of an archive in bytes: the header field for names.
-pub(crate) const MAX_NAME: usize = 100;

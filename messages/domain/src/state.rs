@@ -84,6 +84,8 @@ pub struct ClusterState {
     pub config_version: Option<ConfigVersion>,
     /// Containers' options of the cluster; `None` without a cluster, or if they are unusable.
     pub container_options: Option<Arc<ContainerOptions>>,
+    /// The reason why these options are unusable.
+    pub options_fault: Option<String>,
     /// Host keys of nodes that were pinned.
     pub host_keys: Arc<PinnedKeys>,
     /// Mod revision of each existing key of the values above.
@@ -127,12 +129,9 @@ impl ClusterState {
             Some(last) => (last.repair_config.clone(), last.repair_fault.clone()),
             None => read_repair_config(state.cluster.as_ref()),
         };
-        state.container_options = match kept(keys::CLUSTER) {
-            Some(last) => last.container_options.clone(),
-            None => state
-                .cluster
-                .as_ref()
-                .and_then(|cluster| ContainerOptions::read(&cluster.value.options).ok().map(Arc::new)),
+        (state.container_options, state.options_fault) = match kept(keys::CLUSTER) {
+            Some(last) => (last.container_options.clone(), last.options_fault.clone()),
+            None => read_options(state.cluster.as_ref()),
         };
         state.config_version = match text(entries, keys::CONFIG_VERSION, &mut faults) {
             None if entries.contains_key(keys::CONFIG_VERSION) => None,
@@ -287,6 +286,15 @@ fn below<'e>(entries: &'e BTreeMap<String, Entry>, prefix: &'e str) -> impl Iter
         .range(prefix.to_owned()..)
         .map(|(key, _)| key.as_str())
         .take_while(move |key| key.starts_with(prefix))
+}
+
+/// Reads a cluster's options of containers, or returns the fault.
+fn read_options(cluster: Option<&Revised<Arc<Cluster>>>) -> (Option<Arc<ContainerOptions>>, Option<String>) {
+    match cluster.map(|cluster| ContainerOptions::read(&cluster.value.options)) {
+        None => (None, None),
+        Some(Ok(options)) => (Some(Arc::new(options)), None),
+        Some(Err(error)) => (None, Some(error.to_string())),
+    }
 }
 
 /// Reads the pinned host keys, and reuses those that did not change.

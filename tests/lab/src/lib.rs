@@ -1,4 +1,4 @@
-//! Real machines on one host, for tests of what nodes do: each has a network, mounts, processes and a disk of its own,
+//! Real machines on one host, for tests of operations on nodes: each has a network, mounts, processes and a disk of its own,
 //! with dockerd and sshd on their usual paths and ports.
 //!
 //! Guarantees: nothing of the host's network, mounts or files changes but a directory of the lab's name in the directory
@@ -53,7 +53,7 @@ const PROGRAMS: [(&str, &str); 11] = [
     ("pkill", "procps"),
 ];
 
-/// What the host lacks for a lab.
+/// The first requirement of a lab that the host does not meet.
 #[must_use]
 pub fn unavailable() -> Option<String> {
     let is_there = |program: &str| PATH.split(':').any(|place| Path::new(place).join(program).is_file());
@@ -205,7 +205,7 @@ impl Lab {
         run(&format!("ssh {at} {line}"), &mut command, limits::COMMAND_WITHIN).await
     }
 
-    /// What each machine answers to `look`, in order.
+    /// The answer of each machine to `look`, in order.
     pub async fn each<'a, T, F: Future<Output = T>>(&'a self, look: impl Fn(&'a Machine) -> F) -> Vec<T> {
         join_all(self.machines.iter().map(look)).await
     }

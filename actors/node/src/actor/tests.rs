@@ -34,6 +34,9 @@ struct World {
     cancelled: AtomicU64,
     pins: Mutex<Vec<(PinnedKey, i64)>>,
     refuses_pins: Mutex<bool>,
+    /// Another process pins this key while the node connects.
+    pinned_meanwhile: Mutex<Option<String>>,
+    state: Mutex<Option<latest::Publisher<Arc<ClusterState>>>>,
 }
 
 struct Driver(Arc<World>);
@@ -52,10 +55,16 @@ impl NodeDriver for Driver {
     async fn connect(&self, target: &NodeTarget) -> Result<Arc<dyn NodeConnection>, NodeError> {
         self.0.attempts.fetch_add(1, Ordering::SeqCst);
         let pinned = target.pinned.as_ref().map(|key| key.key.clone());
+        // A driver accepts only the demanded key.
+        let offered = target.pinned.clone().unwrap_or_else(|| key(&self.0.key.lock().unwrap()));
         self.0.targets.lock().unwrap().push(pinned);
+        if let Some(name) = self.0.pinned_meanwhile.lock().unwrap().take() {
+            let state = self.0.state.lock().unwrap();
+            state.as_ref().unwrap().publish(state_with(Some((&name, ""))));
+        }
         match self.0.refuses.lock().unwrap().clone() {
             Some(error) => Err(error),
-            None => Ok(Arc::new(Wire(Arc::clone(&self.0), key(&self.0.key.lock().unwrap())))),
+            None => Ok(Arc::new(Wire(Arc::clone(&self.0), offered))),
         }
     }
 }
@@ -127,6 +136,16 @@ impl Actor for Leader {
     }
 }
 
+/// A state with this pinned key of the node, and its serial.
+fn state_with(pinned: Option<(&str, &str)>) -> Arc<ClusterState> {
+    let pins = pinned.map(|(name, serial)| {
+        let pin = PinnedKey { serial: serial.to_owned(), host_key: key(name) };
+        ("n".to_owned(), (pin, 5))
+    });
+    let host_keys = Arc::new(pins.into_iter().collect::<BTreeMap<_, _>>());
+    Arc::new(ClusterState { host_keys, ..ClusterState::default() })
+}
+
 struct Site {
     world: Arc<World>,
     node: ActorRef<Envelope<NodeMessage>>,
@@ -138,12 +157,8 @@ async fn site(pinned: Option<(&str, &str)>, serial: &str, policy: HostKeyPolicy)
     let leader = format!("leader {}", SITES.fetch_add(1, Ordering::SeqCst));
     Actor::spawn(Some(leader.clone()), Leader(Arc::clone(&world)), ()).await.unwrap();
     let (publisher, state) = latest::channel();
-    let pins = pinned.map(|(name, serial)| {
-        let pin = PinnedKey { serial: serial.to_owned(), host_key: key(name) };
-        ("n".to_owned(), (pin, 5))
-    });
-    let host_keys = Arc::new(pins.into_iter().collect::<BTreeMap<_, _>>());
-    publisher.publish(Arc::new(ClusterState { host_keys, ..ClusterState::default() }));
+    publisher.publish(state_with(pinned));
+    *world.state.lock().unwrap() = Some(publisher);
     let given = NodeArguments {
         address: "n".to_owned(),
         user: "u".to_owned(),
@@ -216,6 +231,23 @@ async fn a_pinned_key_is_demanded_until_the_machine_has_another_serial() {
                 Some(_) => vec![],
             }
         );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_was_pinned_during_the_connection_counts() {
+    for (pinned, accepted) in [("k", true), ("another", false)] {
+        let site = site(None, "", HostKeyPolicy::Pin).await;
+        site.observe().await.unwrap();
+        *site.world.pinned_meanwhile.lock().unwrap() = Some(pinned.to_owned());
+        site.world.broken.notify_one();
+        site.count(|world| &world.attempts, 2).await;
+        let answer = site.observe().await;
+        assert_eq!(answer.is_ok(), accepted, "{answer:?}");
+        if let Err(error) = answer {
+            assert!(matches!(error, NodeError::HostKey { .. }), "{error}");
+        }
+        assert_eq!(site.world.pins.lock().unwrap().len(), 1, "the pinned key is not replaced");
     }
 }
 

@@ -103,9 +103,8 @@ impl Executor {
         if !command.may_lose_members() {
             return Ok(());
         }
-        let control_plane = control_plane(&basis.cluster);
-        // A cluster that does not answer has no majority to lose: a member that is to start anew may be the cause.
-        let Ok(status) = self.etcd.status(&control_plane).await else { return Ok(()) };
+        // Members whose state is unknown count as not in sync: without an answer, none may be lost.
+        let status = self.etcd.status(&control_plane(&basis.cluster)).await?;
         match quorum(&status.members, &command.loss(&operation.targets, &status.members)) {
             Some(violation) => Err(violation.to_string().into()),
             None => Ok(()),

@@ -31,15 +31,11 @@ impl RunnerState {
         let is_due = acts && (running.is_some() || decision.is_some_and(|it| !it.operations.is_empty()));
         if let Some((_, collected)) = &self.collected {
             count_nodes(inputs, collected);
-            let found = OperationsState {
+            self.find(OperationsState {
                 is_due,
                 has_data: collected.nodes.values().any(|node| node.etcd_data),
                 etcd: collected.etcd.clone().map(Arc::new),
-            };
-            // Equal findings wake no other actor.
-            if self.given.operations.newest().as_deref() != Some(&found) {
-                self.given.operations.publish(Arc::new(found));
-            }
+            });
         }
         let backing_off = self.backing_off.remaining(now);
         let operations = decision.map(|decision| decision.operations.as_slice()).unwrap_or_default();
@@ -75,16 +71,35 @@ impl RunnerState {
         self.given.page.newest().map(|page| page.nodes.clone()).unwrap_or_default()
     }
 
-    /// Emits an event if the held operations differ from those of the last event.
+    /// Counts the held operations by reason, and emits them.
     fn say_held(&mut self, held: &[HeldPage]) {
         for reason in Reason::VARIANTS {
             let count = held.iter().filter(|held| held.held.reason.name() == *reason).count();
             super::madako_operations_held(*reason).set(count as f64);
         }
-        let said: Vec<String> = held
-            .iter()
-            .map(|HeldPage { held, why }| format!("{} of {}: {why}", held.what, held.targets.join(", ")))
-            .collect();
+        let text = |HeldPage { held, why }: &HeldPage| {
+            format!("{} of {}: {why}", held.what, held.targets.join(", "))
+        };
+        self.say(held.iter().map(text).collect());
+    }
+
+    /// Shows that operations cannot be decided on, because the options of the cluster are unusable. Repairs and plans
+    /// judge etcd's quorum as unknown, and wait for no operation.
+    pub(super) fn say_unusable(&mut self) {
+        let Some(why) = self.state.as_ref().and_then(|state| state.options_fault.clone()) else { return };
+        self.say(vec![format!("all operations: the field options of the cluster cannot be used: {why}")]);
+        self.find(OperationsState { is_due: false, has_data: true, etcd: None });
+    }
+
+    /// Publishes findings. Equal ones wake no other actor.
+    fn find(&self, found: OperationsState) {
+        if self.given.operations.newest().as_deref() != Some(&found) {
+            self.given.operations.publish(Arc::new(found));
+        }
+    }
+
+    /// Emits the held operations, if they differ from those of the last event.
+    fn say(&mut self, said: Vec<String>) {
         if said != self.held {
             self.given.events.emit(Event::OperationsHeld { held: said.clone() });
             self.held = said;

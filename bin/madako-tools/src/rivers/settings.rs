@@ -22,7 +22,7 @@ const FLAGS: [&str; 9] = [
     "logfile",
 ];
 
-/// What rivers do.
+/// The settings of rivers.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) upstreams: Vec<SocketAddr>,

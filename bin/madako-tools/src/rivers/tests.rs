@@ -14,7 +14,7 @@ async fn pair() -> (TcpStream, TcpStream) {
     (connected.expect("the listener is open"), accepted.expect("a client connects").0)
 }
 
-/// Sends the pieces and closes this half; if `patient`, only after the other half has ended. Returns what arrives.
+/// Sends the pieces and closes this half; if `patient`, only after the other half has ended. Returns the bytes that arrive.
 async fn exchange(mut stream: TcpStream, pieces: &[Vec<u8>], patient: bool) -> Vec<u8> {
     let (mut reader, mut writer) = stream.split();
     let mut arrived = Vec::new();
@@ -34,7 +34,7 @@ async fn exchange(mut stream: TcpStream, pieces: &[Vec<u8>], patient: bool) -> V
     arrived
 }
 
-/// What arrives at the upstream and at the client.
+/// The bytes that arrive at the upstream and at the client.
 async fn relayed(up: &[Vec<u8>], down: &[Vec<u8>], patient: bool) -> (Vec<u8>, Vec<u8>) {
     let (client, mut accepted) = pair().await;
     let (mut dialled, upstream) = pair().await;

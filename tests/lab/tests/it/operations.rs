@@ -1,4 +1,4 @@
-//! Operations on real machines: rivers and etcd from nothing, and what becomes of them.
+//! Operations on real machines: rivers and etcd from nothing, and changes of their members.
 
 use crate::eventually;
 use crate::fleet::Fleet;
