@@ -23,10 +23,12 @@ use madako_protocol::mailbox::{Addressed, Envelope};
 use madako_protocol::node::NodeDriver;
 use madako_protocol::operations::OperationsState;
 use madako_protocol::ports::Clock;
+use madako_protocol::telemetry::Counted;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use crate::limits::{NODE_BUDGET, NODE_PARKED};
 use crate::measured::Measured;
+use crate::telemetry::madako_actor_parked;
 use crate::tree::{ChildId, ChildSpec, EventSink, Exceeded, Mode, SupervisorRef, SupervisorSpec, actor_name};
 
 /// Id of the supervisor in the tree.
@@ -129,7 +131,7 @@ struct RosterState {
     /// Login name and serial of each node with an actor.
     running: BTreeMap<String, Identity>,
     /// Pauses of parked nodes.
-    parked: BTreeMap<String, Task>,
+    parked: BTreeMap<String, (Task, Counted)>,
     _feed: Task,
 }
 
@@ -158,6 +160,8 @@ impl Actor for Roster {
         given: RosterArguments,
     ) -> Result<RosterState, ActorProcessingErr> {
         let feed = forward(given.around.state.clone(), myself.clone(), RosterMessage::State);
+        // The series begins at 0.
+        madako_actor_parked(NODE).increment(0.0);
         Ok(RosterState {
             given,
             myself,
@@ -182,7 +186,8 @@ impl Actor for Roster {
             RosterMessage::Parked { address } => {
                 state.running.remove(&address);
                 let again = RosterMessage::Unpark { address: address.clone() };
-                state.parked.insert(address, later(state.myself.clone(), NODE_PARKED, again));
+                let pause = later(state.myself.clone(), NODE_PARKED, again);
+                state.parked.insert(address, (pause, Counted::new(madako_actor_parked(NODE))));
                 None
             }
             RosterMessage::Unpark { address } => {

@@ -13,6 +13,7 @@ madako_protocol::declare_metrics! {
         "Unix time of the last failure of an actor of this name; 0 before the first failure.";
     counter madako_actor_restarts_total(actor) "Restarts of an actor after a failure.";
     gauge madako_actor_up(actor) "Running actors of this name.";
+    gauge madako_actor_parked(actor) "Actors of this name that failed too often and pause.";
     counter madako_actor_meltdowns_total(supervisor)
         "Supervisors that ended because failures of their children exceeded the budget.";
     gauge madako_store_failure_timestamp_seconds()

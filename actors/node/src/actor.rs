@@ -191,12 +191,11 @@ impl NodeState {
     fn connected(&mut self, result: Result<Connection, NodeError>) {
         match result {
             Ok(Connection(connection)) => {
-                madako_node_connections_total("connected").increment(1);
                 let offered = connection.host_key().clone();
                 // Another attempt may have pinned a key since this one began.
                 match self.pinned_key().map(|(key, _)| key.host_key) {
                     Some(pinned) if pinned == offered => self.up(connection),
-                    Some(pinned) => self.down(NodeError::HostKey {
+                    Some(pinned) => self.refused(NodeError::HostKey {
                         address: self.given.address.clone(),
                         pinned: pinned.fingerprint,
                         offered: offered.fingerprint,
@@ -209,11 +208,19 @@ impl NodeState {
                     }
                 }
             }
-            Err(error) => {
-                madako_node_connections_total("failed").increment(1);
-                self.down(error);
-            }
+            Err(error) => self.refused(error),
         }
+    }
+
+    /// Counts an attempt that gave no connection.
+    fn refused(&mut self, error: NodeError) {
+        let outcome = match error {
+            NodeError::HostKey { .. } => "host-key",
+            NodeError::Login { .. } => "login",
+            _ => "failed",
+        };
+        madako_node_connections_total(outcome).increment(1);
+        self.down(error);
     }
 
     fn pin(&mut self, gate: Gate, host_key: HostKey, connection: Arc<dyn NodeConnection>) {
@@ -244,12 +251,13 @@ impl NodeState {
             None => self.up(connection),
             Some(why) => {
                 let why = format!("its host key could not be stored: {why}");
-                self.down(NodeError::Unreachable { address: self.given.address.clone(), why });
+                self.refused(NodeError::Unreachable { address: self.given.address.clone(), why });
             }
         }
     }
 
     fn up(&mut self, connection: Arc<dyn NodeConnection>) {
+        madako_node_connections_total("connected").increment(1);
         self.backoff.succeeded();
         let (number, myself) = (self.attempt, self.myself.clone());
         let watched = Arc::clone(&connection);

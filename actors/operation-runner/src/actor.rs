@@ -7,6 +7,7 @@
 mod collect;
 mod execute;
 mod show;
+mod since;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,6 +38,7 @@ use tracing::Span;
 
 use self::collect::{Question, fleet};
 use self::execute::{Basis, Executor};
+use self::since::Since;
 use crate::backing_off::BackingOff;
 use crate::decide::{Decision, decide};
 use crate::input::{Input, Settings};
@@ -47,7 +49,12 @@ use crate::records::{self, Step};
 madako_protocol::declare_metrics! {
     counter madako_operations_total(operation, outcome) "Operations on nodes, by outcome.";
     gauge madako_operations_held(reason) "Operations that are due and wait, by reason.";
-    gauge madako_nodes_unreachable() "Nodes of the cluster without a known state in the last collection.";
+    gauge madako_operations_held_since_timestamp_seconds(reason)
+        "Unix time since which operations wait for the reason; 0 if none waits.";
+    gauge madako_nodes(state) "Nodes of the cluster in the last collection, by state.";
+    gauge madako_nodes_unreachable_since_timestamp_seconds()
+        "Unix time since which the node that is unreachable for longest is so; 0 if all are reachable.";
+    gauge madako_etcd_healthy() "1 if etcd granted a lease in the last collection.";
     gauge madako_etcd_members(state) "Members of the cluster's etcd in the last collection, by state.";
     histogram madako_operation_command_seconds(command, outcome) "Duration of commands of operations.";
     histogram madako_operations_collect_seconds() "Duration of reading the state of all nodes.";
@@ -136,6 +143,10 @@ pub struct RunnerState {
     writing_phase: Option<Task>,
     /// Held operations of the last event.
     held: Vec<String>,
+    /// Reasons for which operations wait.
+    held_since: Since<&'static str>,
+    /// Unreachable nodes.
+    unreachable_since: Since<String>,
     timer: Option<Task>,
     /// The end of the first pause of a node.
     wake: Option<Task>,
@@ -179,6 +190,8 @@ impl Actor for Runner {
             phase: None,
             writing_phase: None,
             held: Vec::new(),
+            held_since: Since::default(),
+            unreachable_since: Since::default(),
             timer: None,
             wake: None,
             _feed: feed,

@@ -356,6 +356,8 @@ pub struct Collected {
     pub nodes: BTreeMap<String, NodeStatus>,
     /// The errors of the others.
     pub errors: BTreeMap<String, String>,
+    /// Whether etcd was asked: it is, as soon as it has data.
+    pub asked_etcd: bool,
     /// The answer of etcd; `None` if it was not asked or did not answer.
     pub etcd: Option<EtcdStatus>,
 }

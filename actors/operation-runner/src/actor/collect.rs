@@ -61,9 +61,9 @@ impl Question {
             }
         }
         let has_data = nodes.values().any(|node| node.etcd_data);
-        let answer =
-            if has_data || self.bootstrapped { etcd.status(&self.control_plane).await.ok() } else { None };
-        Collected { nodes, errors, etcd: answer }
+        let asked_etcd = has_data || self.bootstrapped;
+        let answer = if asked_etcd { etcd.status(&self.control_plane).await.ok() } else { None };
+        Collected { nodes, errors, asked_etcd, etcd: answer }
     }
 }
 

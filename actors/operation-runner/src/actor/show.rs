@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use madako_domain::node_status::EtcdStatus;
 use madako_domain::status::OperationPhase;
 use madako_protocol::event::Event;
 use madako_protocol::operations::OperationsState;
@@ -16,6 +17,7 @@ use crate::page::{HeldPage, Mode, NodePage, OpsPage, Running};
 impl RunnerState {
     /// Publishes the newest decision and the command that runs.
     pub(super) fn publish(&mut self, inputs: &Inputs) {
+        self.count_nodes(inputs);
         let now = Instant::now();
         let decision = self.decision.as_ref();
         let running = self.effects.under_way().map(|announced| Running {
@@ -30,7 +32,6 @@ impl RunnerState {
         let acts = self.given.mode == Mode::Act;
         let is_due = acts && (running.is_some() || decision.is_some_and(|it| !it.operations.is_empty()));
         if let Some((_, collected)) = &self.collected {
-            count_nodes(inputs, collected);
             self.find(OperationsState {
                 is_due,
                 has_data: collected.nodes.values().any(|node| node.etcd_data),
@@ -77,6 +78,12 @@ impl RunnerState {
             let count = held.iter().filter(|held| held.held.reason.name() == *reason).count();
             super::madako_operations_held(*reason).set(count as f64);
         }
+        let now = self.given.clock.now().unix_timestamp();
+        self.held_since.note(held.iter().map(|held| held.held.reason.name()), now);
+        for reason in Reason::VARIANTS {
+            let since = self.held_since.of(reason).unwrap_or(0);
+            super::madako_operations_held_since_timestamp_seconds(*reason).set(since as f64);
+        }
         let text = |HeldPage { held, why }: &HeldPage| {
             format!("{} of {}: {why}", held.what, held.targets.join(", "))
         };
@@ -98,6 +105,22 @@ impl RunnerState {
         }
     }
 
+    /// Counts the nodes and the members of etcd of a new collection, by state.
+    fn count_nodes(&mut self, inputs: &Inputs) {
+        let Some((_, collected)) = &self.collected else { return };
+        let is_reachable = |address: &str| collected.nodes.get(address).is_some_and(|node| node.reachable);
+        let nodes = inputs.cluster.nodes.iter().map(|node| &node.address);
+        let unreachable: Vec<String> = nodes.filter(|address| !is_reachable(address)).cloned().collect();
+        super::madako_nodes("unreachable").set(unreachable.len() as f64);
+        super::madako_nodes("reachable").set((inputs.cluster.nodes.len() - unreachable.len()) as f64);
+        self.unreachable_since.note(unreachable, self.given.clock.now().unix_timestamp());
+        let since = self.unreachable_since.earliest().unwrap_or(0);
+        super::madako_nodes_unreachable_since_timestamp_seconds().set(since as f64);
+        if collected.asked_etcd {
+            count_members(inputs, collected.etcd.as_ref());
+        }
+    }
+
     /// Emits the held operations, if they differ from those of the last event.
     fn say(&mut self, said: Vec<String>) {
         if said != self.held {
@@ -107,12 +130,14 @@ impl RunnerState {
     }
 }
 
-fn count_nodes(inputs: &Inputs, collected: &madako_protocol::actors::Collected) {
-    let reachable = |address: &str| collected.nodes.get(address).is_some_and(|status| status.reachable);
-    let unreachable = inputs.cluster.nodes.iter().filter(|node| !reachable(&node.address)).count();
-    super::madako_nodes_unreachable().set(unreachable as f64);
-    let members = collected.etcd.as_ref().map(|etcd| etcd.members.as_slice()).unwrap_or_default();
+/// `None`: etcd does not answer, and its members are unknown.
+fn count_members(inputs: &Inputs, etcd: Option<&EtcdStatus>) {
+    super::madako_etcd_healthy().set(f64::from(etcd.is_some_and(|etcd| etcd.healthy)));
+    let members = etcd.map(|etcd| etcd.members.as_slice()).unwrap_or_default();
     let in_sync = members.iter().filter(|member| member.is_in_sync()).count();
+    let is_member = |address: &str| members.iter().any(|member| member.address() == address);
+    let missing = inputs.cluster.control_plane().filter(|node| !is_member(&node.address)).count();
     super::madako_etcd_members("in-sync").set(in_sync as f64);
     super::madako_etcd_members("out-of-sync").set((members.len() - in_sync) as f64);
+    super::madako_etcd_members("missing").set(etcd.map_or(0, |_| missing) as f64);
 }

@@ -1,0 +1,51 @@
+//! Times at which lasting states began, as far as this actor knows: a new actor counts anew.
+
+use std::collections::BTreeMap;
+
+/// Unix times in seconds, by the object of the state.
+#[derive(Debug)]
+pub(super) struct Since<K>(BTreeMap<K, i64>);
+
+impl<K> Default for Since<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord + Clone> Since<K> {
+    /// Notes the objects in that state at `now`. All others left it.
+    pub(super) fn note(&mut self, present: impl IntoIterator<Item = K>, now: i64) {
+        let began = |key: K| {
+            let since = self.0.get(&key).copied().unwrap_or(now);
+            (key, since)
+        };
+        self.0 = present.into_iter().map(began).collect();
+    }
+
+    /// The time of one object.
+    pub(super) fn of(&self, key: &K) -> Option<i64> {
+        self.0.get(key).copied()
+    }
+
+    /// The earliest time.
+    pub(super) fn earliest(&self) -> Option<i64> {
+        self.0.values().copied().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_that_lasts_keeps_its_beginning_and_one_that_ended_begins_anew() {
+        let mut since = Since::default();
+        assert_eq!(since.earliest(), None);
+        since.note(["a"], 10);
+        since.note(["a", "b"], 20);
+        assert_eq!((since.of(&"a"), since.of(&"b"), since.earliest()), (Some(10), Some(20), Some(10)));
+        since.note(["b"], 30);
+        since.note(["a", "b"], 40);
+        assert_eq!((since.of(&"a"), since.earliest()), (Some(40), Some(20)));
+    }
+}
