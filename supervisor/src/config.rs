@@ -36,7 +36,7 @@ use madako_kubernetes::Access;
 use madako_store::StoreConfig;
 
 pub use embedded::{DEFAULT_LISTEN, Embedded, EmbeddedOrigin, ServerTls};
-pub use operations::{HostKeys, Operations, Ssh};
+pub use operations::{Operations, Ssh};
 pub use placement::{Api, Authentication, Metrics, Placement, Strategy};
 pub use repair::Repair;
 

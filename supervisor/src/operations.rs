@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use madako_etcd_members::{CLIENT_PORT, EtcdMembers};
-use madako_node::HostKeyPolicy;
 use madako_operation_runner::RunnerPorts;
 use madako_pki::BuiltInAuthorities;
 use madako_protocol::authorities::Authorities;
@@ -11,7 +10,7 @@ use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use madako_ssh::{SshDriver, SshOptions};
 
-use crate::config::{HostKeys, Operations};
+use crate::config::Operations;
 use crate::nodes::OperationsPorts;
 
 /// The ports that a configuration asks for. `None`: operations are off.
@@ -27,10 +26,7 @@ pub(crate) fn ports(
     Some(OperationsPorts {
         mode,
         driver: Arc::new(SshDriver::new(ssh.key.clone(), SshOptions::default(), seed)),
-        host_keys: match ssh.host_keys {
-            HostKeys::Pin => HostKeyPolicy::Pin,
-            HostKeys::Any => HostKeyPolicy::Any,
-        },
+        host_keys: ssh.host_keys,
         settings: operations.settings.clone(),
         runner: RunnerPorts {
             etcd: Arc::new(EtcdMembers::new(Arc::clone(&authorities), CLIENT_PORT)),

@@ -27,7 +27,8 @@ madako_protocol::declare_metrics! {
 }
 
 /// The rule for host keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString)]
+#[strum(serialize_all = "lowercase")]
 pub enum HostKeyPolicy {
     /// A node proves the key of its first connection.
     Pin,

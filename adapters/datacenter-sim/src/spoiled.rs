@@ -39,10 +39,7 @@ pub(crate) fn text(present: &[Fault], text: String) -> String {
             let errors = Value::Array(vec![error()]);
             answer.as_object_mut().map(|answer| answer.insert("errors".to_owned(), errors));
         }),
-        Fault::MalformedJson => {
-            let half = (0..=text.len() / 2).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
-            text[..half].to_owned()
-        }
+        Fault::MalformedJson => text[..text.floor_char_boundary(text.len() / 2)].to_owned(),
         Fault::WrongTypes => edit(&text, turn_types),
         Fault::NullList => edit(&text, |answer| {
             if let Some(list) = answer.pointer_mut("/data/searchMachines") {

@@ -92,10 +92,7 @@ fn chain(status: &Status) -> String {
 }
 
 fn cut(mut text: String) -> String {
-    if text.len() > LONGEST_ERROR {
-        let end = (0..=LONGEST_ERROR).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        text.truncate(end);
-    }
+    text.truncate(text.floor_char_boundary(LONGEST_ERROR));
     text
 }
 

@@ -26,16 +26,16 @@ pub enum CaError {
     #[error(
         "the authority {0} has a certificate ({certificate}) but no private key ({private}): madako ca set {0} FILE \
          --key FILE stores both",
-        certificate = certificate_path(*.0),
-        private = private_path(*.0)
+        certificate = keys::ca(*.0),
+        private = keys::ca_key(*.0)
     )]
     NoKey(Authority),
     /// A private key without its certificate.
     #[error(
         "the authority {0} has a private key ({private}) but no certificate ({certificate}): madako ca set {0} FILE \
          --key FILE stores both",
-        certificate = certificate_path(*.0),
-        private = private_path(*.0)
+        certificate = keys::ca(*.0),
+        private = keys::ca_key(*.0)
     )]
     NoCertificate(Authority),
     /// The given certificate and key are unusable.
@@ -62,16 +62,6 @@ pub enum CaError {
         /// The error of the store.
         source: StoreError,
     },
-}
-
-/// The key in the store of an authority's certificate.
-fn certificate_path(authority: Authority) -> String {
-    format!("{}{}", keys::CA, authority.name())
-}
-
-/// The key in the store of an authority's private key.
-fn private_path(authority: Authority) -> String {
-    format!("{}{}", keys::CA_KEYS, authority.name())
 }
 
 /// The authorities in the store.
@@ -102,7 +92,7 @@ impl BuiltInAuthorities {
     pub async fn init(&self) -> Result<Vec<Authority>, CaError> {
         let mut missing = Vec::new();
         for authority in Authority::ALL {
-            match (self.text(authority, certificate_path).await?, self.text(authority, private_path).await?) {
+            match (self.text(authority, keys::ca).await?, self.text(authority, keys::ca_key).await?) {
                 (None, None) => missing.push(authority),
                 (Some(_), None) => return Err(CaError::NoKey(authority)),
                 (None, Some(_)) => return Err(CaError::NoCertificate(authority)),
@@ -113,7 +103,7 @@ impl BuiltInAuthorities {
             let (certificate, key) = Ca::create(*authority, self.clock.now())
                 .map_err(|refusal| key_error(*authority, refusal.to_string()))?;
             let absent = |key: String| Condition::Unchanged { key, revision: 0 };
-            let conditions = vec![absent(certificate_path(*authority)), absent(private_path(*authority))];
+            let conditions = vec![absent(keys::ca(*authority)), absent(keys::ca_key(*authority))];
             self.write(*authority, &certificate, &key, conditions).await?;
         }
         Ok(missing)
@@ -137,10 +127,10 @@ impl BuiltInAuthorities {
         key: &Secret,
         conditions: Vec<Condition>,
     ) -> Result<(), CaError> {
-        let path = private_path(authority);
+        let path = keys::ca_key(authority);
         let encrypted = self.keys.encrypt(&path, "", key.reveal()).ok_or(CaError::NoEncryption)?;
         let put = |key: String, value: String| Write::Put { key, value: Bytes::from(value), lease: 0 };
-        let writes = vec![put(certificate_path(authority), certificate.to_owned()), put(path, encrypted)];
+        let writes = vec![put(keys::ca(authority), certificate.to_owned()), put(path, encrypted)];
         match self.store.commit(Transaction { conditions, writes }).await {
             Ok(Outcome::Committed { .. }) => Ok(()),
             Ok(Outcome::Refused { .. }) => Err(CaError::Changed(authority)),
@@ -168,7 +158,7 @@ impl BuiltInAuthorities {
 
     /// An authority from its stored values.
     fn opened(&self, authority: Authority, certificate: &str, key: &str) -> Result<Ca, AuthorityError> {
-        let path = private_path(authority);
+        let path = keys::ca_key(authority);
         let key = self.keys.decrypt(&path, "", key);
         let key = key.map_err(|error| key_error(authority, format!("{path} is {error}")))?;
         Ca::read(certificate, &key).map_err(|fault| key_error(authority, fault.to_string()))
@@ -182,16 +172,16 @@ fn key_error(authority: Authority, why: String) -> AuthorityError {
 #[async_trait]
 impl Authorities for BuiltInAuthorities {
     async fn certificate(&self, authority: Authority) -> Result<String, AuthorityError> {
-        let found = self.text(authority, certificate_path).await?;
+        let found = self.text(authority, keys::ca).await?;
         found.ok_or(AuthorityError::Missing { authority })
     }
 
     async fn issue(&self, request: &CertificateRequest) -> Result<Issued, AuthorityError> {
         let authority = request.authority;
         let certificate = self.certificate(authority).await?;
-        let key = self.text(authority, private_path).await?;
+        let key = self.text(authority, keys::ca_key).await?;
         let key =
-            key.ok_or_else(|| key_error(authority, format!("{} is missing", private_path(authority))))?;
+            key.ok_or_else(|| key_error(authority, format!("{} is missing", keys::ca_key(authority))))?;
         let ca = self.opened(authority, &certificate, &key)?;
         ca.issue(request, self.clock.now()).map_err(|refusal| match refusal {
             Refusal::Authority(fault @ Fault::Time { .. }) => key_error(authority, fault.to_string()),

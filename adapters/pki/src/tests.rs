@@ -307,7 +307,7 @@ async fn private_keys_are_stored_encrypted_and_named_nowhere() {
         .unwrap();
     let store: Arc<dyn Store> = Arc::clone(&place.store) as _;
     let none = BuiltInAuthorities::new(store, Keys::default(), Arc::new(At(NOW)));
-    let error = none.import(Authority::Server, RSA.0, &Secret::new(RSA.1.into())).await.unwrap_err();
+    let error = none.import(Authority::Server, RSA.0, &Secret::new(RSA.1)).await.unwrap_err();
     assert!(matches!(error, CaError::NoEncryption), "{error}");
 }
 
@@ -316,7 +316,7 @@ async fn an_authority_of_openssl_with_an_rsa_key_is_imported() {
     let place = Place::new().await;
     let authorities = place.authorities(FIRST, NOW);
     authorities.init().await.unwrap();
-    authorities.import(Authority::EtcdPeer, RSA.0, &Secret::new(RSA.1.into())).await.unwrap();
+    authorities.import(Authority::EtcdPeer, RSA.0, &Secret::new(RSA.1)).await.unwrap();
     assert_eq!(place.value("ca/etcd-peer").await.unwrap(), RSA.0, "the certificate is stored unchanged");
     let issued = authorities.issue(&request(Authority::EtcdPeer, Usage::Both)).await.unwrap();
     assert!(serves(RSA.0, &issued.certificate, "10.0.0.1", NOW));
@@ -346,7 +346,7 @@ async fn files_that_make_no_authority_are_refused() {
         (RSA.0, encrypted.as_str(), "openssl pkcs8 -topk8 -nocrypt"),
         (RSA_1024.0, RSA_1024.1, "expected a key of RSA with 2048 to 4096 bits"),
     ] {
-        let error = authorities.import(Authority::Server, certificate, &Secret::new(key.into())).await;
+        let error = authorities.import(Authority::Server, certificate, &Secret::new(key)).await;
         let error = error.unwrap_err();
         let text = format!("{error} {error:?}");
         assert!(text.contains(expected), "{text}");

@@ -3,9 +3,9 @@
 //! An endpoint's scheme decides on TLS: `http` without, `https` with it. An endpoint without a scheme uses TLS if a CA
 //! or a client certificate is configured. Without a configured CA, the system's certificates verify the server.
 
-use std::fmt;
 use std::time::Duration;
 
+use madako_protocol::secret::Secret;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
@@ -16,34 +16,6 @@ use crate::limits::{CONNECTION_WINDOW, KEEP_ALIVE_INTERVAL, LONGEST_TIMEOUT, MOS
 
 /// Default endpoint, as in CKE.
 pub const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:2379";
-
-/// A text that `Debug` does not show.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    #[must_use]
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The text itself, for its single use.
-    #[must_use]
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_empty() { "none" } else { "hidden" })
-    }
-}
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {

@@ -17,6 +17,7 @@ use futures::FutureExt as _;
 use hyper_util::rt::TokioIo;
 use madako_domain::store::{StoreError, StoreErrorKind};
 use madako_protocol::ports::Clock;
+use madako_protocol::secret::Secret;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -24,7 +25,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::Endpoint;
 
-use crate::config::{ConfigError, Secret, StoreConfig, tuned};
+use crate::config::{ConfigError, StoreConfig, tuned};
 use crate::error::{auth_is_off, kind, never_sent, refuses_token, store_error};
 pub(crate) use crate::limits::LARGEST_ANSWER;
 use crate::telemetry::{self, Operation};

@@ -131,10 +131,7 @@ fn why(error: &Error) -> String {
     if REQUEST_IS_TOO_LARGE.iter().any(|refusal| text.contains(refusal)) {
         text.push_str(" (etcd's --max-request-bytes allows for more; its default is 1.5 MiB)");
     }
-    if text.len() > LONGEST_ERROR {
-        let end = (0..=LONGEST_ERROR).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        text.truncate(end);
-    }
+    text.truncate(text.floor_char_boundary(LONGEST_ERROR));
     text
 }
 

@@ -39,7 +39,7 @@ mod store;
 mod telemetry;
 mod watch;
 
-pub use config::{ConfigError, DEFAULT_ENDPOINT, DEFAULT_TIMEOUT, Secret, StoreConfig};
+pub use config::{ConfigError, DEFAULT_ENDPOINT, DEFAULT_TIMEOUT, StoreConfig};
 pub use connections::{BoxedStream, Stream};
 pub use copy::{CopyReader, Keyspace};
 pub use encryption::{DecryptError, EncryptError, Encryption};

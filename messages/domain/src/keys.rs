@@ -1,5 +1,7 @@
 //! Keys below the prefix. CKE defines its own in `docs/schema.md` and `storage.go`; Madako's are below `madako/`.
 
+use crate::authority::Authority;
+
 /// The committed cluster configuration, as JSON.
 pub const CLUSTER: &str = "cluster";
 /// Mod revision of the template that the cluster was generated from, as a decimal string.
@@ -61,6 +63,18 @@ pub const CA: &str = "ca/";
 pub const CA_KEYS: &str = "madako/pki/";
 /// Pinned host keys, `madako/ssh/host-keys/<address>`.
 pub const HOST_KEYS: &str = "madako/ssh/host-keys/";
+/// The key of an authority's certificate.
+#[must_use]
+pub fn ca(authority: Authority) -> String {
+    format!("{CA}{authority}")
+}
+
+/// The key of an authority's encrypted private key.
+#[must_use]
+pub fn ca_key(authority: Authority) -> String {
+    format!("{CA_KEYS}{authority}")
+}
+
 /// URL of the leader's pages, bound to its lease.
 pub const LEADER_URL: &str = "madako/leader-url";
 

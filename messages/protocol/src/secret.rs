@@ -3,20 +3,26 @@
 use std::fmt;
 
 /// A private key, a password, or another text that no log may contain.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
     /// Marks a text as secret.
     #[must_use]
-    pub fn new(text: String) -> Self {
-        Self(text)
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
     }
 
     /// The text.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
+    }
+
+    /// Whether there is no text.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 

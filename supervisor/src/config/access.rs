@@ -4,7 +4,8 @@
 //! since the connection would differ. A user without a password, or a password without a user, is ignored as in CKE's
 //! programs, with a warning.
 
-use madako_store::{ConfigError, Secret, StoreConfig};
+use madako_protocol::secret::Secret;
+use madako_store::{ConfigError, StoreConfig};
 
 use super::document::{Fields, shorten};
 use super::embedded::ServerTls;

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use madako_embedded_etcd::DEFAULT_CACHE_BYTES;
-use madako_store::Secret;
+use madako_protocol::secret::Secret;
 
 use super::access::{PRIVATE_KEY, server_tls};
 use super::document::Fields;

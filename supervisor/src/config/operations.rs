@@ -5,6 +5,7 @@
 
 use std::str::FromStr;
 
+use madako_node::HostKeyPolicy;
 use madako_operation_runner::Settings;
 use madako_operation_runner::page::Mode;
 use madako_pki::Keys;
@@ -25,21 +26,11 @@ impl FromStr for GivenMode {
     }
 }
 
-/// Treatment of a node's host key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString)]
-#[strum(serialize_all = "lowercase")]
-pub enum HostKeys {
-    /// The first key is pinned; a different key is refused.
-    Pin,
-    /// Every key is accepted.
-    Any,
-}
-
 /// Access to nodes.
 #[derive(Debug, Clone)]
 pub struct Ssh {
     pub key: SshKey,
-    pub host_keys: HostKeys,
+    pub host_keys: HostKeyPolicy,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -108,7 +99,7 @@ fn read_ssh(mut section: Fields) -> Option<Ssh> {
             None
         }
     };
-    let host_keys = section.parsed("host_keys", "pin or any").unwrap_or(HostKeys::Pin);
+    let host_keys = section.parsed("host_keys", "pin or any").unwrap_or(HostKeyPolicy::Pin);
     section.finish();
     Some(Ssh { key: key?, host_keys })
 }
@@ -190,7 +181,7 @@ mod tests {
         let shown = format!("{config:?}");
         let Operations { mode, ssh, pki, settings } = config.operations;
         assert_eq!((mode, settings), (Some(Mode::Act), Settings::default()));
-        assert_eq!(ssh.unwrap().host_keys, HostKeys::Pin);
+        assert_eq!(ssh.unwrap().host_keys, HostKeyPolicy::Pin);
         assert_eq!(pki.unwrap().ids().count(), 1);
         assert!(!shown.contains(SSH_KEY.trim()) && !shown.contains(PKI_KEY.trim()), "{shown}");
 
@@ -273,7 +264,7 @@ mod tests {
         let ssh = keys.section("ssh").replace('}', ", host_keys: any}");
         let text = format!("{ssh}{}images: {{tools: '{tools}'}}", keys.section("pki"));
         let operations = parse(&text).unwrap().operations;
-        assert_eq!(operations.ssh.unwrap().host_keys, HostKeys::Any);
+        assert_eq!(operations.ssh.unwrap().host_keys, HostKeyPolicy::Any);
         assert_eq!(operations.settings.images, Images { tools, ..Images::default() });
     }
 }

@@ -250,10 +250,7 @@ fn an_image_is_pulled_unless_it_is_there() {
 fn private_files_are_only_in_the_standard_input() {
     let docker = FakeDocker::new();
     let files = vec![
-        NodeFile {
-            path: "/etc/a b/key".to_owned(),
-            content: FileContent::Private(Secret::new("hidden".into())),
-        },
+        NodeFile { path: "/etc/a b/key".to_owned(), content: FileContent::Private(Secret::new("hidden")) },
         NodeFile { path: "/etc/a b/crt".to_owned(), content: FileContent::Public("shown".to_owned()) },
     ];
     let action = NodeAction::WriteFiles {

@@ -72,7 +72,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
     match command {
         Command::Init(args) => init(&args, &built_in(global)?).await,
         Command::Get { name } => {
-            let key = certificate_key(name);
+            let key = keys::ca(name);
             let entry = get(&access::open(global)?, &key).await?;
             let entry = entry.ok_or(AuthorityError::Missing { authority: name });
             print_bytes(&entry?.value)
@@ -125,10 +125,6 @@ async fn init(args: &OutputArgs, authorities: &BuiltInAuthorities) -> Result<(),
     })
 }
 
-fn certificate_key(authority: Authority) -> String {
-    format!("{}{authority}", keys::CA)
-}
-
 /// Stores a certificate, unless the store has the private key of another certificate of this authority.
 async fn set_certificate(
     authority: Authority,
@@ -139,7 +135,7 @@ async fn set_certificate(
     if CertificateDer::from_pem_slice(certificate.as_bytes()).is_err() {
         return Err(Failure::bad_input(format_args!("{} has no certificate in PEM", shown(file))));
     }
-    let key = certificate_key(authority);
+    let key = keys::ca(authority);
     let before = get(store, &key).await?;
     let told = match &before {
         Some(entry) if entry.value[..] == *certificate.as_bytes() => {
