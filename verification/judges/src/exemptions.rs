@@ -41,7 +41,7 @@ const fn minutes(count: u64) -> Duration {
 }
 
 exemptions! {
-    UnderWay, minutes(10), 60, "A write or command that was decided before a fault of the leader or of the store may arrive after it.";
+    UnderWay, minutes(10), 60, "A write or command that was decided before a fault of the leader, of the store or of a node may arrive after it.";
     LateCommit, minutes(12), 10, "A plan may be on its way to the store while its leader or the store is cut off: the check uses the observation that the planner used.";
     ByUser, minutes(1), 120, "A violation that the write of a user causes by itself, such as a second repair of a machine, does not count.";
     Deposed, minutes(1), 30, "An instance whose leader key a user deletes may not notice this until its lease would have ended.";

@@ -76,6 +76,72 @@ pub struct PodFact {
     pub protected: bool,
 }
 
+/// An effect of an instance: an action on a node, or a change of the members of etcd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeEffect {
+    /// Unique in a stream.
+    pub number: u64,
+    /// Epoch of its permit.
+    pub epoch: i64,
+    /// Address of the node; for a change of etcd the first asked address.
+    pub address: String,
+    /// The action or change, as text.
+    pub what: String,
+    /// The effect may happen after the end of its permit.
+    pub outlives_permit: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EffectStage {
+    /// An instance sent it with a valid permit.
+    Began,
+    /// It happened, or failed on the node.
+    Happened,
+    /// It will never happen.
+    Dropped,
+}
+
+/// A voting member of etcd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Voter {
+    pub member: u64,
+    /// Time since the member was last in sync; `None`: it is in sync.
+    pub out_of_sync: Option<Duration>,
+}
+
+/// An observation of etcd on the nodes. Clusters and members have etcd's ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EtcdFact {
+    /// A cluster has a majority for the first time.
+    Formed { cluster: u64 },
+    /// A member started on an empty volume.
+    Initialised { cluster: u64, member: u64, address: String },
+    /// A write is acknowledged. The writes of a cluster have the numbers 1, 2 and so on.
+    Acknowledged { cluster: u64, write: u64 },
+    /// A majority exists again, or other members form it. They have the writes up to this one.
+    Kept { cluster: u64, write: u64 },
+    /// An effect stopped or removed a running voting member.
+    VoterLost {
+        effect: NodeEffect,
+        cluster: u64,
+        member: u64,
+        /// Number of voting members after the effect.
+        voting: usize,
+        /// The voting members that the effect did not concern, as they were before it.
+        others: Vec<Voter>,
+        /// Whether the cluster had a majority before the effect.
+        had_quorum: bool,
+    },
+    /// An effect removed the data of a member from its node.
+    DataRemoved {
+        effect: NodeEffect,
+        cluster: u64,
+        member: u64,
+        /// Whether the member has a vote.
+        is_voting: bool,
+    },
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fact {
     /// A whole revision of the store.
@@ -157,6 +223,10 @@ pub enum Fact {
         application: String,
         cluster: String,
     },
+    /// A stage of an effect on a node or on the members of etcd.
+    Effect { effect: NodeEffect, stage: EffectStage },
+    /// An observation of etcd on the nodes.
+    Etcd(EtcdFact),
     /// A fault begins or ends.
     Troubled {
         place: Place,

@@ -21,6 +21,7 @@ pub mod history;
 mod keeping;
 mod leading;
 mod liveness;
+mod operations;
 mod oracle;
 mod pace;
 mod picture;
@@ -35,7 +36,10 @@ mod terms;
 mod tests;
 
 pub use crate::exemptions::{Exemption, Exemptions, Use};
-pub use crate::fact::{At, Change, Command, Fact, KubernetesRequest, MachineSeen, Place, PodFact, Question};
+pub use crate::fact::{
+    At, Change, Command, EffectStage, EtcdFact, Fact, KubernetesRequest, MachineSeen, NodeEffect, Place,
+    PodFact, Question, Voter,
+};
 pub use crate::oracle::Oracle;
 pub use crate::promise::{Promise, Verdict};
 pub use crate::terms::Terms;

@@ -8,7 +8,7 @@ use crate::fact::{At, Fact};
 use crate::picture::{Picture, Written};
 use crate::promise::{Promise, Verdict};
 use crate::terms::Terms;
-use crate::{drains, keeping, leading, liveness, pace, placement, repairs, requests};
+use crate::{drains, keeping, leading, liveness, operations, pace, placement, repairs, requests};
 
 /// A fact with its context.
 pub(crate) struct Context<'a> {
@@ -160,5 +160,12 @@ fn predicate(promise: Promise) -> Box<dyn Predicate> {
         Promise::AllConditions => Box::new(requests::AllConditions),
         Promise::FailingMetrics => Box::<placement::FailingMetrics>::default(),
         Promise::BetterCluster => Box::<placement::BetterCluster>::default(),
+        Promise::QuorumKept => Box::<operations::QuorumKept>::default(),
+        Promise::OneEtcd => Box::<operations::OneEtcd>::default(),
+        Promise::InitialisedOnce => Box::<operations::InitialisedOnce>::default(),
+        Promise::VoterDataKept => Box::new(operations::VoterDataKept),
+        Promise::WritesKept => Box::<operations::WritesKept>::default(),
+        Promise::EpochsInOrder => Box::<operations::EpochsInOrder>::default(),
+        Promise::HostKeyKept => Box::new(operations::HostKeyKept),
     }
 }

@@ -52,6 +52,30 @@ promises! {
     AllConditions, "A transaction writes only when all of its conditions hold.";
     FailingMetrics, "An online cluster turns to FAILING_METRICS when one of its metrics has no value, and back when all have values.";
     BetterCluster, "An application moves to a better cluster.";
+    QuorumKept, "After a command that stops or removes a running voting member of etcd, the members in sync are a majority of the voting members that remain.";
+    OneEtcd, "No second cluster of etcd is formed.";
+    InitialisedOnce, "The data of a member of etcd are initialised once.";
+    VoterDataKept, "The data of a voting member of etcd are removed only after the removal of the member.";
+    WritesKept, "etcd loses no acknowledged write.";
+    EpochsInOrder, "No effect of an older epoch follows an effect of a newer epoch on nodes or on the members of etcd.";
+    HostKeyKept, "A pinned host key is replaced only for a machine with another serial, or after an operator deleted it.";
+}
+
+impl Promise {
+    /// Whether only a world with nodes can test the promise.
+    #[must_use]
+    pub fn needs_nodes(self) -> bool {
+        matches!(
+            self,
+            Self::QuorumKept
+                | Self::OneEtcd
+                | Self::InitialisedOnce
+                | Self::VoterDataKept
+                | Self::WritesKept
+                | Self::EpochsInOrder
+                | Self::HostKeyKept
+        )
+    }
 }
 
 madako_json::named!(Promise all);

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod drains;
+mod operations;
 mod others;
 mod pace;
 mod repairs;

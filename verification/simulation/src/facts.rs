@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use etcd_client::{Event, EventType};
+use madako_datacenter_sim::nodes::SimulatedNodes;
 use madako_domain::keys;
 use madako_judges::registry::{machines, question};
 use madako_judges::{
@@ -19,6 +20,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::history::History;
+use crate::node_facts::of_nodes;
 use crate::prometheus::Prometheus;
 use crate::revisions::every_revision;
 use crate::store_process::StoreProcess;
@@ -30,6 +32,8 @@ struct Inner {
     leases: Mutex<BTreeMap<i64, i64>>,
     history: History,
     began: Instant,
+    /// Number of the next fact of the nodes.
+    next: Mutex<u64>,
 }
 
 /// Receiver of facts. Clones share their state. The default value ignores facts, for a world without an oracle.
@@ -40,14 +44,33 @@ impl Facts {
     #[must_use]
     pub fn of(terms: Terms, history: History) -> Self {
         let (oracle, leases) = (Mutex::new(Oracle::new(terms)), Mutex::default());
-        Self(Some(Arc::new(Inner { oracle, leases, history, began: Instant::now() })))
+        let next = Mutex::default();
+        Self(Some(Arc::new(Inner { oracle, leases, history, began: Instant::now(), next })))
     }
 
     pub fn tell(&self, fact: &Fact) {
         let Some(inner) = &self.0 else { return };
-        let news = inner.oracle.lock().unwrap().see(inner.history.now(), fact);
+        self.tell_of(inner.history.now(), fact);
+    }
+
+    /// Reports a fact of an earlier time.
+    fn tell_of(&self, at: At, fact: &Fact) {
+        let Some(inner) = &self.0 else { return };
+        let news = inner.oracle.lock().unwrap().see(at, fact);
         for (promise, what) in news {
             inner.history.note("oracle", format_args!("{}: {what}", promise.name()));
+        }
+    }
+
+    /// Reports the facts of the nodes since the last call. The world of the nodes and the run begin at the same time.
+    pub fn read_nodes(&self, nodes: &SimulatedNodes) {
+        let Some(inner) = &self.0 else { return };
+        let mut next = inner.next.lock().unwrap();
+        for fact in nodes.facts_since(*next) {
+            *next = fact.number + 1;
+            if let Some(seen) = of_nodes(&fact.what) {
+                self.tell_of(fact.at, &seen);
+            }
         }
     }
 

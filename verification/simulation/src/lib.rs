@@ -31,6 +31,7 @@ pub mod history;
 pub mod holding;
 pub mod link;
 pub mod network;
+pub mod node_facts;
 pub mod operator;
 pub mod pace;
 pub mod placement;

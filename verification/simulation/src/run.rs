@@ -391,7 +391,8 @@ impl Idle {
 /// Maximum delay of an observation: its message is slow, or lost twice.
 const TOLERANCE: Duration = Duration::from_secs(5);
 
-fn terms(working: &Working) -> Terms {
+#[must_use]
+pub fn terms(working: &Working) -> Terms {
     Terms {
         interval: working.interval,
         session_ttl: working.session_ttl,

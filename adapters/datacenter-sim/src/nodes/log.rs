@@ -54,6 +54,15 @@ pub enum Observed {
     Etcd(EtcdFact),
 }
 
+/// A voting member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Voter {
+    /// Id of the member.
+    pub member: u64,
+    /// Time since the member was last in sync; `None`: it is in sync.
+    pub out_of_sync: Option<Duration>,
+}
+
 /// A change of etcd. Clusters and members have etcd's ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EtcdFact {
@@ -98,8 +107,10 @@ pub enum EtcdFact {
     QuorumRegained {
         /// Id of the cluster.
         cluster: u64,
+        /// Number of the last write that the members have.
+        kept: u64,
     },
-    /// An effect stopped or removed a running voting member. The numbers are those after it.
+    /// An effect stopped or removed a running voting member.
     VoterLost {
         /// The effect.
         effect: Effect,
@@ -107,21 +118,41 @@ pub enum EtcdFact {
         cluster: u64,
         /// Id of the member.
         member: u64,
-        /// Number of voting members.
+        /// Number of voting members after the effect.
         voting: usize,
-        /// Number of voting members that run in sync.
-        in_sync: usize,
+        /// The voting members that the effect did not concern, as they were before it.
+        others: Vec<Voter>,
         /// The cluster had a quorum before the effect.
         had_quorum: bool,
     },
-    /// A member started on a new volume although it had data before.
-    Reinitialised {
+    /// A member started on an empty volume.
+    Initialised {
         /// Id of the cluster.
         cluster: u64,
         /// Id of the member.
         member: u64,
         /// Address of its node.
         address: String,
+        /// The member had data before.
+        again: bool,
+    },
+    /// An effect removed the data of a member.
+    DataRemoved {
+        /// The effect.
+        effect: Effect,
+        /// Id of the cluster.
+        cluster: u64,
+        /// Id of the member.
+        member: u64,
+        /// The member has a vote.
+        is_voting: bool,
+    },
+    /// A majority has a write, which is acknowledged.
+    Written {
+        /// Id of the cluster.
+        cluster: u64,
+        /// Number of the write, from 1.
+        number: u64,
     },
     /// The members of a new majority lack writes that a client knows to be durable.
     WriteLost {

@@ -37,7 +37,7 @@ use tokio::time::Instant;
 
 pub use self::faults::{NodeFault, NodePlace};
 pub use self::limits::MAX_FACTS;
-pub use self::log::{Effect, EtcdFact, NodeFact, Observed};
+pub use self::log::{Effect, EtcdFact, NodeFact, Observed, Voter};
 pub use self::machine::{Content, MemberData};
 pub use self::members::Acknowledged;
 use self::world::World;

@@ -15,8 +15,8 @@ use super::limits::{
     BOOT_TAKES, DELAY_FACTOR, ETCD_START_TAKES, LATENCY, MAX_SILENCE, PULL_TAKES, RUN_TAKES, SHORT_TAKES,
     STOP_TAKES,
 };
-use super::log::{Effect, Log, NodeFact, Observed};
-use super::machine::{ActionFailure, Machine};
+use super::log::{Effect, EtcdFact, Log, NodeFact, Observed};
+use super::machine::{ActionFailure, Content, Machine};
 use crate::chance::{Chance, Kind};
 
 /// A request to a node.
@@ -114,6 +114,10 @@ impl World {
     pub(crate) fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
+    }
+
+    pub(crate) fn began(&self) -> Instant {
+        self.began
     }
 
     pub(crate) fn note(&mut self, what: Observed) {
@@ -316,11 +320,26 @@ impl World {
                 Answer::EngineDown
             }
             Order::Act(action, effect) => {
+                let data = self.data_to_remove(address, &action);
                 let result = self.watch_voters(&effect, |world| world.apply(address, &action));
+                if let Some((cluster, member)) = data.filter(|_| result.is_ok()) {
+                    let is_voting = self.etcd.get(&cluster).is_some_and(|etcd| etcd.is_voting(member));
+                    let effect = effect.clone();
+                    self.note(Observed::Etcd(EtcdFact::DataRemoved { effect, cluster, member, is_voting }));
+                }
                 let failed = result.as_ref().err().map(|failure| failure.why.clone());
                 self.note(Observed::Applied { effect, failed });
                 Answer::Acted(result)
             }
+        }
+    }
+
+    /// The cluster and the member whose data an action removes.
+    fn data_to_remove(&self, address: &str, action: &NodeAction) -> Option<(u64, u64)> {
+        let NodeAction::RemoveVolume { name } = action else { return None };
+        match self.nodes.get(address)?.volumes.get(name)? {
+            Content::Member(data) => Some((data.cluster, data.member)),
+            Content::Empty => None,
         }
     }
 

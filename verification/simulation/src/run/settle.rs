@@ -145,7 +145,9 @@ pub(super) async fn settle(
         found.extend(never(scenario, &repairs.seen(), placement.seen()));
     }
     let drilled = to_the_end && super::drill::is_held(scenario, length);
+    let has_nodes = injector.world.operations.is_some();
     let untested = promises.iter().filter(|(_, verdict)| drilled && verdict.judged == 0);
+    let untested = untested.filter(|(promise, _)| has_nodes || !promise.needs_nodes());
     let untested = untested.map(|(promise, _)| *promise).collect();
     let kept = promises.values().all(|verdict| verdict.violations.is_empty());
     found.extend(cut_short(to_the_end, kept && violations.is_empty() && found.is_empty()));

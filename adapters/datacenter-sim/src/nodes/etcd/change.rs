@@ -235,7 +235,7 @@ impl World {
                 data.writes = writes;
             }
         }
-        Ok(None)
+        Ok(Some(EtcdFact::Written { cluster: id, number: writes }))
     }
 
     /// The answer to a status request; `None`: no asked member answers.

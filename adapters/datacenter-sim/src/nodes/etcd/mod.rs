@@ -65,6 +65,9 @@ pub(crate) struct Cluster {
     /// Number of the last acknowledged write of the client.
     pub(crate) writes: u64,
     formed: bool,
+    /// Members in sync, and the times until which the others were.
+    in_sync: BTreeSet<u64>,
+    last_in_sync: BTreeMap<u64, Instant>,
     /// The part of the network with a majority.
     pub(crate) quorum: Option<Island>,
     pub(crate) users: BTreeSet<String>,
@@ -86,7 +89,7 @@ impl Cluster {
         (id(&ids), Self { members, ..Self::default() })
     }
 
-    fn is_voting(&self, member: u64) -> bool {
+    pub(crate) fn is_voting(&self, member: u64) -> bool {
         self.members.get(&member).is_some_and(|member| !member.learner)
     }
 

@@ -6,7 +6,7 @@ use madako_domain::containers::Container;
 
 use super::Cluster;
 use crate::nodes::faults::Island;
-use crate::nodes::log::{Effect, EtcdFact, Observed};
+use crate::nodes::log::{Effect, EtcdFact, Observed, Voter};
 use crate::nodes::world::World;
 
 /// A running member.
@@ -22,8 +22,8 @@ pub(crate) struct Runner {
     pub(crate) has_joined: bool,
 }
 
-/// A running voting member, and whether its cluster has a quorum.
-type Voter = (u64, u64, bool);
+/// A running voting member: its cluster, its id, and whether the cluster has a quorum.
+type RunningVoter = (u64, u64, bool);
 
 impl World {
     /// All running members, in the order of their addresses.
@@ -51,9 +51,10 @@ impl World {
             let of_cluster: Vec<&Runner> =
                 runners.iter().filter(|runner| runner.cluster == cluster).collect();
             self.settle_quorum(cluster, &of_cluster);
-            for runner in of_cluster {
+            for runner in &of_cluster {
                 self.settle_member(runner);
             }
+            self.settle_sync(cluster, &of_cluster);
         }
         // A member that does not run is in touch with no majority.
         let now = self.now;
@@ -76,18 +77,20 @@ impl World {
         cluster.formed |= quorum.is_some();
         let members = cluster.members.keys().copied().collect();
         let acknowledged = cluster.writes;
-        match (had_quorum, quorum.is_some()) {
-            (false, true) if !is_formed => {
-                let second = self.etcd.iter().any(|(other, cluster)| *other != id && cluster.formed);
-                self.note(Observed::Etcd(EtcdFact::Formed { cluster: id, members, second }));
+        let Some(island) = quorum else {
+            if had_quorum {
+                self.note(Observed::Etcd(EtcdFact::QuorumLost { cluster: id }));
             }
-            (false, true) => self.note(Observed::Etcd(EtcdFact::QuorumRegained { cluster: id })),
-            (true, false) => self.note(Observed::Etcd(EtcdFact::QuorumLost { cluster: id })),
-            _ => {}
-        }
-        let Some(island) = quorum else { return };
+            return;
+        };
         let kept = voters.iter().filter(|voter| voter.island == island).map(|voter| voter.writes).max();
         let kept = kept.unwrap_or_default();
+        if !is_formed {
+            let second = self.etcd.iter().any(|(other, cluster)| *other != id && cluster.formed);
+            self.note(Observed::Etcd(EtcdFact::Formed { cluster: id, members, second }));
+        } else if !had_quorum {
+            self.note(Observed::Etcd(EtcdFact::QuorumRegained { cluster: id, kept }));
+        }
         if kept < acknowledged {
             if let Some(cluster) = self.etcd.get_mut(&id) {
                 cluster.writes = kept;
@@ -131,25 +134,28 @@ impl World {
 
     /// Carries an effect out, and notes the running voting members that it stopped or removed.
     pub(crate) fn watch_voters<R>(&mut self, effect: &Effect, act: impl FnOnce(&mut Self) -> R) -> R {
-        let before = self.voters();
+        let before = self.running_voters();
+        let others: Vec<Vec<Voter>> = before.iter().map(|(cluster, ..)| self.voters(*cluster)).collect();
         let result = act(self);
         self.settle();
-        let after = self.voters();
-        for (cluster, member, had_quorum) in before {
-            let stays = |(other, stays, _): &Voter| (*other, *stays) == (cluster, member);
-            if after.iter().any(stays) {
+        let after = self.running_voters();
+        for ((cluster, member, had_quorum), mut others) in before.into_iter().zip(others) {
+            if after.iter().any(|(other, stays, _)| (*other, *stays) == (cluster, member)) {
                 continue;
             }
-            let in_sync = self.in_sync(cluster);
-            let voting = self.etcd.get(&cluster).map_or(0, Cluster::voting);
+            let etcd = self.etcd.get(&cluster);
+            let voting = etcd.map_or(0, Cluster::voting);
+            others.retain(|voter| {
+                voter.member != member && etcd.is_some_and(|etcd| etcd.is_voting(voter.member))
+            });
             let effect = effect.clone();
-            let lost = EtcdFact::VoterLost { effect, cluster, member, voting, in_sync, had_quorum };
+            let lost = EtcdFact::VoterLost { effect, cluster, member, voting, others, had_quorum };
             self.note(Observed::Etcd(lost));
         }
         result
     }
 
-    fn voters(&self) -> Vec<Voter> {
+    fn running_voters(&self) -> Vec<RunningVoter> {
         let voter = |runner: Runner| {
             let cluster = self.etcd.get(&runner.cluster)?;
             let is_voting = cluster.is_voting(runner.member);
@@ -158,15 +164,29 @@ impl World {
         self.runners().into_iter().filter_map(voter).collect()
     }
 
-    /// Number of voting members that are in sync.
-    fn in_sync(&self, cluster: u64) -> usize {
-        let is_in_sync = |runner: &Runner| {
-            let process = self.nodes.get(&runner.address).and_then(|machine| machine.process());
-            runner.cluster == cluster
-                && self.etcd.get(&cluster).is_some_and(|cluster| cluster.is_voting(runner.member))
-                && process.is_some_and(|process| process.is_synced)
+    /// The voting members of a cluster.
+    fn voters(&self, cluster: u64) -> Vec<Voter> {
+        let Some(cluster) = self.etcd.get(&cluster) else { return Vec::new() };
+        let voter = |member: &u64| {
+            let last = cluster.last_in_sync.get(member).copied().unwrap_or(self.began());
+            let out_of_sync = (!cluster.in_sync.contains(member)).then(|| self.now - last);
+            Voter { member: *member, out_of_sync }
         };
-        self.runners().iter().filter(|runner| is_in_sync(runner)).count()
+        cluster.members.keys().filter(|member| cluster.is_voting(**member)).map(voter).collect()
+    }
+
+    /// Notes which members are in sync.
+    fn settle_sync(&mut self, id: u64, runners: &[&Runner]) {
+        let is_synced = |runner: &&&Runner| {
+            let process = self.nodes.get(&runner.address).and_then(|machine| machine.process());
+            process.is_some_and(|process| process.is_synced)
+        };
+        let in_sync = runners.iter().filter(is_synced).map(|runner| runner.member).collect();
+        let now = self.now;
+        if let Some(cluster) = self.etcd.get_mut(&id) {
+            let before = std::mem::replace(&mut cluster.in_sync, in_sync);
+            cluster.last_in_sync.extend(before.into_iter().map(|member| (member, now)));
+        }
     }
 }
 

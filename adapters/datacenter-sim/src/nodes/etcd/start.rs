@@ -170,11 +170,9 @@ impl World {
     }
 
     fn initialise(&mut self, address: &str, cluster: u64, member: u64) -> MemberData {
-        let known = self.etcd.get_mut(&cluster).map(|known| known.initialised.insert(member));
-        if known == Some(false) {
-            let address = address.to_owned();
-            self.note(Observed::Etcd(EtcdFact::Reinitialised { cluster, member, address }));
-        }
+        let is_new = self.etcd.get_mut(&cluster).is_some_and(|known| known.initialised.insert(member));
+        let (address, again) = (address.to_owned(), !is_new);
+        self.note(Observed::Etcd(EtcdFact::Initialised { cluster, member, address, again }));
         MemberData { cluster, member, writes: 0, has_joined: false }
     }
 

@@ -40,12 +40,13 @@ async fn each_running_voter_that_an_effect_ends_is_a_fact() {
         fleet.stop(address).await;
     }
     for fact in fleet.facts() {
-        if let EtcdFact::VoterLost { effect, voting, in_sync, had_quorum, .. } = fact {
-            told.push((effect.address, effect.epoch, voting, in_sync, had_quorum));
+        if let EtcdFact::VoterLost { effect, voting, others, had_quorum, .. } = fact {
+            let in_sync = others.iter().filter(|voter| voter.out_of_sync.is_none()).count();
+            told.push((effect.address, effect.epoch, (voting, others.len(), in_sync), had_quorum));
         }
     }
     let [one, two] = [fleet.all[0].clone(), fleet.all[1].clone()];
-    assert_eq!(told, [(one, 5, 3, 2, true), (two, 5, 3, 0, true)]);
+    assert_eq!(told, [(one, 5, (3, 2, 2), true), (two, 5, (3, 2, 1), true)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,7 +61,10 @@ async fn a_member_without_its_data_cannot_return() {
         assert!(!fleet.runs(address));
         assert_eq!(fleet.nodes.view(address).unwrap().volumes[VOLUME], Content::Empty);
     }
-    assert!(!fleet.facts().iter().any(|fact| matches!(fact, EtcdFact::Reinitialised { .. })));
+    let facts = fleet.facts();
+    assert!(!facts.iter().any(|fact| matches!(fact, EtcdFact::Initialised { again: true, .. })));
+    let removals = facts.iter().filter(|fact| matches!(fact, EtcdFact::DataRemoved { is_voting: true, .. }));
+    assert_eq!(removals.count(), 1, "the second volume was empty");
 }
 
 #[tokio::test(start_paused = true)]
@@ -79,7 +83,7 @@ async fn a_majority_on_new_volumes_lacks_acknowledged_writes() {
     sleep(A_WHILE).await;
     let facts = fleet.facts();
     let count = |is: fn(&EtcdFact) -> bool| facts.iter().filter(|fact| is(fact)).count();
-    assert_eq!(count(|fact| matches!(fact, EtcdFact::Reinitialised { .. })), 2);
+    assert_eq!(count(|fact| matches!(fact, EtcdFact::Initialised { again: true, .. })), 2);
     let lost = |fact: &EtcdFact| matches!(fact, EtcdFact::WriteLost { acknowledged: 4, kept: 0, .. });
     assert_eq!(count(lost), 1);
 }

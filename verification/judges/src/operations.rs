@@ -1,0 +1,172 @@
+//! Promises about operations: effects on nodes, and what becomes of etcd by them.
+//!
+//! Does not: judge I10 for the records of operations (`madako_domain::invariants` does), or know the operator's request
+//! for a restart.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use madako_domain::host_key::PinnedKey;
+use madako_domain::keys;
+
+use crate::exemptions::Exemption;
+use crate::fact::{At, EffectStage, EtcdFact, Fact, NodeEffect, Voter};
+use crate::oracle::{Context, Predicate, Ruling};
+
+/// Invariant I2 of commands.
+#[derive(Default)]
+pub(crate) struct QuorumKept {
+    /// Effects under way, with the times of their beginnings.
+    began: BTreeMap<u64, At>,
+    /// Last loss of a voting member by an effect, by cluster and member.
+    lost: BTreeMap<(u64, u64), At>,
+}
+
+impl Predicate for QuorumKept {
+    fn see(&mut self, Context { at, fact, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+        match fact {
+            Fact::Effect { effect, stage: EffectStage::Began } => {
+                self.began.insert(effect.number, *at);
+            }
+            Fact::Effect { effect, .. } => {
+                self.began.remove(&effect.number);
+            }
+            Fact::Etcd(EtcdFact::VoterLost { effect, cluster, member, voting, others, had_quorum }) => {
+                if *had_quorum {
+                    // The command was checked before its first permit, which lasts for a lease at most.
+                    let checked = terms.session_ttl + terms.tolerance;
+                    let since = at.saturating_sub(*self.began.get(&effect.number).unwrap_or(at));
+                    self.judge((effect, *cluster), (*voting, others), since + checked, *at, ruling);
+                }
+                self.lost.insert((*cluster, *member), *at);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl QuorumKept {
+    /// Judges an effect that was checked at most `checked` ago.
+    fn judge(
+        &self,
+        (effect, cluster): (&NodeEffect, u64),
+        (voting, others): (usize, &[Voter]),
+        checked: Duration,
+        at: At,
+        ruling: &mut Ruling<'_>,
+    ) {
+        let in_sync = others.iter().filter(|voter| voter.out_of_sync.is_none()).count();
+        // Members that failed after the check, except by an effect.
+        let failed_since = others.iter().filter(|voter| {
+            let lost = self.lost.get(&(cluster, voter.member));
+            let ours = |age: Duration| lost.is_some_and(|lost| at.saturating_sub(*lost) <= age);
+            voter.out_of_sync.is_some_and(|age| age <= checked && !ours(age))
+        });
+        let ages: Vec<Duration> = failed_since.filter_map(|voter| voter.out_of_sync).collect();
+        let is_kept = in_sync * 2 > voting;
+        if !is_kept && (in_sync + ages.len()) * 2 > voting {
+            ruling.judged();
+            ruling.exemptions.used(Exemption::UnderWay, ages.into_iter().max().unwrap_or_default());
+            return;
+        }
+        ruling.holds(is_kept, || {
+            let NodeEffect { what, address, .. } = effect;
+            format!("after {what} on {address}, {in_sync} of {voting} voting members of etcd are in sync")
+        });
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct OneEtcd(BTreeSet<u64>);
+
+impl Predicate for OneEtcd {
+    fn see(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+        let Fact::Etcd(EtcdFact::Formed { cluster }) = fact else { return };
+        self.0.insert(*cluster);
+        ruling.holds(self.0.len() == 1, || format!("the clusters {:x?} of etcd were formed", self.0));
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct InitialisedOnce(BTreeSet<(u64, u64)>);
+
+impl Predicate for InitialisedOnce {
+    fn see(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+        let Fact::Etcd(EtcdFact::Initialised { cluster, member, address }) = fact else { return };
+        let is_first = self.0.insert((*cluster, *member));
+        ruling.holds(is_first, || {
+            format!("the member {member:x} on {address} started on an empty volume a second time")
+        });
+    }
+}
+
+pub(crate) struct VoterDataKept;
+
+impl Predicate for VoterDataKept {
+    fn see(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+        let Fact::Etcd(EtcdFact::DataRemoved { effect, member, is_voting, .. }) = fact else { return };
+        ruling.holds(!is_voting, || {
+            let NodeEffect { what, address, .. } = effect;
+            format!("{what} on {address} removed the data of the voting member {member:x}")
+        });
+    }
+}
+
+/// The last acknowledged write, by cluster.
+#[derive(Default)]
+pub(crate) struct WritesKept(BTreeMap<u64, u64>);
+
+impl Predicate for WritesKept {
+    fn see(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+        match fact {
+            Fact::Etcd(EtcdFact::Acknowledged { cluster, write }) => {
+                self.0.insert(*cluster, *write);
+            }
+            Fact::Etcd(EtcdFact::Kept { cluster, write }) => {
+                // The next writes take the numbers of the lost ones.
+                let acknowledged = self.0.insert(*cluster, *write).unwrap_or(0);
+                ruling.holds(*write >= acknowledged, || {
+                    format!("etcd acknowledged {acknowledged} writes, and has {write} of them")
+                });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The newest epoch with an effect.
+#[derive(Default)]
+pub(crate) struct EpochsInOrder(i64);
+
+impl Predicate for EpochsInOrder {
+    fn see(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+        let Fact::Effect { effect, stage: EffectStage::Happened } = fact else { return };
+        if effect.outlives_permit {
+            return;
+        }
+        let newest = self.0.max(effect.epoch);
+        self.0 = newest;
+        ruling.holds(effect.epoch == newest, || {
+            let NodeEffect { what, address, epoch, .. } = effect;
+            format!("{what} on {address} of epoch {epoch} happened after an effect of epoch {newest}")
+        });
+    }
+}
+
+pub(crate) struct HostKeyKept;
+
+impl Predicate for HostKeyKept {
+    fn see(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+        for write in written.iter().filter(|write| write.key.starts_with(keys::HOST_KEYS)) {
+            let (before, after) = write.read::<PinnedKey>();
+            let Some(after) = after else { continue };
+            let is_known = |serial: &str| !serial.is_empty();
+            let is_kept = before.is_none_or(|before| {
+                let is_other =
+                    is_known(&before.serial) && is_known(&after.serial) && before.serial != after.serial;
+                is_other || before.host_key == after.host_key
+            });
+            ruling.holds(is_kept, || format!("{} has another key of the same machine", write.key));
+        }
+    }
+}

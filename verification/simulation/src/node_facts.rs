@@ -1,0 +1,63 @@
+//! Facts of the simulated nodes and their etcd in the words of the judges.
+
+use madako_datacenter_sim::nodes::{self, Observed};
+use madako_judges::{EffectStage, EtcdFact, Fact, NodeEffect, Voter};
+
+/// The fact for judges; `None` if no promise depends on it.
+#[must_use]
+pub fn of_nodes(what: &Observed) -> Option<Fact> {
+    let (effect, stage) = match what {
+        Observed::Began(effect) => (effect, EffectStage::Began),
+        Observed::Applied { effect, .. } => (effect, EffectStage::Happened),
+        Observed::Dropped { effect, .. } => (effect, EffectStage::Dropped),
+        Observed::Etcd(fact) => return of_etcd(fact).map(Fact::Etcd),
+    };
+    Some(Fact::Effect { effect: of_effect(effect), stage })
+}
+
+fn of_effect(effect: &nodes::Effect) -> NodeEffect {
+    NodeEffect {
+        number: effect.number,
+        epoch: effect.epoch,
+        address: effect.address.clone(),
+        what: effect.what.clone(),
+        outlives_permit: effect.outlives_permit,
+    }
+}
+
+fn of_etcd(fact: &nodes::EtcdFact) -> Option<EtcdFact> {
+    use nodes::EtcdFact as Seen;
+    Some(match fact {
+        Seen::Formed { cluster, .. } => EtcdFact::Formed { cluster: *cluster },
+        Seen::Initialised { cluster, member, address, .. } => {
+            EtcdFact::Initialised { cluster: *cluster, member: *member, address: address.clone() }
+        }
+        Seen::Written { cluster, number } => EtcdFact::Acknowledged { cluster: *cluster, write: *number },
+        Seen::QuorumRegained { cluster, kept } | Seen::WriteLost { cluster, kept, .. } => {
+            EtcdFact::Kept { cluster: *cluster, write: *kept }
+        }
+        Seen::VoterLost { effect, cluster, member, voting, others, had_quorum } => {
+            let voter = |voter: &nodes::Voter| Voter { member: voter.member, out_of_sync: voter.out_of_sync };
+            EtcdFact::VoterLost {
+                effect: of_effect(effect),
+                cluster: *cluster,
+                member: *member,
+                voting: *voting,
+                others: others.iter().map(voter).collect(),
+                had_quorum: *had_quorum,
+            }
+        }
+        Seen::DataRemoved { effect, cluster, member, is_voting } => EtcdFact::DataRemoved {
+            effect: of_effect(effect),
+            cluster: *cluster,
+            member: *member,
+            is_voting: *is_voting,
+        },
+        Seen::Added { .. }
+        | Seen::Promoted { .. }
+        | Seen::Removed { .. }
+        | Seen::QuorumLost { .. }
+        | Seen::Exited { .. }
+        | Seen::AuthenticationOn { .. } => return None,
+    })
+}
