@@ -20,6 +20,7 @@ use madako_json::go::RawJson;
 use madako_operation_runner::wanted::{InitialCluster, etcd, etcd_rivers, peer_url, rivers};
 use madako_operation_runner::{Images, Input, Settings, decide};
 use rustix::time::{ClockId, clock_gettime};
+use time::OffsetDateTime;
 
 /// Timed runs of each case, after one untimed run.
 const RUNS: usize = 31;
@@ -84,7 +85,14 @@ fn on_core() -> Duration {
 fn measure(cluster: &Cluster, status: &FleetStatus, phase: &OperationPhase) -> (Duration, Duration) {
     let options = ContainerOptions::read(&RawJson::default()).expect("absent options can be read");
     let (settings, backing_off) = (Settings::default(), BTreeSet::new());
-    let input = Input { cluster, options: &options, status, backing_off: &backing_off, settings: &settings };
+    let input = Input {
+        cluster,
+        options: &options,
+        status,
+        now: OffsetDateTime::UNIX_EPOCH,
+        backing_off: &backing_off,
+        settings: &settings,
+    };
     assert_eq!(&decide(&input).phase, phase, "the case is what it says");
     let timed = (0..RUNS).map(|_| {
         let (started, began) = (Instant::now(), on_core());

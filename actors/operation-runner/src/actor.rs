@@ -4,6 +4,7 @@
 //! begins. The workflow of `madako-effects` commits each change of a record, and asks permission for, starts and records
 //! the command that the change announces.
 
+mod certificates;
 mod collect;
 mod execute;
 mod show;
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use madako_domain::certificate::NodeCertificate;
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::ContainerOptions;
 use madako_domain::node_status::EtcdVersion;
@@ -43,6 +45,7 @@ use crate::backing_off::BackingOff;
 use crate::decide::{Decision, decide};
 use crate::input::{Input, Settings};
 use crate::limits::COMMAND_LOST;
+use crate::operation::Operation;
 use crate::page::{Mode, OpsPage};
 use crate::records::{self, Step};
 
@@ -315,9 +318,9 @@ impl RunnerState {
         self.collection += 1;
         let (number, myself) = (self.collection, self.myself.clone());
         let question = Question::new(&self.given.nodes, inputs);
-        let etcd = Arc::clone(&self.given.ports.etcd);
+        let ports = self.given.ports.clone();
         let task = Task::start_anew(async move {
-            let collected = Box::new(question.ask(etcd).await);
+            let collected = Box::new(question.ask(ports).await);
             // The actor is gone: its successor collects again.
             let _ = myself.cast(RunnerMessage::Collected { number, collected }.into());
         });
@@ -339,6 +342,7 @@ impl RunnerState {
             cluster,
             options: &inputs.options,
             status: &status,
+            now: self.given.clock.now(),
             backing_off: &self.backing_off.nodes(started),
             settings: &self.given.settings,
         });
@@ -424,7 +428,11 @@ impl RunnerState {
             return;
         };
         let span = tracing::info_span!("operation", operation = operation.name.name(), record = step.record);
-        let basis = Basis { cluster: Arc::clone(&inputs.cluster), options: Arc::clone(&inputs.options) };
+        let basis = Basis {
+            cluster: Arc::clone(&inputs.cluster),
+            options: Arc::clone(&inputs.options),
+            certificates: Arc::new(self.certificates(operation)),
+        };
         let (id, operation) = (step.record, operation.name.name());
         let what = format!("begins on {}", step.operation.targets.join(", "));
         let announced = Announced { step, basis, span };
@@ -434,6 +442,13 @@ impl RunnerState {
             self.collected = None;
         }
         self.perform(action.into_iter().collect());
+    }
+
+    /// The certificates on the targets of an operation.
+    fn certificates(&self, operation: &Operation) -> BTreeMap<String, BTreeMap<String, NodeCertificate>> {
+        let nodes = self.collected.iter().flat_map(|(_, collected)| &collected.nodes);
+        let targets = nodes.filter(|(address, _)| operation.targets.contains(address));
+        targets.map(|(address, status)| (address.clone(), status.etcd_certificates.clone())).collect()
     }
 
     fn write_phase(&mut self) {

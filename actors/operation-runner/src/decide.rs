@@ -8,7 +8,7 @@ use crate::held::Held;
 use crate::input::Input;
 use crate::operation::{Operation, OperationName};
 use crate::view::View;
-use crate::{bootstrap, maintain, rivers, start, stop};
+use crate::{bootstrap, certificates, maintain, rivers, start, stop};
 
 /// The next round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -25,8 +25,16 @@ pub(crate) type Row = Option<(OperationPhase, Vec<Operation>)>;
 
 /// The rows in order. Those of Kubernetes (`k8s-start` before the maintenance of etcd, `k8s-maintain` after it) and of
 /// the queues (at the end) do not exist yet.
-const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 7] =
-    [upgrade, rivers::row, bootstrap::row, start::row, start::wait_row, maintain::row, stop::row];
+const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 8] = [
+    upgrade,
+    rivers::row,
+    bootstrap::row,
+    start::row,
+    start::wait_row,
+    maintain::row,
+    certificates::row,
+    stop::row,
+];
 
 /// Decides on the next round.
 #[must_use]

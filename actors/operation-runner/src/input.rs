@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::{Container, ContainerOptions};
 use madako_domain::node_status::FleetStatus;
+use time::OffsetDateTime;
 
 use crate::limits::MAX_CONCURRENT_UPDATES;
 
@@ -56,6 +57,7 @@ pub struct Input<'a> {
     /// The options of `cluster`.
     pub options: &'a ContainerOptions,
     pub status: &'a FleetStatus,
+    pub now: OffsetDateTime,
     /// Addresses of nodes whose last command failed a short time ago.
     pub backing_off: &'a BTreeSet<String>,
     pub settings: &'a Settings,

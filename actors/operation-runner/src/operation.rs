@@ -40,6 +40,7 @@ pub enum OperationName {
     EtcdPromoteMember,
     EtcdMarkMember,
     EtcdRestart,
+    EtcdRenewCertificates,
     StopEtcd,
     StopEtcdRivers,
 }
@@ -218,4 +219,10 @@ pub(crate) fn start(targets: Vec<String>) -> Operation {
         wait(&targets),
     ];
     Operation { name: OperationName::EtcdStart, targets, commands }
+}
+
+/// Replaces the certificates of a member that runs: etcd reads them anew for each connection.
+pub(crate) fn renew_certificates(target: String) -> Operation {
+    let commands = vec![Command::PrepareEtcdCertificates, Command::MakeFiles];
+    Operation { name: OperationName::EtcdRenewCertificates, targets: vec![target], commands }
 }

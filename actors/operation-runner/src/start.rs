@@ -3,6 +3,7 @@
 use madako_domain::containers::Container;
 use madako_domain::status::OperationPhase;
 
+use crate::certificates;
 use crate::decide::Row;
 use crate::held::{Held, Reason};
 use crate::operation::{self, OperationName};
@@ -45,10 +46,15 @@ fn was_started(node: &NodeView<'_>) -> bool {
     node.status.own(Container::Etcd).is_some_and(|container| container.builtin.args.contains(&name))
 }
 
-/// Waits until etcd is healthy. Nothing is removed meanwhile: without a majority, no member can be given up.
+/// Waits until etcd is healthy, and renews certificates meanwhile: members do not reach each other with certificates that
+/// have ended. Nothing is removed meanwhile: without a majority, no member can be given up.
 pub(crate) fn wait_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     if view.is_healthy() || view.control_plane.is_empty() {
         return None;
+    }
+    let renewal = certificates::row(view, held);
+    if renewal.is_some() {
+        return renewal;
     }
     let is_down = |address: &str| view.node(address).is_none_or(|node| !node.status.runs(Container::Etcd));
     let known = if view.members.is_empty() { view.control_plane.clone() } else { view.out_of_sync() };

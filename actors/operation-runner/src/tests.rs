@@ -5,4 +5,5 @@ mod fleet;
 mod maintenance;
 mod model;
 mod properties;
+mod renewal;
 mod rows;

@@ -59,6 +59,7 @@ static UNKNOWN: NodeStatus = NodeStatus {
     etcd_mark: false,
     etcd_empty: None,
     etcd_other_volume: false,
+    etcd_certificates: BTreeMap::new(),
 };
 
 #[derive(Debug)]

@@ -1,13 +1,11 @@
 //! The containers that should run: images and parameters.
 
 use madako_domain::cluster::Cluster;
-use madako_domain::containers::{Container, ContainerOptions, Mount, ServiceParams};
+use madako_domain::containers::{Container, ContainerOptions, ETCD_PKI, Mount, ServiceParams};
 use madako_domain::node_status::ContainerStatus;
 
 use crate::input::Images;
 
-/// Directory of etcd's certificates and keys, on a node and in the container.
-pub(crate) const ETCD_PKI: &str = "/etc/etcd/pki";
 /// Files in [`ETCD_PKI`], in the order of CKE's records.
 const ETCD_FILES: [&str; 6] =
     ["server.crt", "server.key", "peer.crt", "peer.key", "ca-peer.crt", "ca-client.crt"];

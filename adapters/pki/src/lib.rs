@@ -9,7 +9,7 @@
 //!   either, and [`BuiltInAuthorities::import`] writes only a pair that can sign.
 //! - A certificate has a new ECDSA key on P-256, the requested names and uses, and ends with its authority at the latest.
 //! - A private key is in no error and no `Debug`.
-//! - [`renewal`] is a pure function of certificates and time.
+//! - Whether a certificate is due is a pure function of certificates and time.
 //!
 //! Assumes: clocks of nodes that differ from this one by less than five minutes.
 //!
@@ -18,7 +18,7 @@
 
 mod ca;
 mod limits;
-pub mod renewal;
+mod renewal;
 mod stored;
 
 pub use ca::Fault;

@@ -11,10 +11,3 @@ pub(crate) const SKEW: Duration = Duration::minutes(5);
 
 /// Validity of an authority, as in CKE (`ttl` 876000h).
 pub(crate) const CA_VALIDITY: Duration = Duration::hours(876_000);
-
-/// A certificate is renewed when less than this fraction of its life is left ...
-pub(crate) const RENEWED_PART: i32 = 3;
-/// ... or less than this time, whichever is shorter: 30 days are enough for an operator to see alerts and to act.
-pub(crate) const RENEWED_BEFORE: Duration = Duration::days(30);
-
-const _: () = assert!(SKEW.whole_seconds() < RENEWED_BEFORE.whole_seconds());

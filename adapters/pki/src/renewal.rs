@@ -3,31 +3,23 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use madako_protocol::authorities::{CertificateRequest, Usage};
+use madako_domain::certificate::Validity;
+use madako_protocol::authorities::{CertificateRequest, Due, Usage};
 use time::OffsetDateTime;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 
 use crate::ca::{certificate, is_signed_by, parsed};
-use crate::limits::{RENEWED_BEFORE, RENEWED_PART};
 
-/// The reason why a certificate must be issued anew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Due {
-    /// There is no certificate, or an unreadable one.
-    Missing,
-    /// Another authority issued it.
-    Foreign,
-    /// It lacks a wanted name or use.
-    Old,
-    /// It is not valid yet, ended, or ends soon.
-    Expiring,
+/// The validity of a certificate.
+pub(crate) fn validity(leaf: &X509Certificate<'_>) -> Validity {
+    let validity = leaf.validity();
+    Validity { from: validity.not_before.to_datetime(), to: validity.not_after.to_datetime() }
 }
 
 /// The first reason to issue a certificate anew; `None` if it can stay. `authority` is the certificate of the wanted
-/// issuer. Names and uses beyond the wanted ones do not count: a certificate that CKE issued has some.
-#[must_use]
-pub fn due(
+/// issuer.
+pub(crate) fn due(
     leaf: Option<&str>,
     authority: &str,
     wanted: &CertificateRequest,
@@ -37,15 +29,11 @@ pub fn due(
     let Ok(leaf) = parsed(&leaf) else { return Some(Due::Missing) };
     let signer = certificate(authority).ok();
     let signer = signer.as_deref().and_then(|der| parsed(der).ok());
-    if !signer.is_some_and(|signer| is_signed_by(&leaf, &signer)) {
+    let is_own = signer.is_some_and(|signer| is_signed_by(&leaf, &signer));
+    if !is_own || !has_names(&leaf, wanted) || !has_usage(&leaf, wanted.usage) {
         return Some(Due::Foreign);
     }
-    if !has_names(&leaf, wanted) || !has_usage(&leaf, wanted.usage) {
-        return Some(Due::Old);
-    }
-    let (from, to) = (leaf.validity().not_before.to_datetime(), leaf.validity().not_after.to_datetime());
-    let least = RENEWED_BEFORE.min((to - from) / RENEWED_PART);
-    (now < from || to - now < least).then_some(Due::Expiring)
+    validity(&leaf).must_renew(now).then_some(Due::Old)
 }
 
 fn has_names(leaf: &X509Certificate<'_>, wanted: &CertificateRequest) -> bool {

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use madako_domain::authority::Authority;
+use madako_domain::certificate::Validity;
 use madako_domain::keys;
 use madako_domain::store::{Condition, Outcome, StoreError, Transaction, Write};
 use madako_encryption::Keys;
-use madako_protocol::authorities::{Authorities, AuthorityError, CertificateRequest, Issued};
+use madako_protocol::authorities::{Authorities, AuthorityError, CertificateRequest, Due, Issued};
 use madako_protocol::ports::Clock;
 use madako_protocol::secret::Secret;
 use madako_protocol::store::Store;
 
-use crate::ca::{Ca, Fault, Refusal};
+use crate::ca::{self, Ca, Fault, Refusal};
+use crate::renewal;
 
 /// The error of a creation or an import.
 #[derive(Debug, thiserror::Error)]
@@ -189,5 +191,13 @@ impl Authorities for BuiltInAuthorities {
                 AuthorityError::Request { common_name: request.common_name.clone(), why: other.to_string() }
             }
         })
+    }
+    fn validity(&self, certificate: &str) -> Option<Validity> {
+        let certificate = ca::certificate(certificate).ok()?;
+        ca::parsed(&certificate).ok().map(|certificate| renewal::validity(&certificate))
+    }
+
+    fn due(&self, certificate: Option<&str>, issuer: &str, wanted: &CertificateRequest) -> Option<Due> {
+        renewal::due(certificate, issuer, wanted, self.clock.now())
     }
 }

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use madako_domain::authority::Authority;
 use madako_domain::store::{Transaction, Write};
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
-use madako_protocol::authorities::{Authorities as _, AuthorityError, CertificateRequest, Issued, Usage};
+use madako_protocol::authorities::{
+    Authorities as _, AuthorityError, CertificateRequest, Due, Issued, Usage,
+};
 use madako_protocol::ports::Clock;
 use madako_protocol::secret::Secret;
 use madako_protocol::store::Store;
@@ -21,7 +23,7 @@ use rustls::server::WebPkiClientVerifier;
 use time::OffsetDateTime;
 
 use crate::ca::{Ca, certificate, parsed};
-use crate::renewal::{Due, due};
+use crate::renewal::due;
 use crate::{BuiltInAuthorities, CaError, Keys};
 
 /// The begin of 2027.
@@ -377,16 +379,16 @@ fn a_certificate_is_renewed_for_a_reason() {
         ("more uses than wanted", issued.clone(), &client, NOW, None),
         ("no PEM", "hunter2".to_owned(), &wanted, NOW, Some(Due::Missing)),
         ("two certificates", format!("{issued}{issued}"), &wanted, NOW, Some(Due::Missing)),
-        ("an address is missing", of(&less), &wanted, NOW, Some(Due::Old)),
-        ("a name is missing", of(&unnamed), &wanted, NOW, Some(Due::Old)),
-        ("a use is missing", of(&server), &wanted, NOW, Some(Due::Old)),
-        ("another subject", of(&another), &wanted, NOW, Some(Due::Old)),
-        ("another organization", of(&member), &wanted, NOW, Some(Due::Old)),
-        ("an organization is missing", issued.clone(), &member, NOW, Some(Due::Old)),
-        ("not valid yet", issued.clone(), &wanted, NOW - day, Some(Due::Expiring)),
+        ("an address is missing", of(&less), &wanted, NOW, Some(Due::Foreign)),
+        ("a name is missing", of(&unnamed), &wanted, NOW, Some(Due::Foreign)),
+        ("a use is missing", of(&server), &wanted, NOW, Some(Due::Foreign)),
+        ("another subject", of(&another), &wanted, NOW, Some(Due::Foreign)),
+        ("another organization", of(&member), &wanted, NOW, Some(Due::Foreign)),
+        ("an organization is missing", issued.clone(), &member, NOW, Some(Due::Foreign)),
+        ("not valid yet", issued.clone(), &wanted, NOW - day, Some(Due::Old)),
         ("31 days are left", issued.clone(), &wanted, NOW + day * 334, None),
-        ("29 days are left", issued.clone(), &wanted, NOW + day * 336, Some(Due::Expiring)),
-        ("it ended", issued.clone(), &wanted, NOW + day * 400, Some(Due::Expiring)),
+        ("29 days are left", issued.clone(), &wanted, NOW + day * 336, Some(Due::Old)),
+        ("it ended", issued.clone(), &wanted, NOW + day * 400, Some(Due::Old)),
     ] {
         assert_eq!(due(Some(&leaf), &ca.0, wanted, now), expected, "{case}");
     }
@@ -405,5 +407,5 @@ fn a_short_life_is_renewed_in_its_last_third() {
     let end = NOW + validity;
     let minute = time::Duration::minutes(1);
     assert_eq!(due(Some(&issued), &ca.0, &wanted, end - minute * 61), None);
-    assert_eq!(due(Some(&issued), &ca.0, &wanted, end - minute * 59), Some(Due::Expiring));
+    assert_eq!(due(Some(&issued), &ca.0, &wanted, end - minute * 59), Some(Due::Old));
 }

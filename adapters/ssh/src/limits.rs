@@ -22,6 +22,8 @@ pub(crate) const CHANNEL_MESSAGES: usize = 8;
 /// Upper bound of the standard output of a command in bytes. A status has some 10 KiB; each label with many extra
 /// parameters adds its length.
 pub const MAX_STDOUT: usize = 1024 * 1024;
+/// Bytes of a certificate in a status. A certificate of CKE with an RSA key has 2 KiB; a longer one counts as unreadable.
+pub(crate) const MAX_CERTIFICATE: usize = 16 * 1024;
 /// Bytes to keep of the standard error of a command: an error message of the engine has a few hundred.
 pub const MAX_STDERR: usize = 4096;
 /// Upper bound of a remote command in bytes. Linux allows 128 KiB for one argument of a program.
@@ -58,6 +60,8 @@ const _: () = assert!(
     INACTIVITY.as_secs() > KEEP_ALIVE.as_secs() * (KEEP_ALIVE_MISSES as u64 + 1),
     "keep-alive notices a dead node before inactivity does"
 );
+const _: () =
+    assert!(4 * MAX_CERTIFICATE < MAX_STDOUT / 2, "certificates leave room for the rest of a status");
 const _: () = assert!(STEP.as_secs() < STATUS_DEADLINE.as_secs());
 const _: () =
     assert!(SIZE_PATIENCE * 2 + END_MARGIN < STATUS_DEADLINE.as_secs(), "a status does not depend on sizes");

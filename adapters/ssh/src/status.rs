@@ -6,23 +6,29 @@
 //! C ["/etcd",true,"IMAGE","LABEL",[MOUNT, ...]]   a container
 //! V NAME                                          a volume (also others with a similar name)
 //! E empty | content | unknown                     the content of etcd's volume, if there is one
+//! F NAME TEXT                                     a certificate of etcd, with `|` in place of line ends
 //! END
 //! ```
 
 use std::collections::BTreeSet;
 
-use madako_domain::containers::{Container, DEFAULT_ETCD_VOLUME, ETCD_MARK};
+use madako_domain::certificate::NodeCertificate;
+use madako_domain::containers::{
+    Container, DEFAULT_ETCD_VOLUME, ETCD_CLIENT_CA, ETCD_MARK, ETCD_PEER, ETCD_PEER_CA, ETCD_PKI, ETCD_SERVER,
+};
 use madako_domain::node_status::{ContainerStatus, NodeStatus};
 use serde::Deserialize;
 
 use crate::label::{self, LABEL};
-use crate::limits::SIZE_PATIENCE;
+use crate::limits::{MAX_CERTIFICATE, SIZE_PATIENCE};
 use crate::script::quote;
 
 /// Exit code of the script if the container engine does not work.
 pub(crate) const NO_ENGINE: u32 = 81;
 /// The directory of etcd's data in its container.
 const DATA: &str = "/var/lib/etcd";
+/// The certificates in an answer. Each of the first two has a private key beside it.
+const CERTIFICATES: [&str; 4] = [ETCD_SERVER, ETCD_PEER, ETCD_PEER_CA, ETCD_CLIENT_CA];
 
 /// Renders the script. It changes nothing.
 pub(crate) fn render(volume: &str) -> String {
@@ -37,10 +43,12 @@ ids=$(docker container ls --all --quiet --no-trunc {containers}) || exit 1
 [ -z "$ids" ] || docker container inspect --format 'C [{{{{json .Name}}}},{{{{json .State.Running}}}},{{{{json .Config.Image}}}},{{{{json (index .Config.Labels "{LABEL}")}}}},{{{{json .Mounts}}}}]' $ids || exit 1
 docker volume ls --format 'V {{{{.Name}}}}' {volumes} || exit 1
 {content}
+{certificates}
 echo END
 "#,
         volumes = volumes.join(" "),
         content = content(volume),
+        certificates = certificates(),
     )
 }
 
@@ -72,6 +80,21 @@ fi"#,
         etcd = Container::Etcd,
         sizes = "{{range .Volumes}}{{.Name}} {{.Size}}{{println}}{{end}}",
         empty = quote(&format!("{volume} 0B")),
+    )
+}
+
+/// Prints the readable certificates, never a key. A file of any content and length is at most one line of printable
+/// characters.
+fn certificates() -> String {
+    format!(
+        r#"for file in {names}; do
+  path={ETCD_PKI}/$file
+  case $file in ca-*) ;; *) [ -s "${{path%.crt}}.key" ] || continue;; esac
+  if [ -f "$path" ] && [ -r "$path" ]; then
+    printf 'F %s %s\n' "$file" "$(head -c {MAX_CERTIFICATE} "$path" | tr -cd '\n -~' | tr '\n' '|')"
+  fi
+done"#,
+        names = CERTIFICATES.join(" "),
     )
 }
 
@@ -125,6 +148,7 @@ pub(crate) fn read(answer: &str, volume: &str) -> Result<NodeStatus, String> {
             Some(("C", json)) => add_container(&mut status, json, volume)?,
             Some(("V", name)) => drop(volumes.insert(name)),
             Some(("E", content)) => status.etcd_empty = read_content(content)?,
+            Some(("F", file)) => add_certificate(&mut status, file)?,
             None if line == "END" => break,
             _ => return Err("a line has an unknown form".to_owned()),
         }
@@ -149,6 +173,18 @@ fn add_container(status: &mut NodeStatus, json: &str, volume: &str) -> Result<()
     match status.containers.insert(name.to_owned(), inspected.status()) {
         None => Ok(()),
         Some(_) => Err(format!("two containers have the name {name}")),
+    }
+}
+
+fn add_certificate(status: &mut NodeStatus, file: &str) -> Result<(), String> {
+    let (name, text) = file.split_once(' ').ok_or("a certificate has no text")?;
+    if !CERTIFICATES.contains(&name) {
+        return Err("a certificate has an unexpected name".to_owned());
+    }
+    let certificate = NodeCertificate { text: text.replace('|', "\n"), validity: None };
+    match status.etcd_certificates.insert(name.to_owned(), certificate) {
+        None => Ok(()),
+        Some(_) => Err(format!("two certificates have the name {name}")),
     }
 }
 

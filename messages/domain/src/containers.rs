@@ -15,6 +15,16 @@ use self::stored::{Stored, StoredVolume};
 
 /// CKE's default for the volume of etcd.
 pub const DEFAULT_ETCD_VOLUME: &str = "etcd-cke";
+/// Directory of etcd's certificates and keys, on a node and in the container.
+pub const ETCD_PKI: &str = "/etc/etcd/pki";
+/// Certificate of a member for its clients, in [`ETCD_PKI`].
+pub const ETCD_SERVER: &str = "server.crt";
+/// Certificate of a member for other members.
+pub const ETCD_PEER: &str = "peer.crt";
+/// Certificate of the authority of other members.
+pub const ETCD_PEER_CA: &str = "ca-peer.crt";
+/// Certificate of the authority of clients.
+pub const ETCD_CLIENT_CA: &str = "ca-client.crt";
 /// The volume that marks a node whose member was added completely.
 pub const ETCD_MARK: &str = "etcd-added-member";
 

@@ -7,6 +7,7 @@
 
 pub mod authority;
 pub mod canary;
+pub mod certificate;
 pub mod cluster;
 pub mod constraints;
 pub mod containers;

@@ -13,6 +13,11 @@ pub(crate) const MAX_SECONDS: i64 = i64::MAX / 1_000_000_000;
 /// Bytes; etcd accepts requests of 1.5 MiB.
 pub(crate) const MAX_MACHINE_BYTES: usize = 1024 * 1024;
 
+/// A certificate is renewed when less than this fraction of its life is left ...
+pub(crate) const RENEWED_PART: i32 = 3;
+/// ... or less than this time, whichever is shorter: 30 days are enough for an operator to see alerts and to act.
+pub(crate) const RENEWED_BEFORE: time::Duration = time::Duration::days(30);
+
 /// Operation records to keep (CKE's number).
 pub const MAX_RECORDS: usize = 1000;
 /// Maximum number of records that one transaction deletes: etcd accepts 128 operations.

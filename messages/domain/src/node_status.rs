@@ -1,4 +1,4 @@
-//! The state of the containers and volumes on the nodes of a cluster, and of its etcd: the inputs of operations.
+//! The state of the containers, volumes and certificates on the nodes of a cluster, and of its etcd: the inputs of operations.
 //!
 //! Does not: say how old the state is, or which state is wanted.
 
@@ -10,6 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use self::read::status_from_yaml;
+use crate::certificate::NodeCertificate;
 use crate::containers::{Container, ServiceParams};
 use crate::record::RecordStatus;
 
@@ -52,6 +53,8 @@ pub struct NodeStatus {
     pub etcd_empty: Option<bool>,
     /// The data of etcd are in another volume than the configured one.
     pub etcd_other_volume: bool,
+    /// The readable certificates of etcd, by the name of the file. One whose private key is missing does not count.
+    pub etcd_certificates: BTreeMap<String, NodeCertificate>,
 }
 
 impl NodeStatus {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use madako_domain::authority::Authority;
+use madako_domain::certificate::Validity;
 
 use crate::secret::Secret;
 
@@ -81,6 +82,17 @@ pub enum AuthorityError {
     },
 }
 
+/// The reason why a certificate must be issued anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// There is no certificate, or an unreadable one.
+    Missing,
+    /// Another authority issued it, or it lacks a wanted name or use.
+    Foreign,
+    /// It is not valid yet, ended, or ends soon.
+    Old,
+}
+
 /// The port to the certificate authorities.
 #[async_trait]
 pub trait Authorities: Send + Sync + 'static {
@@ -95,4 +107,11 @@ pub trait Authorities: Send + Sync + 'static {
     /// # Errors
     /// See [`AuthorityError`].
     async fn issue(&self, request: &CertificateRequest) -> Result<Issued, AuthorityError>;
+
+    /// The validity of a certificate in PEM; `None` if the text is none.
+    fn validity(&self, certificate: &str) -> Option<Validity>;
+
+    /// The first reason to issue a certificate anew; `None` if it can stay. `issuer` is the certificate of the wanted
+    /// authority. Names and uses beyond the wanted ones do not count: a certificate that CKE issued has some.
+    fn due(&self, certificate: Option<&str>, issuer: &str, wanted: &CertificateRequest) -> Option<Due>;
 }

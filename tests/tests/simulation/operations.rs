@@ -5,15 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use etcd_client::Client;
-use madako_datacenter_sim::nodes::{NodeFault, NodePlace, Observed, SimulatedNodes};
+use madako_datacenter_sim::nodes::{NodeFault, NodePlace, Observed, PaperAuthorities, SimulatedNodes};
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, SimulatedRegistry};
-use madako_domain::authority::Authority;
 use madako_domain::containers::Container;
-use madako_protocol::authorities::{Authorities, AuthorityError, CertificateRequest, Issued};
+use madako_protocol::node::FileContent;
 use madako_protocol::ports::Clock;
-use madako_protocol::secret::Secret;
 use madako_simulation::checker::Checker;
 use madako_simulation::clock::SimulatedClock;
 use madako_simulation::facts::Facts;
@@ -32,23 +29,10 @@ const INTERVAL: Duration = Duration::from_secs(30);
 const SESSION_TTL: Duration = Duration::from_secs(20);
 /// Long enough for an epoch to end, for back-offs, and for an operation after them.
 const PATIENCE: Duration = Duration::from_secs(3 * 3600);
+/// Life of certificates: longer than a story without the renewal takes.
+const CERTIFICATE_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// Time for which a fault of a node lasts.
 const OUTAGE: Duration = Duration::from_secs(300);
-
-/// Certificates are text here: simulated nodes do not read them.
-struct Paper;
-
-#[async_trait]
-impl Authorities for Paper {
-    async fn certificate(&self, authority: Authority) -> Result<String, AuthorityError> {
-        Ok(format!("certificate of {authority}"))
-    }
-
-    async fn issue(&self, request: &CertificateRequest) -> Result<Issued, AuthorityError> {
-        let certificate = format!("certificate of {} by {}", request.common_name, request.authority);
-        Ok(Issued { certificate, private_key: Secret::new("key".to_owned()) })
-    }
-}
 
 /// A disturbance at one moment of a story.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +52,12 @@ struct Site {
     client: Client,
     began: Instant,
     disturbances: Vec<(Duration, Disturbance)>,
+    certificate_life: Duration,
+}
+
+/// Begin of the simulated time.
+fn start() -> OffsetDateTime {
+    OffsetDateTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)
 }
 
 fn address(number: usize) -> String {
@@ -80,14 +70,13 @@ fn addresses(numbers: &[usize]) -> Vec<String> {
 
 impl Site {
     async fn new(disturbances: Vec<(Duration, Disturbance)>) -> Self {
-        let start = OffsetDateTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new(start));
-        let config = DatacenterConfig::new(1, start, 1, &[("compute", 4)]);
+        let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new(start()));
+        let config = DatacenterConfig::new(1, start(), 1, &[("compute", 4)]);
         let registry = SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::clone(&clock));
         let history = History::new();
         let store = StoreProcess::in_memory(1);
         let client = store.client().await.unwrap();
-        let seen = (history.clone(), Checker::new(history.clone()), PlacementChecker::new(history, start));
+        let seen = (history.clone(), Checker::new(history.clone()), PlacementChecker::new(history, start()));
         let nodes = SimulatedNodes::new(1);
         for number in 0..6 {
             nodes.add(&address(number), u32::try_from(number % 3).unwrap());
@@ -97,7 +86,9 @@ impl Site {
         world.working.session_ttl = SESSION_TTL;
         world.facts = Facts::of(terms(&world.working), world.history.clone());
         tokio::spawn(world.facts.clone().watch(world.store.clone()));
-        let mut site = Self { nodes, world, running: None, client, began: Instant::now(), disturbances };
+        let began = Instant::now();
+        let certificate_life = CERTIFICATE_LIFE;
+        let mut site = Self { nodes, world, running: None, client, began, disturbances, certificate_life };
         site.put("sabakan/disabled", "true").await;
         site.images("etcd:1").await;
         site
@@ -111,12 +102,14 @@ impl Site {
     async fn start(&mut self, etcd: &str, mode: OperationsMode) {
         let mut settings = Settings::default();
         settings.images.etcd = etcd.to_owned();
+        let clock = Arc::clone(&self.world.clock);
+        let authorities = Arc::new(PaperAuthorities::new(clock, self.certificate_life));
         self.world.operations = Some(OperationsPorts {
             mode,
             driver: self.nodes.driver(),
             host_keys: HostKeyPolicy::Pin,
             settings,
-            runner: RunnerPorts { etcd: self.nodes.etcd(), authorities: Arc::new(Paper) },
+            runner: RunnerPorts { etcd: self.nodes.etcd(), authorities },
         });
         if let Some(running) = self.running.take() {
             running.instance.stop().await;
@@ -213,6 +206,16 @@ impl Site {
             && etcd.healthy
     }
 
+    /// The certificates of all members.
+    fn certificates(&self) -> Vec<String> {
+        let files = (0..6).flat_map(|number| self.nodes.view(&address(number)).unwrap().files);
+        let certificate = |(path, content): (String, FileContent)| match content {
+            FileContent::Public(text) if !path.contains("/ca-") => Some(text),
+            _ => None,
+        };
+        files.filter_map(certificate).collect()
+    }
+
     /// The moments of all records and effects so far.
     fn moments(&self) -> BTreeSet<Duration> {
         let facts = self.nodes.facts_since(0).into_iter();
@@ -273,6 +276,29 @@ async fn life(site: &mut Site) {
     site.settled(&[0, 1, 2]).await;
 }
 
+/// Three members whose certificates are renewed.
+async fn renewal(site: &mut Site) {
+    site.certificate_life = Duration::from_secs(3600);
+    site.images("etcd:1").await;
+    bootstrap(site).await;
+    let (first, known) = (site.certificates(), site.nodes.facts_since(0).len());
+    assert_eq!(first.len(), 6);
+    let renewed = async {
+        while site.certificates().iter().any(|certificate| first.contains(certificate)) {
+            site.pass(INTERVAL).await;
+        }
+    };
+    timeout(PATIENCE, renewed).await.unwrap();
+    site.settled(&[0, 1, 2]).await;
+    assert!(site.world.clock.now() < start() + site.certificate_life, "before the first ones end");
+    let facts = site.nodes.facts_since(0).split_off(known);
+    for fact in facts {
+        if let Observed::Applied { effect, .. } = fact.what {
+            assert_eq!(effect.what, "write of files below /etc/etcd/pki", "nothing restarts");
+        }
+    }
+}
+
 /// Plays a story on paused time. Returns the moments of its effects.
 fn play(story: impl AsyncFn(&mut Site), disturbances: Vec<(Duration, Disturbance)>) -> BTreeSet<Duration> {
     let runtime =
@@ -306,6 +332,15 @@ fn leaders_that_end_during_a_bootstrap_change_nothing_of_its_result() {
 fn nodes_that_fail_during_a_bootstrap_change_nothing_of_its_result() {
     for moment in play(bootstrap, Vec::new()) {
         play(bootstrap, vec![(moment, Disturbance::Dead(1))]);
+    }
+}
+
+#[test]
+fn certificates_are_renewed_whenever_the_leader_ends() {
+    for moment in play(renewal, Vec::new()) {
+        for disturbance in [Disturbance::Killed, Disturbance::Paused] {
+            play(renewal, vec![(moment, disturbance)]);
+        }
     }
 }
 

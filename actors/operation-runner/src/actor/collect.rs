@@ -1,20 +1,19 @@
 //! One collection of the states of all nodes and of etcd.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use madako_domain::containers::ContainerOptions;
 use madako_domain::node_status::{FleetStatus, NodeStatus};
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{Collected, NodeMessage};
-use madako_protocol::etcd::EtcdCluster;
+use madako_protocol::authorities::Authorities;
 use madako_protocol::mailbox::Envelope;
 use ractor::{ActorRef, registry};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::Inputs;
+use super::{Inputs, RunnerPorts};
 use crate::limits::{ACTOR_DEADLINE, ACTOR_POLL, COLLECT_DEADLINE};
 
 /// The question of a collection.
@@ -41,7 +40,7 @@ impl Question {
     }
 
     /// Reads all nodes at the same time, then etcd. Nodes that do not answer within the deadline are left out.
-    pub(super) async fn ask(self, etcd: Arc<dyn EtcdCluster>) -> Collected {
+    pub(super) async fn ask(self, ports: RunnerPorts) -> Collected {
         let mut running = JoinSet::new();
         for address in &self.addresses {
             let (name, address) = (format!("{}{address}", self.nodes), address.clone());
@@ -56,14 +55,24 @@ impl Question {
             // A task that ended early leaves its node without a state: unreachable.
             let Ok((address, state)) = joined else { continue };
             match state {
-                Ok(status) => drop(nodes.insert(address, status)),
+                Ok(mut status) => {
+                    read_certificates(&mut status, &*ports.authorities);
+                    nodes.insert(address, status);
+                }
                 Err(error) => drop(errors.insert(address, error)),
             }
         }
         let has_data = nodes.values().any(|node| node.etcd_data);
         let asked_etcd = has_data || self.bootstrapped;
-        let answer = if asked_etcd { etcd.status(&self.control_plane).await.ok() } else { None };
+        let answer = if asked_etcd { ports.etcd.status(&self.control_plane).await.ok() } else { None };
         Collected { nodes, errors, asked_etcd, etcd: answer }
+    }
+}
+
+/// Adds the validity of certificates, which a node does not tell.
+fn read_certificates(status: &mut NodeStatus, authorities: &dyn Authorities) {
+    for certificate in status.etcd_certificates.values_mut() {
+        certificate.validity = authorities.validity(&certificate.text);
     }
 }
 

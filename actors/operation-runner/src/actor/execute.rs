@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use madako_domain::authority::Authority;
-use madako_domain::cluster::{Cluster, Node};
+use madako_domain::certificate::NodeCertificate;
+use madako_domain::cluster::Cluster;
 use madako_domain::containers::{Container, ContainerOptions};
 use madako_domain::invariants::quorum;
 use madako_domain::node_status::{EtcdMember, EtcdStatus, EtcdVersion};
@@ -13,13 +13,12 @@ use madako_protocol::actors::{NodeMessage, OperationEnd};
 use madako_protocol::authorities::{Authorities, AuthorityError};
 use madako_protocol::etcd::{EtcdCluster, EtcdError};
 use madako_protocol::mailbox::Envelope;
-use madako_protocol::node::{ContainerSpec, FileContent, NodeAction, NodeError, NodeFile};
+use madako_protocol::node::{ContainerSpec, NodeAction, NodeError, NodeFile};
 use madako_protocol::permit::Permit;
 use ractor::{ActorRef, registry};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::certificates;
 use crate::command::{Command, Run, Volume};
 use crate::input::Images;
 use crate::limits::{MAX_ERROR, PROMOTE_TRIES, WAIT_PAUSE, WAIT_TRIES};
@@ -49,10 +48,12 @@ pub(super) struct Executor {
 pub(super) struct Basis {
     pub(super) cluster: Arc<Cluster>,
     pub(super) options: Arc<ContainerOptions>,
+    /// Certificates on the targets before the operation: by address, then by the name of the file.
+    pub(super) certificates: Arc<BTreeMap<String, BTreeMap<String, NodeCertificate>>>,
 }
 
 /// The failure of a command.
-struct Failure {
+pub(super) struct Failure {
     /// Nodes on which it failed; empty if no node is the cause.
     nodes: BTreeSet<String>,
     why: String,
@@ -155,7 +156,7 @@ impl Executor {
                 self.everywhere(targets, |_| NodeAction::RemoveVolume { name: volume.name().to_owned() })
                     .await
             }
-            Command::PrepareEtcdCertificates => self.prepare(targets, &basis.cluster).await,
+            Command::PrepareEtcdCertificates => self.prepare(targets, basis).await,
             Command::MakeFiles => self.make_files(targets).await,
             Command::AddEtcdMember => self.add_member(targets, &control_plane, basis).await,
             Command::PromoteEtcdMember { id } => self.promote(*id, targets, &control_plane).await,
@@ -195,7 +196,7 @@ impl Executor {
     }
 
     /// Acts on all nodes at the same time, and waits for all of them. Failures of single nodes cancel no other.
-    async fn everywhere(
+    pub(super) async fn everywhere(
         &self,
         targets: &[String],
         action: impl Fn(&str) -> NodeAction,
@@ -262,47 +263,6 @@ impl Executor {
             Some(newest) => Err(format!("{image} has etcd {version}, and a member runs {newest}").into()),
             None => Ok(()),
         }
-    }
-
-    async fn prepare(&self, targets: &[String], cluster: &Cluster) -> Result<(), Failure> {
-        let peers = self.authorities.certificate(Authority::EtcdPeer).await?;
-        let clients = self.authorities.certificate(Authority::EtcdClient).await?;
-        let mut prepared = BTreeMap::new();
-        for node in cluster.nodes.iter().filter(|node| targets.contains(&node.address)) {
-            let files = self.certificates(node, &peers, &clients).await?;
-            prepared.insert(node.address.clone(), files);
-        }
-        *self.prepared.lock().unwrap_or_else(PoisonError::into_inner) = prepared;
-        Ok(())
-    }
-
-    /// The files of a member, in the order of [`wanted::etcd_files`].
-    async fn certificates(&self, node: &Node, peers: &str, clients: &str) -> Result<Vec<NodeFile>, Failure> {
-        let server = self.authorities.issue(&certificates::server(node)).await?;
-        let peer = self.authorities.issue(&certificates::peer(node)).await?;
-        let contents = [
-            FileContent::Public(server.certificate),
-            FileContent::Private(server.private_key),
-            FileContent::Public(peer.certificate),
-            FileContent::Private(peer.private_key),
-            FileContent::Public(peers.to_owned()),
-            FileContent::Public(clients.to_owned()),
-        ];
-        let files = wanted::etcd_files().into_iter().zip(contents);
-        Ok(files.map(|(path, content)| NodeFile { path, content }).collect())
-    }
-
-    async fn make_files(&self, targets: &[String]) -> Result<(), Failure> {
-        let prepared = std::mem::take(&mut *self.prepared.lock().unwrap_or_else(PoisonError::into_inner));
-        if let Some(missing) = targets.iter().find(|target| !prepared.contains_key(*target)) {
-            return Err(format!("{missing} has no certificates: it is no node of the cluster").into());
-        }
-        self.everywhere(targets, |address| NodeAction::WriteFiles {
-            tools: self.images.tools.clone(),
-            directory: wanted::ETCD_PKI.to_owned(),
-            files: prepared.get(address).cloned().unwrap_or_default(),
-        })
-        .await
     }
 
     async fn add_member(

@@ -1,9 +1,10 @@
 use async_trait::async_trait;
 use madako_domain::authority::Authority;
+use madako_domain::certificate::Validity;
 use madako_domain::containers::Container;
 use madako_domain::node_status::{EtcdMember, EtcdStatus};
 use madako_json::go::RawJson;
-use madako_protocol::authorities::{AuthorityError, CertificateRequest, Issued};
+use madako_protocol::authorities::{AuthorityError, CertificateRequest, Due, Issued};
 use madako_protocol::etcd::EtcdError;
 use madako_protocol::permit::Permit;
 
@@ -46,6 +47,14 @@ impl Authorities for Members {
     async fn issue(&self, _: &CertificateRequest) -> Result<Issued, AuthorityError> {
         panic!("no certificate is issued")
     }
+
+    fn validity(&self, _: &str) -> Option<Validity> {
+        panic!("no certificate is read")
+    }
+
+    fn due(&self, _: Option<&str>, _: &str, _: &CertificateRequest) -> Option<Due> {
+        panic!("no certificate is read")
+    }
 }
 
 /// The failure of the only command of an operation on the node `a`, none of whose actors runs.
@@ -61,7 +70,11 @@ async fn failure_of(command: Command, etcd: Option<EtcdStatus>) -> String {
         versions: Arc::default(),
     };
     let options = ContainerOptions::read(&RawJson::from_text("null".to_owned()).unwrap()).unwrap();
-    let basis = Basis { cluster: Arc::new(Cluster::default()), options: Arc::new(options) };
+    let basis = Basis {
+        cluster: Arc::new(Cluster::default()),
+        options: Arc::new(options),
+        certificates: Arc::default(),
+    };
     let operation: Operation = single(OperationName::EtcdRestart, vec!["a".to_owned()], command);
     // Without a leader no permit comes, and no action begins.
     match tokio::time::timeout(Duration::from_secs(60), executor.execute(&operation, 0, &basis)).await {

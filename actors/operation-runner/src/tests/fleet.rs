@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use madako_domain::certificate::{NodeCertificate, Validity};
 use madako_domain::cluster::{Cluster, Node};
 use madako_domain::containers::{Container, ContainerOptions};
 use madako_domain::node_status::{
@@ -9,6 +10,7 @@ use madako_domain::node_status::{
 };
 use madako_domain::record::RecordStatus;
 use madako_json::go::RawJson;
+use time::OffsetDateTime;
 
 use crate::wanted::{self, InitialCluster};
 use crate::{Decision, Images, Input, Settings, decide};
@@ -21,6 +23,9 @@ pub(super) const D: &str = "10.0.0.14";
 pub(super) const X: &str = "10.0.0.21";
 pub(super) const Y: &str = "10.0.0.22";
 pub(super) const Z: &str = "10.0.0.23";
+
+/// The time of all decisions.
+pub(super) const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
 
 pub(super) struct Fleet {
     pub(super) cluster: Cluster,
@@ -165,6 +170,16 @@ impl Fleet {
         self.status.etcd = Some(EtcdStatus { healthy: true, members });
     }
 
+    /// Certificates with these files on a node, which end after so many days and were issued a year before that.
+    pub(super) fn certificates(&mut self, address: &str, files: &[(&str, i64)]) {
+        let certificate = |(name, days): &(&str, i64)| {
+            let to = NOW + time::Duration::days(*days);
+            let validity = Some(Validity { from: to - time::Duration::days(365), to });
+            ((*name).to_owned(), NodeCertificate { text: String::new(), validity })
+        };
+        self.node(address).etcd_certificates = files.iter().map(certificate).collect();
+    }
+
     pub(super) fn bootstrapped(&mut self, status: &str, targets: &[&str]) {
         let targets = targets.iter().map(|target| (*target).to_owned()).collect();
         self.status.bootstrap = Some(Bootstrap { status: RecordStatus::from(status), targets });
@@ -175,6 +190,7 @@ impl Fleet {
             cluster: &self.cluster,
             options: &self.options,
             status: &self.status,
+            now: NOW,
             backing_off: &self.backing_off,
             settings: &self.settings,
         })

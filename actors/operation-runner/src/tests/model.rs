@@ -12,6 +12,7 @@ use madako_domain::node_status::{
 };
 use madako_domain::record::RecordStatus;
 use madako_json::go::RawJson;
+use time::OffsetDateTime;
 
 use crate::command::{Command, Run, Volume};
 use crate::operation::{Operation, OperationName};
@@ -86,6 +87,7 @@ impl Model {
             cluster: &self.cluster,
             options: &self.options,
             status: &self.status(),
+            now: OffsetDateTime::UNIX_EPOCH,
             backing_off: &backing_off,
             settings: &settings,
         };
@@ -118,7 +120,7 @@ impl Model {
             etcd_data: node.data.is_some(),
             etcd_mark: node.mark,
             etcd_empty: node.data.map(|data| data == Data::Empty),
-            etcd_other_volume: false,
+            ..NodeStatus::default()
         }
     }
 

@@ -4,7 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use madako_domain::containers::{Container, ETCD_MARK, ServiceParams};
+use madako_domain::certificate::NodeCertificate;
+use madako_domain::containers::{Container, ETCD_MARK, ETCD_PKI, ServiceParams};
 use madako_domain::host_key::HostKey;
 use madako_domain::node_status::{ContainerStatus, NodeStatus};
 use madako_protocol::node::{ContainerSpec, FileContent, NodeAction};
@@ -159,7 +160,20 @@ impl Machine {
             etcd_mark: self.volumes.contains_key(ETCD_MARK),
             etcd_empty: self.volumes.get(volume).map(|content| *content == Content::Empty),
             etcd_other_volume: self.volumes.iter().any(has_data),
+            etcd_certificates: self.certificates(),
         }
+    }
+
+    /// The certificates of etcd. One whose private key is missing does not count.
+    fn certificates(&self) -> BTreeMap<String, NodeCertificate> {
+        let certificate = |(path, content): (&String, &FileContent)| {
+            let name = path.strip_prefix(ETCD_PKI)?.strip_prefix('/')?;
+            let key = format!("{}.key", path.strip_suffix(".crt")?);
+            let FileContent::Public(text) = content else { return None };
+            let has_key = name.starts_with("ca-") || self.files.contains_key(&key);
+            has_key.then(|| (name.to_owned(), NodeCertificate { text: text.clone(), validity: None }))
+        };
+        self.files.iter().filter_map(certificate).collect()
     }
 
     /// Carries an action out. `start` is the number of a container that the action may start; `full`: nothing can be

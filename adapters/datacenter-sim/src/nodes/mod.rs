@@ -10,7 +10,7 @@
 //!
 //! Assumes: paused tokio time; a node per address.
 //!
-//! Does not: check certificates or secrets; simulate the rivers beyond their containers; choose among several leaders
+//! Does not: check certificates or secrets (they may end, and a status tells them); simulate the rivers beyond their containers; choose among several leaders
 //! of etcd; end a command whose future is dropped, as the real driver tries to.
 
 mod driver;
@@ -20,6 +20,7 @@ mod limits;
 mod log;
 mod machine;
 mod members;
+mod paper;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -40,6 +41,7 @@ pub use self::limits::MAX_FACTS;
 pub use self::log::{Effect, EtcdFact, NodeFact, Observed, Voter};
 pub use self::machine::{Content, MemberData};
 pub use self::members::Acknowledged;
+pub use self::paper::PaperAuthorities;
 use self::world::World;
 
 /// The simulated nodes and their etcd. Clones share them.

@@ -53,6 +53,9 @@ fn an_incomplete_or_unknown_answer_is_an_error() {
         "END\nEND\n",
         "X\nEND\n",
         "E maybe\nEND\n",
+        "F server.crt\nEND\n",
+        "F server.key text\nEND\n",
+        "F peer.crt a\nF peer.crt a\nEND\n",
         "C [\"/other\",true,\"i\",\"\",[]]\nEND\n",
         "C [\"/etcd\",true,\"i\",\"\"]\nEND\n",
         "C [\"/etcd\",1,\"i\",\"\",[]]\nEND\n",
@@ -83,15 +86,19 @@ fn the_content_of_a_missing_volume_is_unknown() {
     assert_eq!(read("V v2\nE empty\nEND\n", "v").unwrap().etcd_empty, None);
 }
 
-/// A directory with a program `docker` that answers as the text says.
+/// Runs the script with a program `docker` that answers as the text says.
 fn run(docker: &str, volume: &str) -> Output {
+    run_script(docker, &render(volume))
+}
+
+fn run_script(docker: &str, script: &str) -> Output {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("docker");
     std::fs::write(&path, format!("#!/bin/sh\n{docker}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     let paths = format!("{}:/usr/bin:/bin", directory.path().display());
     let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", &render(volume)]).env_clear().env("PATH", paths).output().unwrap()
+    shell.args(["-c", script]).env_clear().env("PATH", paths).output().unwrap()
 }
 
 fn with_volume(look: &str) -> Option<bool> {
@@ -155,4 +162,38 @@ fn the_script_asks_for_exact_names_and_quotes_the_volume() {
     let asked = String::from_utf8(output.stderr).unwrap();
     assert!(asked.contains("|name=^/rivers$|--filter|name=^/etcd-rivers$|--filter|name=^/etcd$|"), "{asked}");
     assert!(asked.contains("|name=it's $v|"), "{asked}");
+}
+
+#[test]
+fn certificates_are_read_and_keys_are_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let pki = directory.path().to_str().unwrap();
+    let script = render("v");
+    let here = script.replace(ETCD_PKI, pki);
+    assert_ne!(here, script);
+    let write = |name: &str, content: &[u8]| std::fs::write(directory.path().join(name), content).unwrap();
+    let answer = || {
+        let output = run_script("exit 0", &here);
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let certificates = || read(&answer(), "v").unwrap().etcd_certificates;
+    assert!(certificates().is_empty(), "nothing is there");
+
+    let pem = "-----BEGIN CERTIFICATE-----\nAb+/=\n-----END CERTIFICATE-----\n";
+    write("server.crt", pem.as_bytes());
+    write("ca-peer.crt", pem.as_bytes());
+    assert_eq!(certificates().keys().collect::<Vec<_>>(), ["ca-peer.crt"], "the key is missing");
+    write("server.key", b"hidden");
+    write("other.crt", pem.as_bytes());
+    assert_eq!(certificates().keys().collect::<Vec<_>>(), ["ca-peer.crt", "server.crt"]);
+    assert_eq!(certificates()["server.crt"], NodeCertificate { text: pem.to_owned(), validity: None });
+    assert!(!answer().contains("hidden"));
+
+    write("server.crt", &[b"\0\xff\nEND\n\r\n%s\\n'\"`".as_slice(), &[b'x'; 2 * MAX_CERTIFICATE]].concat());
+    std::fs::create_dir(directory.path().join("ca-client.crt")).unwrap();
+    let odd = certificates();
+    assert_eq!(odd.len(), 2);
+    assert!(odd["server.crt"].text.starts_with("\nEND\n\n%s\\n'\"`xxx"), "{:.40}", odd["server.crt"].text);
+    assert!(odd["server.crt"].text.len() < MAX_CERTIFICATE);
 }

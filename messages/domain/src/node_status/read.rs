@@ -7,9 +7,13 @@ use madako_json::strict::tree::{Tree, shown_text};
 use madako_json::strict::walk::{Kind, Path, Schema, Unknown, Walk};
 use madako_json::strict::yaml;
 
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
 use super::{
     Bootstrap, ConfigVersion, ContainerStatus, EtcdMember, EtcdStatus, EtcdVersion, FleetStatus, NodeStatus,
 };
+use crate::certificate::{NodeCertificate, Validity};
 use crate::containers::ServiceParams;
 use crate::record::RecordStatus;
 use crate::schema;
@@ -19,6 +23,7 @@ const CONFIG_VERSION: &str = "\"1\" or \"2\", in quotes";
 const ID: &str = "the id of a member: a whole number from 0 to 18446744073709551615, in quotes";
 const VERSION: &str = "a version such as 3.5.15";
 const RECORD_STATUS: &str = "new, running, cancelled or completed";
+const TIME: &str = "a time such as 2026-05-01T00:00:00Z";
 const OTHER_VOLUME: &str = "true or false, or the name of the volume";
 
 static STATUS: Schema = Schema {
@@ -39,8 +44,12 @@ static NODE: Schema = Schema {
         ("etcd_mark", Kind::Bool),
         ("etcd_empty", Kind::Bool),
         ("etcd_other_volume", Kind::Any),
+        ("etcd_certificates", Kind::Map(&Kind::Object(&CERTIFICATE))),
     ],
 };
+
+static CERTIFICATE: Schema =
+    Schema { fields: &[("not_before", Kind::Word(TIME)), ("not_after", Kind::Word(TIME))] };
 
 static CONTAINER: Schema = Schema {
     fields: &[
@@ -130,6 +139,10 @@ impl Reader {
             }
         };
         let containers = entries(tree, "containers");
+        let certificates = entries(tree, "etcd_certificates").iter();
+        let at = path.field("etcd_certificates");
+        let certificates =
+            certificates.map(|(name, it)| (name.clone(), self.certificate(it, &at.entry(name)))).collect();
         NodeStatus {
             reachable: is_set(tree, "reachable"),
             containers: containers.iter().map(|(name, it)| (name.clone(), container(it))).collect(),
@@ -137,7 +150,22 @@ impl Reader {
             etcd_mark: is_set(tree, "etcd_mark"),
             etcd_empty: flag(tree, "etcd_empty"),
             etcd_other_volume: other_volume,
+            etcd_certificates: certificates,
         }
+    }
+
+    fn certificate(&mut self, tree: &Tree, path: &Path<'_>) -> NodeCertificate {
+        let mut time = |field: &str| {
+            let text = word(tree, field);
+            let time = text.and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
+            if time.is_none() {
+                self.problems.add(path.field(field), text.map_or_else(String::new, shown_text), TIME);
+            }
+            time
+        };
+        let (from, to) = (time("not_before"), time("not_after"));
+        let validity = from.zip(to).map(|(from, to)| Validity { from, to });
+        NodeCertificate { text: String::new(), validity }
     }
 
     fn etcd(&mut self, tree: &Tree) -> EtcdStatus {

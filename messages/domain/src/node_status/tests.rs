@@ -1,4 +1,7 @@
+use time::macros::datetime;
+
 use super::*;
+use crate::certificate::Validity;
 use crate::containers::Container;
 
 const WHOLE: &str = r#"{
@@ -11,7 +14,8 @@ const WHOLE: &str = r#"{
           "builtin": {"extra_args": ["--name=10.0.0.1"], "extra_binds": null, "extra_env": null}, "extra": null},
         "rivers": {"running": true, "image": "haproxy", "builtin": null, "extra": null, "foreign": true}
       },
-      "etcd_data": true, "etcd_mark": true, "etcd_empty": false, "etcd_other_volume": false
+      "etcd_data": true, "etcd_mark": true, "etcd_empty": false, "etcd_other_volume": false,
+      "etcd_certificates": {"server.crt": {"not_before": "2026-01-01T00:00:00Z", "not_after": "2027-01-01T00:00:00Z"}}
     },
     "10.0.0.2": {"reachable": false, "containers": null, "etcd_data": false, "etcd_mark": false}
   },
@@ -32,6 +36,8 @@ fn a_status_is_read_as_a_whole() {
     assert!(node.runs(Container::Etcd) && node.has_data() && !node.is_foreign(Container::Etcd));
     assert_eq!(node.containers["etcd"].builtin.args, ["--name=10.0.0.1"]);
     assert!(node.is_foreign(Container::Rivers) && !node.runs(Container::Rivers));
+    let validity = Validity { from: datetime!(2026-01-01 0:00 UTC), to: datetime!(2027-01-01 0:00 UTC) };
+    assert_eq!(node.etcd_certificates["server.crt"].validity, Some(validity));
     assert_eq!(status.nodes["10.0.0.2"], NodeStatus::default());
     let etcd = status.etcd.unwrap();
     assert_eq!(etcd.members.iter().map(|member| member.id).collect::<Vec<_>>(), [u64::MAX, 1]);
@@ -72,6 +78,13 @@ fn wrong_and_unknown_fields_are_refused_with_the_expected_value() {
             r#""reachable": true"#,
             r#""reachabel": true"#,
             &["nodes[10.0.0.1].reachabel: got an unknown field"],
+        ),
+        (
+            r#""2027-01-01T00:00:00Z""#,
+            r#""2027""#,
+            &[
+                "nodes[10.0.0.1].etcd_certificates[server.crt].not_after: got \"2027\", expected a time such as",
+            ],
         ),
         (
             r#""running": true"#,

@@ -7,6 +7,8 @@ use madako_domain::found::cluster_from_yaml;
 use madako_domain::node_status::status_from_yaml;
 use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
 use madako_operation_runner::{Decision, Input, Settings, decide};
+use madako_protocol::ports::Clock as _;
+use madako_supervisor::clock::SystemClock;
 
 use super::{ShownCommand, ShownHeld, ShownOperation, named, tables};
 use crate::failure::Failure;
@@ -23,7 +25,8 @@ use crate::serve_args::parse_updates;
 /// "in_sync": true}]}, "bootstrap": {"status": "completed", "targets": [ADDRESS]}}. PARAMETERS are those of the label
 /// com.cybozu.cke: {"extra_args": [], "extra_binds": [], "extra_env": {}}. Lists and maps may be null; "etcd" is null
 /// if etcd does not answer, and "bootstrap" if there is no record of a bootstrap. Optional fields are "foreign" of a
-/// container, "etcd_empty" and "etcd_other_volume" of a node, "version" of a member, and "etcd_image_version".
+/// container, "etcd_empty", "etcd_other_volume" and "etcd_certificates" of a node, "version" of a member, and
+/// "etcd_image_version". "etcd_certificates" is {"server.crt": {"not_before": TIME, "not_after": TIME}, "peer.crt": ...}.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  madako ops plan --cluster cluster.yml --status status.json -o json")]
 pub(crate) struct Args {
@@ -60,6 +63,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         cluster: &cluster,
         options: &options,
         status: &status,
+        now: SystemClock.now(),
         backing_off: &BTreeSet::new(),
         settings: &settings,
     });
