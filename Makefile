@@ -37,9 +37,9 @@ image: ## Writes the tools image for nodes as an archive for docker load (IMAGE=
 		$(CARGO) build $(LOCKED) --release --package madako-tools --target $(HOST)
 	@scripts/image $(BUILT)/image/$(HOST)/release/madako-tools $(BUILT)/image/madako-tools.tar $(IMAGE)
 
-lab: image ## Starts machines with docker and sshd on this host until Ctrl-C; as root (docs/lab.md; MACHINES=4)
+lab: image ## Starts machines and the service on this host until Ctrl-C; as root (docs/lab.md; MACHINES=4)
 	@scripts/set-up build lab
-	$(CARGO) build $(LOCKED) --workspace --bin madako-lab
+	$(CARGO) build $(LOCKED) --workspace --bin madako --bin madako-lab
 	@$(BUILT)/debug/madako-lab $(or $(MACHINES),4) $(BUILT)/image/madako-tools.tar
 
 test: image ## Runs all tests, including those against a real etcd and those that find planted bugs (docs/canaries.md)

@@ -14,7 +14,7 @@
 mod keeper;
 pub mod limits;
 mod machine;
-
+mod service;
 mod tool;
 
 use std::path::{Path, PathBuf};
@@ -27,6 +27,7 @@ use tokio::process::Command;
 
 use self::keeper::Keeper;
 pub use self::machine::Machine;
+pub use self::service::{PAGES, PKI_KEY, STORE, Service, Store};
 pub use self::tool::LabError;
 use self::tool::{PATH, run};
 
@@ -174,12 +175,14 @@ impl Lab {
         ["nsenter".to_owned(), format!("--net=/proc/{}/ns/net", self.keeper.pid())]
     }
 
-    /// A program in the lab's network, such as the service under test. The end of the lab ends it too.
+    /// A program in the lab's network, such as the service under test. It ends with the lab, and with the thread that
+    /// starts it.
     #[must_use]
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
-        let [enter, place] = self.enter();
-        let mut command = Command::new(enter);
-        command.args([&place, "--"]).arg(program.as_ref()).kill_on_drop(true);
+        // The keeper ends such programs. This is for the end of both the keeper and this process.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]).args(self.enter()).arg("--");
+        command.arg(program.as_ref()).kill_on_drop(true);
         command
     }
 

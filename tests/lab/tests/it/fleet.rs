@@ -1,101 +1,94 @@
-//! A lab with the service: `madako serve` on its embedded store, in the network of the machines.
+//! A lab with the service, and its observers.
 
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use madako_lab::{ETCD_IMAGE, LOGIN, Lab, TOOLS_IMAGE};
+use madako_lab::{Lab, Machine, Service, Store};
 use serde_json::Value;
-use tempfile::TempDir;
-use tokio::process::{Child, Command};
 
 use crate::eventually;
 
-/// Time between rounds of the service.
-const INTERVAL: &str = "3s";
-/// Longer than the shortest action on a node, with room for a busy host.
-const SESSION: &str = "60s";
-const PAGES: &str = "127.0.0.1:10180";
+/// Time limit of a program: an etcdctl waits at most 5 s for a member.
+const PROGRAM_WITHIN: Duration = Duration::from_secs(30);
+
+/// Messages of the service that a failed test shows.
+const MESSAGES_SHOWN: usize = 120;
 
 pub(crate) struct Fleet {
-    pub(crate) lab: Lab,
-    directory: TempDir,
-    service: Option<Child>,
+    pub(crate) service: Service,
+    /// All output of commands, in which no key may be.
+    transcript: Mutex<String>,
 }
 
 /// The output of a command that succeeded, or its message.
-type Answer = Result<String, String>;
+pub(crate) type Answer = Result<String, String>;
 
 impl Fleet {
     /// Machines without containers, authorities, and a service without a cluster. `None`: the test is skipped.
     pub(crate) async fn start(machines: usize) -> Option<Self> {
-        let lab = Lab::for_test(machines).await?;
-        let directory = tempfile::tempdir().unwrap();
-        let fleet = Self { lab, directory, service: None };
-        let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
-        fleet.write("pki.key", key);
-        let config = format!(
-            "embedded: {{data-dir: {store}, listen: '127.0.0.1:2379'}}\n\
-             ssh: {{key_file: {ssh}}}\n\
-             pki: {{key_file: {pki}}}\n\
-             images: {{etcd: '{ETCD_IMAGE}', tools: '{TOOLS_IMAGE}'}}\n",
-            store = fleet.path("store").display(),
-            ssh = fleet.lab.key_file().display(),
-            pki = fleet.path("pki.key").display(),
-        );
-        fleet.write("config.yml", &config);
-        let mut fleet = fleet;
+        let fleet = Self::prepare(machines, Store::Embedded).await?;
         fleet.serve().await;
         fleet.madako(&["ca", "init"]).await.unwrap();
         Some(fleet)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
+    /// Machines without containers, and a configuration. `None`: the test is skipped.
+    pub(crate) async fn prepare(machines: usize, store: Store) -> Option<Self> {
+        let lab = Lab::for_test(machines).await?;
+        let service = Service::new(lab, program(), store).unwrap();
+        Some(Self { service, transcript: Mutex::default() })
     }
 
-    /// Writes a file that others cannot read.
-    fn write(&self, name: &str, text: &str) {
-        use std::os::unix::fs::PermissionsExt as _;
-        std::fs::write(self.path(name), text).unwrap();
-        std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o600)).unwrap();
+    pub(crate) fn lab(&self) -> &Lab {
+        self.service.lab()
+    }
+
+    pub(crate) fn machine(&self, index: usize) -> &Machine {
+        self.lab().machine(index)
+    }
+
+    pub(crate) fn address(&self, index: usize) -> String {
+        self.machine(index).address()
     }
 
     /// Starts the service and waits until its store answers.
-    pub(crate) async fn serve(&mut self) {
-        let log = std::fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
-        let mut command = self.lab.command(program());
-        command.args(["serve", "--interval", INTERVAL, "--session-ttl", SESSION, "--http", PAGES]);
-        command.arg("--config").arg(self.path("config.yml"));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        self.service = Some(command.spawn().unwrap());
-        eventually("the store answers", async || self.madako(&["leader"]).await.ok()).await;
+    pub(crate) async fn serve(&self) {
+        self.service.serve().unwrap();
+        self.service.answers().await.unwrap();
     }
 
-    /// Kills the service as SIGKILL does.
-    pub(crate) async fn kill(&mut self) {
-        self.service.take().unwrap().kill().await.unwrap();
+    fn note(&self, answer: Answer) -> Answer {
+        let mut transcript = self.transcript.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Ok(text) | Err(text)) = &answer;
+        transcript.push_str(text);
+        transcript.push('\n');
+        answer
+    }
+
+    /// All output of commands so far.
+    pub(crate) fn transcript(&self) -> String {
+        self.transcript.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) async fn madako(&self, words: &[&str]) -> Answer {
-        let mut command = self.lab.command(program());
-        command.arg("--config").arg(self.path("config.yml")).args(words);
-        command.current_dir(self.directory.path());
-        answer(&mut command).await
+        self.note(self.service.madako(words).await.map_err(|error| error.to_string()))
+    }
+
+    /// Runs a program in the network of the machines.
+    pub(crate) async fn program(&self, program: &str, words: &[&str]) -> Answer {
+        let answer = self.service.program(program, words, PROGRAM_WITHIN).await;
+        self.note(answer.map_err(|error| error.to_string()))
     }
 
     /// Stores a cluster with these machines. The first ones are the control plane.
     pub(crate) async fn set_cluster(&self, control_plane: &[usize], workers: &[usize]) {
-        let node = |machine: &usize, control_plane: bool| {
-            let address = self.lab.machine(*machine).address();
-            format!("- {{address: {address}, user: {LOGIN}, control_plane: {control_plane}}}\n")
-        };
-        let nodes = control_plane.iter().map(|machine| node(machine, true));
-        let nodes: String = nodes.chain(workers.iter().map(|machine| node(machine, false))).collect();
-        let count = control_plane.len().to_string();
-        self.madako(&["constraints", "set", "control-plane-count", &count]).await.unwrap();
-        self.madako(&["constraints", "set", "minimum-workers", "0"]).await.unwrap();
-        self.write("cluster.yml", &format!("name: lab\nservice_subnet: 10.68.0.0/16\nnodes:\n{nodes}"));
-        self.madako(&["cluster", "set", self.path("cluster.yml").to_str().unwrap()]).await.unwrap();
+        self.set_options(control_plane, workers, "{}").await;
+    }
+
+    /// The same with options of containers.
+    pub(crate) async fn set_options(&self, control_plane: &[usize], workers: &[usize], options: &str) {
+        self.service.set_cluster(control_plane, workers, options).await.unwrap();
     }
 
     /// The page `/ops`.
@@ -104,22 +97,55 @@ impl Fleet {
         serde_json::from_str(&answer).ok()
     }
 
+    /// The held operation with this name and reason, once there is one: its targets and the reason in words.
+    pub(crate) async fn held(&self, what: &str, reason: &str) -> (Vec<String>, String) {
+        let find = async || {
+            let page = self.ops().await?;
+            let held = page["held"].as_array()?.clone();
+            let held = held.iter().find(|held| held["what"] == what && held["reason"] == reason)?;
+            let targets = held["targets"].as_array()?.iter().filter_map(Value::as_str).map(str::to_owned);
+            Some((targets.collect(), held["why"].as_str()?.to_owned()))
+        };
+        eventually(&format!("{what} is held: {reason}"), find).await
+    }
+
+    /// The reason for which a machine is unreachable, once it has one with this word.
+    pub(crate) async fn unreachable(&self, machine: usize, word: &str) -> String {
+        let address = self.address(machine);
+        let find = async || {
+            let page = self.ops().await?;
+            let node = &page["nodes"][&address];
+            let error = node["error"].as_str()?;
+            (node["reachable"] == false && error.contains(word)).then(|| error.to_owned())
+        };
+        eventually(&format!("{address} is unreachable: {word}"), find).await
+    }
+
     /// Waits until these machines are the members of etcd, no operation is due and none is held.
     pub(crate) async fn settled(&self, machines: &[usize]) {
-        let wanted: Vec<String> =
-            machines.iter().map(|machine| self.lab.machine(*machine).address()).collect();
-        let settled = async || {
-            let page = self.ops().await?;
-            let is_empty = |field: &str| page[field].as_array().is_some_and(Vec::is_empty);
-            let is_calm = page["phase"] == "completed" && page["running"].is_null();
-            if !(is_calm && is_empty("next") && is_empty("held")) {
-                return None;
-            }
-            let mut members = self.members().await?;
-            members.sort();
-            (members == wanted).then_some(())
-        };
+        let wanted = self.addresses(machines);
+        let settled = async || self.is_settled(machines).await.then_some(());
         eventually(&format!("the members are {wanted:?}, and no operation is due"), settled).await;
+    }
+
+    /// True if these machines are the members of etcd, no operation is due and none is held.
+    pub(crate) async fn is_settled(&self, machines: &[usize]) -> bool {
+        let Some(page) = self.ops().await else { return false };
+        let is_empty = |field: &str| page[field].as_array().is_some_and(Vec::is_empty);
+        let is_calm = page["phase"] == "completed" && page["running"].is_null();
+        let mut members = match is_calm && is_empty("next") && is_empty("held") {
+            true => self.members().await.unwrap_or_default(),
+            false => return false,
+        };
+        members.sort();
+        members == self.addresses(machines)
+    }
+
+    /// Sorted addresses.
+    fn addresses(&self, machines: &[usize]) -> Vec<String> {
+        let mut addresses: Vec<String> = machines.iter().map(|machine| self.address(*machine)).collect();
+        addresses.sort();
+        addresses
     }
 
     /// The names of the members of etcd that are no learners.
@@ -138,7 +164,7 @@ impl Fleet {
 
     /// Runs etcdctl with a certificate of this user.
     pub(crate) async fn etcdctl_as(&self, user: &str, words: &[&str]) -> Answer {
-        if !self.path(&format!("etcd-{user}.crt")).is_file() {
+        if !self.service.path(&format!("etcd-{user}.crt")).is_file() {
             let issue: &[&str] = match user {
                 "root" => &["etcd", "root-issue", "--output", "file"],
                 _ => &["etcd", "issue", user, "--output", "file"],
@@ -146,31 +172,76 @@ impl Fleet {
             self.madako(issue).await?;
         }
         let endpoints: Vec<String> =
-            self.lab.machines().iter().map(|machine| format!("https://{}:2379", machine.address())).collect();
-        let mut command = self.lab.command("/usr/bin/etcdctl");
-        command.env("ETCDCTL_API", "3").arg(format!("--endpoints={}", endpoints.join(",")));
-        for (flag, name) in [
-            ("--cacert", "etcd-ca.crt".to_owned()),
-            ("--cert", format!("etcd-{user}.crt")),
-            ("--key", format!("etcd-{user}.key")),
-        ] {
-            command.arg(format!("{flag}={}", self.path(&name).display()));
-        }
-        answer(command.args(words)).await
+            self.lab().machines().iter().map(|machine| client_url(&machine.address())).collect();
+        self.etcdctl_at(&endpoints.join(","), user, words).await
     }
 
-    /// The end of the service's log, for messages.
+    /// Runs etcdctl with the files of a certificate that this user has already.
+    pub(crate) async fn etcdctl_at(&self, endpoints: &str, user: &str, words: &[&str]) -> Answer {
+        let files = [
+            format!("--endpoints={endpoints}"),
+            "--cacert=etcd-ca.crt".to_owned(),
+            format!("--cert=etcd-{user}.crt"),
+            format!("--key=etcd-{user}.key"),
+        ];
+        let all: Vec<&str> = files.iter().map(String::as_str).chain(words.iter().copied()).collect();
+        self.program("/usr/bin/etcdctl", &all).await
+    }
+
+    /// Runs etcdctl against the store of the service.
+    pub(crate) async fn store(&self, words: &[&str]) -> Answer {
+        let endpoint = format!("--endpoints=http://{}", madako_lab::STORE);
+        let all: Vec<&str> = [endpoint.as_str()].into_iter().chain(words.iter().copied()).collect();
+        self.program("/usr/bin/etcdctl", &all).await
+    }
+
+    /// A page of the service, also if it reports a failure.
+    pub(crate) async fn page(&self, name: &str) -> Answer {
+        // Python is the client of HTTP that each host of these tests has.
+        let script = format!(
+            "from urllib import error, request\n\
+             try: page = request.urlopen('http://{}/{name}')\n\
+             except error.HTTPError as failure: page = failure\n\
+             print(page.read().decode())",
+            madako_lab::PAGES
+        );
+        self.program("python3", &["-c", &script]).await
+    }
+
+    /// The records of operations, the newest first.
+    pub(crate) async fn history(&self) -> Vec<Value> {
+        let records = self.madako(&["history", "-o", "json"]).await.unwrap();
+        serde_json::Deserializer::from_str(&records).into_iter().collect::<Result<_, _>>().unwrap()
+    }
+
+    /// The names of the running containers of a machine, sorted.
+    pub(crate) async fn running(&self, machine: usize) -> Vec<String> {
+        let names = self.machine(machine).docker(&["ps", "--format", "{{.Names}}"]).await.unwrap();
+        let mut names: Vec<String> = names.lines().map(str::to_owned).collect();
+        names.sort();
+        names
+    }
+
+    /// The messages of the service.
     pub(crate) fn log(&self) -> String {
-        let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
-        let start = log.len().saturating_sub(6000);
-        log.get(start..).unwrap_or_default().to_owned()
+        std::fs::read_to_string(self.service.path("log")).unwrap_or_default()
     }
 }
 
-async fn answer(command: &mut Command) -> Answer {
-    let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+/// The end of the service's messages explains a failed test.
+impl Drop for Fleet {
+    #[allow(clippy::print_stdout, reason = "the output of a test")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            println!("{}", lines[lines.len().saturating_sub(MESSAGES_SHOWN)..].join("\n"));
+        }
+    }
+}
+
+pub(crate) fn client_url(address: &str) -> String {
+    format!("https://{address}:2379")
 }
 
 /// The program of this build.

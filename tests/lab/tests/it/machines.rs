@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use madako_lab::{ETCD_IMAGE, LOGIN, Lab, Machine, TOOLS_IMAGE, limits, unavailable};
+use madako_lab::{ETCD_IMAGE, LOGIN, Lab, Machine, TOOLS_IMAGE, limits, tools_archive, unavailable};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
@@ -79,7 +79,7 @@ async fn machines_are_reached_by_ssh_and_run_etcd_and_nothing_remains() {
     traces.vanish().await;
 }
 
-/// The program behind `make lab` with one machine, its keeper, and the traces of its lab.
+/// The program behind `make lab` with one machine and the service, its keeper, and the traces of its lab.
 struct Owner {
     process: Child,
     keeper: u32,
@@ -90,6 +90,7 @@ impl Owner {
     async fn start() -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_madako-lab"))
             .arg("1")
+            .args(tools_archive())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -105,7 +106,8 @@ impl Owner {
             }
         };
         let traces = Traces::of(&directory);
-        assert!(!traces.in_use().is_empty());
+        let in_use = traces.in_use();
+        assert!(in_use.iter().any(|trace| trace.contains("(madako)")), "the service runs: {in_use:?}");
         Self { process, keeper: keeper(&directory), traces }
     }
 

@@ -4,11 +4,17 @@
 
 #![allow(clippy::unwrap_used, reason = "tests: clippy.toml's exceptions do not reach their helpers")]
 
+mod adoption;
+mod contract;
 mod faults;
 mod fleet;
+mod kills;
 mod machines;
+mod nodes;
 mod operations;
+mod secrets;
 mod traces;
+mod writer;
 
 use std::time::Duration;
 
@@ -30,4 +36,12 @@ async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> 
         }
     };
     timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("within {PATIENCE:?}: {what}"))
+}
+
+/// Prints a measurement, with the load of the host.
+#[allow(clippy::print_stdout, reason = "the output of a test")]
+fn measured(what: &str, took: Duration) {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or_default();
+    println!("{:.2} s (load {load}): {what}", took.as_secs_f64());
 }

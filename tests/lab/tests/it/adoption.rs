@@ -1,0 +1,282 @@
+//! Adoption: a fleet that CKE set up, with equal parameters, is left as it is.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use madako_lab::{ETCD_IMAGE, LOGIN, STORE, Store, TOOLS_IMAGE};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType, date_time_ymd,
+};
+use serde_json::Value;
+use tokio::process::Child;
+
+use crate::contract::{self, Role};
+use crate::eventually;
+use crate::fleet::{Fleet, client_url};
+use crate::secrets::Needle;
+
+/// CKE's names of authorities, and the names in their certificates.
+const AUTHORITIES: [(&str, &str); 6] = [
+    ("server", "server CA"),
+    ("etcd-peer", "etcd peer CA"),
+    ("etcd-client", "etcd client CA"),
+    ("kubernetes", "kubernetes CA"),
+    ("kubernetes-aggregation", "kubernetes aggregation CA"),
+    ("kubernetes-webhook", "kubernetes webhook CA"),
+];
+/// Names of a member besides its address.
+const SERVER_NAMES: [&str; 4] = ["localhost", "cke-etcd", "cke-etcd.kube-system", "cke-etcd.kube-system.svc"];
+/// Rounds after which a service that would change something had time for it.
+const ROUNDS: u64 = 5;
+
+/// Keys that a leader writes: leader, status and host keys, and two notes for programs of Madako, its address and its
+/// settings. CKE knows neither of the notes.
+const OWN: [&str; 5] = [
+    "/cke/leader/",
+    "/cke/status",
+    "/cke/madako/leader-url",
+    "/cke/madako/settings",
+    "/cke/madako/ssh/host-keys/",
+];
+
+/// An authority with its key, as an operator exports it.
+struct Authority {
+    name: &'static str,
+    certificate: String,
+    key: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+fn dated(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    (params.not_before, params.not_after) = (date_time_ymd(2024, 1, 1), date_time_ymd(2124, 1, 1));
+    params
+}
+
+impl Authority {
+    fn new((name, common_name): (&'static str, &str)) -> Self {
+        let mut params = dated(common_name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap().pem();
+        Self { name, certificate, key: key.serialize_pem(), issuer: Issuer::new(params, key) }
+    }
+
+    /// A certificate and its key, in PEM.
+    fn issue(&self, name: &str, address: Option<&str>, names: &[&str]) -> (String, String) {
+        let mut params = dated(name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        params.extended_key_usages = match self.name {
+            "server" => vec![ExtendedKeyUsagePurpose::ServerAuth],
+            "etcd-client" => vec![ExtendedKeyUsagePurpose::ClientAuth],
+            _ => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+        };
+        let addresses = address.into_iter().chain(address.map(|_| "127.0.0.1"));
+        params.subject_alt_names = addresses.map(|ip| SanType::IpAddress(ip.parse().unwrap())).collect();
+        let names = names.iter().map(|name| SanType::DnsName((*name).try_into().unwrap()));
+        params.subject_alt_names.extend(names);
+        let key = KeyPair::generate().unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+}
+
+/// Machines with everything that CKE makes, and its store.
+struct Adopted {
+    fleet: Fleet,
+    authorities: Vec<Authority>,
+    control_plane: Vec<String>,
+    _store: Child,
+}
+
+impl Adopted {
+    async fn build() -> Option<Self> {
+        let fleet = Fleet::prepare(4, Store::Etcd).await?;
+        let store = start_store(&fleet).await;
+        let authorities: Vec<Authority> = AUTHORITIES.into_iter().map(Authority::new).collect();
+        let control_plane: Vec<String> = (0..3).map(|machine| fleet.address(machine)).collect();
+        let adopted = Self { fleet, authorities, control_plane, _store: store };
+        for machine in 0..4 {
+            adopted.run_containers(machine).await;
+        }
+        adopted.make_users().await;
+        adopted.fill_store().await;
+        Some(adopted)
+    }
+
+    fn authority(&self, name: &str) -> &Authority {
+        self.authorities.iter().find(|authority| authority.name == name).unwrap()
+    }
+
+    async fn run_containers(&self, machine: usize) {
+        let address = self.fleet.address(machine);
+        let is_member = self.control_plane.contains(&address);
+        if is_member {
+            self.write_files(machine, &address).await;
+            for volume in ["etcd-cke", "etcd-added-member"] {
+                self.fleet.machine(machine).docker(&["volume", "create", volume]).await.unwrap();
+            }
+        }
+        for role in Role::ALL.into_iter().filter(|role| is_member || *role == Role::Rivers) {
+            let image = if role == Role::Etcd { ETCD_IMAGE } else { TOOLS_IMAGE };
+            let arguments = contract::arguments(role, &address, &self.control_plane);
+            let words = contract::docker_run(role, image, &arguments);
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            self.fleet.machine(machine).docker(&words).await.unwrap();
+        }
+    }
+
+    /// CKE's `write_files` gives every file mode 0644.
+    async fn write_files(&self, machine: usize, address: &str) {
+        let server = self.authority("server").issue(address, Some(address), &SERVER_NAMES);
+        let peer = self.authority("etcd-peer").issue(address, Some(address), &[]);
+        let files = [
+            ("server.crt", &server.0),
+            ("server.key", &server.1),
+            ("peer.crt", &peer.0),
+            ("peer.key", &peer.1),
+            ("ca-peer.crt", &self.authority("etcd-peer").certificate),
+            ("ca-client.crt", &self.authority("etcd-client").certificate),
+        ];
+        let machine = self.fleet.machine(machine);
+        machine.sh("mkdir -p /etc/etcd/pki").await.unwrap();
+        for (name, text) in files {
+            machine.sh(&format!("cat >/etc/etcd/pki/{name} <<'END'\n{text}END")).await.unwrap();
+        }
+    }
+
+    async fn make_users(&self) {
+        for user in ["root", "kube-apiserver"] {
+            let (certificate, key) = self.authority("etcd-client").issue(user, None, &[]);
+            self.fleet.service.write(&format!("etcd-{user}.crt"), &certificate).unwrap();
+            self.fleet.service.write(&format!("etcd-{user}.key"), &key).unwrap();
+        }
+        self.fleet.service.write("etcd-ca.crt", &self.authority("server").certificate).unwrap();
+        let grant =
+            ["role", "grant-permission", "--prefix=true", "kube-apiserver", "readwrite", "/registry/"];
+        let orders: [&[&str]; 8] = [
+            &["role", "add", "root"],
+            &["user", "add", "root:0123456789abcdef"],
+            &["user", "grant-role", "root", "root"],
+            &["role", "add", "kube-apiserver"],
+            &grant,
+            &["user", "add", "kube-apiserver:0123456789abcdef"],
+            &["user", "grant-role", "kube-apiserver", "kube-apiserver"],
+            &["auth", "enable"],
+        ];
+        let healthy = async || self.fleet.etcdctl(&["endpoint", "health", "--cluster"]).await.ok();
+        eventually("CKE's etcd is healthy", healthy).await;
+        for words in orders {
+            let endpoint = client_url(&self.control_plane[0]);
+            self.fleet.etcdctl_at(&endpoint, "root", words).await.unwrap();
+        }
+        self.fleet.etcdctl_as("kube-apiserver", &["put", "/registry/kept", "value"]).await.unwrap();
+    }
+
+    /// Keys of CKE, and the authorities' keys, which CKE has in Vault.
+    async fn fill_store(&self) {
+        let workers = [self.fleet.address(3)];
+        let texts = [
+            ("config-version", "2".to_owned()),
+            ("cluster", contract::cluster(LOGIN, &self.control_plane, &workers).to_string()),
+            (
+                "constraints",
+                r#"{"control-plane-count":3,"minimum-workers":0,"maximum-workers":0}"#.to_owned(),
+            ),
+            ("records", "2".to_owned()),
+            ("records/0000000000000001", contract::bootstrap_record(&self.control_plane).to_string()),
+        ];
+        for (key, text) in texts {
+            self.fleet.store(&["put", &format!("/cke/{key}"), &text]).await.unwrap();
+        }
+        for authority in &self.authorities {
+            let (file, key) = (format!("{}.crt", authority.name), format!("{}.key", authority.name));
+            self.fleet.service.write(&file, &authority.certificate).unwrap();
+            self.fleet.service.write(&key, &authority.key).unwrap();
+            self.fleet.madako(&["ca", "set", authority.name, &file, "--key", &key]).await.unwrap();
+        }
+    }
+
+    /// Ids, start times and volumes of all machines.
+    async fn containers(&self) -> Vec<String> {
+        let all = "docker inspect --format '{{.Id}} {{.Name}} {{.State.StartedAt}}' $(docker ps -a -q) && \
+                   docker volume inspect --format '{{.Name}} {{.CreatedAt}}' $(docker volume ls -q) etcd-cke || :";
+        self.fleet.lab().each(async |machine| machine.sh(all).await.unwrap()).await
+    }
+
+    /// Values with their mod revisions, by key.
+    async fn keys(&self) -> BTreeMap<String, (String, u64)> {
+        let dump = self.fleet.store(&["get", "", "--prefix", "-w", "json"]).await.unwrap();
+        let dump: Value = serde_json::from_str(&dump).unwrap();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let entries = dump["kvs"].as_array().unwrap().iter();
+        entries
+            .map(|kv| (text(&kv["key"]), (text(&kv["value"]), kv["mod_revision"].as_u64().unwrap())))
+            .collect()
+    }
+}
+
+/// An etcd without TLS: the store of CKE.
+async fn start_store(fleet: &Fleet) -> Child {
+    let url = format!("http://{STORE}");
+    let directory: PathBuf = fleet.service.path("etcd");
+    let mut command = fleet.lab().command("/usr/bin/etcd");
+    command.arg(format!("--data-dir={}", directory.display()));
+    command.args([format!("--listen-client-urls={url}"), format!("--advertise-client-urls={url}")]);
+    command.args(["--listen-peer-urls=http://127.0.0.1:2380"]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    eventually("the store answers", async || fleet.store(&["get", "x"]).await.ok()).await;
+    child
+}
+
+/// The number of collections in the metrics of the service.
+async fn rounds(fleet: &Fleet) -> Option<u64> {
+    let metrics = fleet.page("metrics").await.ok()?;
+    let line =
+        metrics.lines().find_map(|line| line.strip_prefix("madako_operations_collect_seconds_count "))?;
+    line.trim().parse().ok()
+}
+
+#[tokio::test]
+async fn a_fleet_of_cke_is_left_as_it_is() {
+    let Some(adopted) = Adopted::build().await else { return };
+    let (containers, before) = (adopted.containers().await, adopted.keys().await);
+
+    adopted.fleet.serve().await;
+    let fleet = &adopted.fleet;
+    fleet.settled(&[0, 1, 2]).await;
+    eventually("rounds pass", async || rounds(fleet).await.filter(|rounds| *rounds >= ROUNDS)).await;
+    fleet.settled(&[0, 1, 2]).await;
+
+    assert_eq!(adopted.containers().await, containers);
+    let after = adopted.keys().await;
+    assert!(before.keys().all(|key| after.contains_key(key)), "no key is gone");
+    let changed = after.iter().filter(|(key, value)| before.get(*key) != Some(*value));
+    let changed: Vec<&str> = changed.map(|(key, _)| key.as_str()).collect();
+    let changed = decoded_keys(&changed).await;
+    let is_own = |key: &&String| OWN.iter().any(|prefix| key.starts_with(prefix));
+    let foreign: Vec<&String> = changed.iter().filter(|key| !is_own(key)).collect();
+    assert!(foreign.is_empty(), "the service writes these keys, too: {foreign:?}");
+    assert!(changed.iter().any(|key| key.ends_with("host-keys/10.78.0.11")), "{changed:?}");
+    assert_eq!(fleet.history().await.len(), 1, "no operation ran");
+    let value = fleet.etcdctl_as("kube-apiserver", &["get", "--print-value-only", "/registry/kept"]).await;
+    assert_eq!(value.unwrap().trim(), "value");
+
+    let mut keys = Vec::new();
+    for authority in &adopted.authorities {
+        keys.extend(Needle::of_pem(authority.name, &authority.key).await);
+    }
+    fleet.shows_no_key(&[0, 1, 2], keys).await;
+}
+
+/// Keys of the store from their form in etcdctl's JSON.
+async fn decoded_keys(keys: &[&str]) -> Vec<String> {
+    let mut texts = Vec::new();
+    for key in keys {
+        texts.push(String::from_utf8(crate::secrets::decoded(key).await).unwrap());
+    }
+    texts
+}
