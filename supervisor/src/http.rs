@@ -216,7 +216,16 @@ impl madako_http::Service for Pages {
     fn operations(&self) -> Option<String> {
         let page = self.view.operations.newest()?;
         let is_current = page.mode == Mode::Observe || self.view.reign.borrow().is_some();
-        is_current.then(|| serde_json::to_string(&*page).ok())?
+        if !is_current {
+            return None;
+        }
+        match serde_json::to_string(&*page) {
+            Ok(text) => Some(text),
+            Err(error) => {
+                tracing::error!(%error, "cannot render the page /ops");
+                None
+            }
+        }
     }
 }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 use crate::tree::Budget;
 
 use madako_leader::limits::RESIGN_DEADLINE;
-use madako_protocol::limits::PROVIDER_DEADLINE;
+use madako_protocol::limits::{PERMIT_MARGIN, PROVIDER_DEADLINE};
 use madako_repair_queue::limits::SAME_REPORT;
 use madako_sabakan::limits::REQUEST_DEADLINE;
+use madako_ssh::limits::SHORTEST_ACTION;
 
 /// Nesting depth of a configuration; the documented one has two levels.
 pub(crate) const MAX_SETTINGS_DEPTH: usize = 16;
@@ -36,6 +37,16 @@ pub(crate) const METRICS_INTERVAL: Duration = Duration::from_secs(15);
 pub(crate) const MAX_METRICS_INTERVAL: Duration = Duration::from_secs(3_600);
 /// Maximum age of a kept value.
 pub(crate) const MAX_METRIC_AGE: Duration = Duration::from_secs(86_400);
+
+/// Shortest session of a leader that acts on nodes. Just before a renewal, after a third of the session, and with the
+/// margins of the lease (a tenth) and of permits, an action still has its shortest time.
+pub const SHORTEST_ACTING_SESSION: Duration = Duration::from_secs(10);
+
+const _: () = assert!(
+    SHORTEST_ACTING_SESSION.as_millis() * 17 / 30
+        >= (SHORTEST_ACTION.as_millis() + PERMIT_MARGIN.as_millis()),
+    "a session of this length permits actions"
+);
 
 /// Maximum length of an image's name in characters: a registry's host has at most 255, a repository as many, and a tag
 /// 128.

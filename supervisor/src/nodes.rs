@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use madako_domain::cluster::Node as ClusterNode;
+use madako_domain::host_key::{PinnedKeys, pinned_for};
 use madako_domain::state::ClusterState;
 pub use madako_node::HostKeyPolicy;
 use madako_node::{Gate, Node, NodeArguments};
@@ -20,7 +21,7 @@ use madako_protocol::event::EventSink as InstanceEvents;
 use madako_protocol::feed::{Handled, Task, forward, later};
 use madako_protocol::latest::{Publisher, Subscriber};
 use madako_protocol::mailbox::{Addressed, Envelope};
-use madako_protocol::node::NodeDriver;
+use madako_protocol::node::{NodeDriver, NodeTarget};
 use madako_protocol::operations::OperationsState;
 use madako_protocol::ports::Clock;
 use madako_protocol::telemetry::Counted;
@@ -96,6 +97,15 @@ pub(crate) fn children(ports: &OperationsPorts, around: &Surroundings) -> [Child
         (Measured::new(Runner, RUNNER, &clock), runner.clone())
     });
     [ChildSpec::supervisor(nodes), runner]
+}
+
+/// The login of a node, and the host key that it must prove.
+#[must_use]
+pub fn target(node: &ClusterNode, host_keys: HostKeyPolicy, pinned: &PinnedKeys) -> NodeTarget {
+    let Identity { user, serial } = Identity::of(node);
+    let pinned = pinned_for(pinned, &node.address, &serial).filter(|_| host_keys == HostKeyPolicy::Pin);
+    let pinned = pinned.map(|(key, _)| key.host_key.clone());
+    NodeTarget { address: node.address.clone(), user, pinned }
 }
 
 fn child_id(address: &str) -> ChildId {

@@ -14,7 +14,7 @@ use crate::config::Operations;
 use crate::nodes::OperationsPorts;
 
 /// The ports that a configuration asks for. `None`: operations are off.
-pub(crate) fn ports(
+pub fn ports(
     operations: &Operations,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,

@@ -5,7 +5,7 @@ mod requests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use madako_domain::host_key::{HostKey, PinnedKey};
+use madako_domain::host_key::{HostKey, PinnedKey, pinned_for};
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{Mutation, NodeMessage};
 use madako_protocol::feed::{Task, later};
@@ -182,11 +182,7 @@ impl NodeState {
             return None;
         }
         let state = self.given.state.newest()?;
-        let (key, revision) = state.host_keys.get(&self.given.address)?;
-        let is_known = |serial: &str| !serial.is_empty();
-        let is_other =
-            is_known(&key.serial) && is_known(&self.given.serial) && key.serial != self.given.serial;
-        (!is_other).then(|| (key.clone(), *revision))
+        pinned_for(&state.host_keys, &self.given.address, &self.given.serial).cloned()
     }
 
     fn connected(&mut self, result: Result<Connection, NodeError>) {

@@ -91,6 +91,7 @@ fn measure(cluster: &Cluster, status: &FleetStatus, phase: &OperationPhase) -> (
         status,
         now: OffsetDateTime::UNIX_EPOCH,
         backing_off: &backing_off,
+        restarts: &BTreeSet::new(),
         settings: &settings,
     };
     assert_eq!(&decide(&input).phase, phase, "the case is what it says");

@@ -5,7 +5,7 @@
 //! the command that the change announces.
 
 mod certificates;
-mod collect;
+pub(crate) mod collect;
 mod execute;
 mod show;
 mod since;
@@ -38,7 +38,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
 use tracing::Span;
 
-use self::collect::{Question, fleet};
+use self::collect::{Question, fleet, observe};
 use self::execute::{Basis, Executor};
 use self::since::Since;
 use crate::backing_off::BackingOff;
@@ -317,10 +317,13 @@ impl RunnerState {
         }
         self.collection += 1;
         let (number, myself) = (self.collection, self.myself.clone());
-        let question = Question::new(&self.given.nodes, inputs);
+        let question = Question::new(inputs);
+        let prefix = self.given.nodes.clone();
         let ports = self.given.ports.clone();
         let task = Task::start_anew(async move {
-            let collected = Box::new(question.ask(ports).await);
+            let collected = Box::new(
+                question.ask(ports, |address, volume| observe(format!("{prefix}{address}"), volume)).await,
+            );
             // The actor is gone: its successor collects again.
             let _ = myself.cast(RunnerMessage::Collected { number, collected }.into());
         });
@@ -338,12 +341,16 @@ impl RunnerState {
         let cluster = &*inputs.cluster;
         self.backing_off.retain(|address| cluster.nodes.iter().any(|node| node.address == address));
         let started = Instant::now();
+        let now = self.given.clock.now();
+        let valid = inputs.state.restarts.iter().filter(|(_, request)| request.is_valid(now));
+        let restarts = valid.map(|(address, _)| address.clone()).collect();
         let decision = decide(&Input {
             cluster,
             options: &inputs.options,
             status: &status,
-            now: self.given.clock.now(),
+            now,
             backing_off: &self.backing_off.nodes(started),
+            restarts: &restarts,
             settings: &self.given.settings,
         });
         madako_operations_decide_seconds().record(started.elapsed());
@@ -370,7 +377,8 @@ impl RunnerState {
             self.effects.is_recorded();
         }
         let runs = self.effects.under_way().map(|announced| announced.step.record);
-        if let Some(change) = records::disown(state, runs, now) {
+        let change = records::disown(state, runs, now);
+        if let Some(change) = change.or_else(|| records::forget_restart(state, &inputs.cluster, now)) {
             let action = self.effects.change(change, state.revision, Instant::now());
             self.perform(action.into_iter().collect());
             return true;
@@ -393,7 +401,7 @@ impl RunnerState {
     }
 
     /// Counts a command, and leaves out the nodes on which it failed.
-    fn learn(&mut self, step: &Step, failure: Option<(Vec<String>, String)>, goes_on: bool) {
+    fn learn(&mut self, step: &Step, failure: Option<FailedCommand>, goes_on: bool) {
         let operation = step.operation.name.name();
         let command = step.command();
         // The collection before an effect says nothing about the nodes after it, nor does its decision.
@@ -409,8 +417,10 @@ impl RunnerState {
                 (format!("{command} succeeded, and the operation is complete"), false)
             }
             Some((nodes, why)) => {
-                let nodes = if nodes.is_empty() { &step.operation.targets } else { &nodes };
-                self.backing_off.failed(nodes, Instant::now());
+                if let Some(nodes) = nodes {
+                    let nodes = if nodes.is_empty() { &step.operation.targets } else { &nodes };
+                    self.backing_off.failed(nodes, Instant::now());
+                }
                 madako_operations_total(operation, "cancelled").increment(1);
                 (format!("{command} failed: {why}"), true)
             }
@@ -509,16 +519,20 @@ impl RunnerState {
     }
 }
 
-/// The failure of a command: the nodes on which it failed, and the reason.
-fn failure(conclusion: &Conclusion<OperationEnd>) -> Option<(Vec<String>, String)> {
+/// The failure of a command: the nodes to leave out (none means all targets), and the reason.
+type FailedCommand = (Option<Vec<String>>, String);
+
+/// The failure of a command. An operation that must be held leaves out no node.
+fn failure(conclusion: &Conclusion<OperationEnd>) -> Option<FailedCommand> {
     match conclusion {
         Conclusion::Ended(OperationEnd::Succeeded) => None,
         Conclusion::Ended(OperationEnd::Failed { nodes, why }) => {
-            Some((nodes.iter().cloned().collect(), why.clone()))
+            Some((Some(nodes.iter().cloned().collect()), why.clone()))
         }
-        Conclusion::Withdrawn { why, .. } => Some((Vec::new(), why.clone())),
+        Conclusion::Ended(OperationEnd::Held { why }) => Some((None, why.clone())),
+        Conclusion::Withdrawn { why, .. } => Some((Some(Vec::new()), why.clone())),
         Conclusion::Unheard { limit } => {
-            Some((Vec::new(), format!("outcome unknown: the command did not end within {limit:?}")))
+            Some((Some(Vec::new()), format!("outcome unknown: the command did not end within {limit:?}")))
         }
     }
 }

@@ -40,8 +40,11 @@ pub enum Reason {
     NotInSync {
         members: Vec<String>,
     },
+    /// etcd would stop during a restart.
     FewMembers {
         members: usize,
+        /// The node whose member is due.
+        target: String,
     },
     /// There are data in another volume than the configured one.
     VolumeChanged {
@@ -97,10 +100,10 @@ impl fmt::Display for Reason {
                 }
             }
             Self::NotInSync { members } => write!(f, "these members are not in sync: {}", members.join(", ")),
-            Self::FewMembers { members } => write!(
+            Self::FewMembers { members, target } => write!(
                 f,
-                "etcd has {members} voting member{} and would stop during a restart: when that is acceptable, stop the \
-                 container etcd on the node, and the service starts it as configured",
+                "etcd has {members} voting member{} and would stop during a restart: when that is acceptable, run \
+                 madako etcd restart {target}",
                 if *members == 1 { "" } else { "s" }
             ),
             Self::VolumeChanged { volume } => write!(

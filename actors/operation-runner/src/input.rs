@@ -60,5 +60,7 @@ pub struct Input<'a> {
     pub now: OffsetDateTime,
     /// Addresses of nodes whose last command failed a short time ago.
     pub backing_off: &'a BTreeSet<String>,
+    /// Addresses of nodes whose member of etcd an operator asked to restart.
+    pub restarts: &'a BTreeSet<String>,
     pub settings: &'a Settings,
 }

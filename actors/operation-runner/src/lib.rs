@@ -4,8 +4,15 @@
 //! of this round, and the operations that wait, with their reasons. The phases and operations are those of CKE
 //! (`docs/decisions/operations-beside-cke.md` lists the differences).
 //!
+//! The shell is the actor [`Runner`]. A round is: collect the states, decide, record the first operation with its first
+//! command, run its commands one after another, each announced by the record before it begins, and collect anew.
+//!
 //! # Guarantees
-//! - Equal inputs give equal decisions.
+//! - Equal inputs give equal decisions. The brain uses no clock, no randomness and no I/O.
+//! - A decision uses states that are newer than the last effect and not older than one interval.
+//! - At most one operation runs at a time, and its record says which command.
+//! - A command that may stop or remove a member runs only if etcd answers, and if I2 holds on the present members.
+//! - A failed command cancels its operation, and its nodes are left out for a while.
 //! - A decision acts on no node that is unreachable or backs off.
 //! - No operation breaks invariant I2: it leaves a majority of the voting members of etcd in sync.
 //! - etcd never starts on an empty volume, except in a bootstrap and as a member that was added before, and data are
@@ -13,10 +20,11 @@
 //! - A container of another program is never touched.
 //!
 //! # Assumes
-//! The states are newer than the last effect: the caller checks their age. At most one operation runs at a time.
+//! The actors of the nodes, and the leader, which permits each action and commits each change of a record.
 //!
 //! # Does not
-//! Use a clock, randomness or I/O. The operations of Kubernetes and of the queues do not exist yet.
+//! Retry a command, or go on with the operation of an earlier leader: it cancels the record and looks afresh. The
+//! operations of Kubernetes and of the queues do not exist yet.
 
 mod actor;
 mod backing_off;
@@ -31,9 +39,11 @@ mod maintain;
 pub mod operation;
 pub mod page;
 mod records;
+mod restart;
 mod rivers;
 mod start;
 mod stop;
+mod survey;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -42,3 +52,4 @@ pub mod wanted;
 pub use crate::actor::{METRICS, Runner, RunnerArguments, RunnerPorts};
 pub use crate::decide::{Decision, decide};
 pub use crate::input::{Images, Input, Settings};
+pub use crate::survey::survey;

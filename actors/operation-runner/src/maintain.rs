@@ -8,8 +8,8 @@ use madako_domain::status::OperationPhase;
 use crate::command::{Command, Volume};
 use crate::decide::Row;
 use crate::held::{Held, Reason};
-use crate::limits::LEAST_MEMBERS_TO_RESTART;
 use crate::operation::{Operation, OperationName, single};
+use crate::restart;
 use crate::view::{MemberView, Need, NodeView, View};
 use crate::wanted::{self, InitialCluster};
 
@@ -188,10 +188,11 @@ fn of_all_members(view: &View<'_>, due: &Due<'_>) -> Option<Reason> {
     let etcd = view.input.status.etcd.as_ref()?;
     let voting = etcd.voting().count();
     match due.name {
-        OperationName::EtcdRestart if voting < LEAST_MEMBERS_TO_RESTART => {
-            Some(Reason::FewMembers { members: voting })
+        OperationName::EtcdRestart => {
+            let first = due.members.first()?.address.clone();
+            restart::needs_request(voting, first).or_else(|| view.older_image())
         }
-        OperationName::EtcdRestart | OperationName::EtcdAddMember => view.older_image(),
+        OperationName::EtcdAddMember => view.older_image(),
         OperationName::EtcdRemoveMember | OperationName::EtcdDestroyMember if !etcd.has_majority() => {
             let in_sync = etcd.voting().filter(|member| member.is_in_sync()).count();
             let violation = format!("{in_sync} of {voting} voting members of etcd are known to run in sync");

@@ -55,9 +55,16 @@ pub struct Operation {
     /// [`OperationName::EtcdRemoveMember`] the addresses of members.
     pub targets: Vec<String>,
     pub commands: Vec<Command>,
+    /// An operator asked for it with `madako etcd restart`: invariant I2 does not judge it.
+    #[serde(skip)]
+    pub asked: bool,
 }
 
 impl Operation {
+    fn new(name: OperationName, targets: Vec<String>, commands: Vec<Command>) -> Self {
+        Self { name, targets, commands, asked: false }
+    }
+
     /// Checks invariant I2 after each command.
     #[must_use]
     pub fn quorum(&self, members: &[EtcdMember]) -> Option<Violation> {
@@ -108,11 +115,7 @@ pub(crate) struct Maker<'a> {
 
 impl Maker<'_> {
     pub(crate) fn upgrade(&self, marks: bool) -> Operation {
-        Operation {
-            name: OperationName::Upgrade,
-            targets: self.control_plane.to_vec(),
-            commands: vec![Command::UpgradeVersion { marks }],
-        }
+        single(OperationName::Upgrade, self.control_plane.to_vec(), Command::UpgradeVersion { marks })
     }
 
     /// `name` belongs to the container, and to whether it restarts.
@@ -125,7 +128,7 @@ impl Maker<'_> {
     ) -> Operation {
         let image = self.tools_image.to_owned();
         let commands = vec![Command::ImagePull { image }, Command::RunContainer { container, run }];
-        Operation { name, targets, commands }
+        Operation::new(name, targets, commands)
     }
 
     pub(crate) fn bootstrap(&self, targets: Vec<String>) -> Operation {
@@ -139,15 +142,12 @@ impl Maker<'_> {
             Command::SetupEtcdAuth { members: targets.clone() },
             Command::VolumeCreate(Volume::Mark),
         ];
-        Operation { name: OperationName::EtcdBootstrap, targets, commands }
+        Operation::new(OperationName::EtcdBootstrap, targets, commands)
     }
 
     pub(crate) fn wait_cluster(&self) -> Operation {
-        Operation {
-            name: OperationName::EtcdWaitCluster,
-            targets: self.control_plane.iter().map(|address| client_url(address)).collect(),
-            commands: vec![wait(self.control_plane)],
-        }
+        let targets = self.control_plane.iter().map(|address| client_url(address)).collect();
+        single(OperationName::EtcdWaitCluster, targets, wait(self.control_plane))
     }
 
     /// `id` is the id of the target's member, if it is one.
@@ -166,7 +166,7 @@ impl Maker<'_> {
             wait(&targets),
             Command::VolumeCreate(Volume::Mark),
         ];
-        Operation { name: OperationName::EtcdAddMember, targets, commands }
+        Operation::new(OperationName::EtcdAddMember, targets, commands)
     }
 
     /// `ids` may have members of nodes that are no targets, because they are not reachable.
@@ -178,7 +178,7 @@ impl Maker<'_> {
             Command::VolumeRemove(self.data()),
             wait(self.control_plane),
         ];
-        Operation { name: OperationName::EtcdDestroyMember, targets, commands }
+        Operation::new(OperationName::EtcdDestroyMember, targets, commands)
     }
 
     pub(crate) fn restart(&self, target: String) -> Operation {
@@ -189,7 +189,15 @@ impl Maker<'_> {
             Command::StopContainer(Container::Etcd),
             Command::RunContainer { container: Container::Etcd, run: Run::Initial(members) },
         ];
-        Operation { name: OperationName::EtcdRestart, targets: vec![target], commands }
+        Operation::new(OperationName::EtcdRestart, vec![target], commands)
+    }
+
+    /// A restart that an operator asked for. It does not need other members, and ends when etcd answers again.
+    pub(crate) fn asked_restart(&self, target: String) -> Operation {
+        let mut operation = self.restart(target);
+        operation.commands.remove(0);
+        operation.commands.push(wait(&operation.targets));
+        Operation { asked: true, ..operation }
     }
 
     fn pull_etcd(&self) -> Command {
@@ -207,7 +215,7 @@ fn wait(members: &[String]) -> Command {
 
 /// An operation with one command.
 pub(crate) fn single(name: OperationName, targets: Vec<String>, command: Command) -> Operation {
-    Operation { name, targets, commands: vec![command] }
+    Operation::new(name, targets, vec![command])
 }
 
 /// Starts members on their data.
@@ -218,11 +226,11 @@ pub(crate) fn start(targets: Vec<String>) -> Operation {
         Command::RunContainer { container: Container::Etcd, run: Run::Start },
         wait(&targets),
     ];
-    Operation { name: OperationName::EtcdStart, targets, commands }
+    Operation::new(OperationName::EtcdStart, targets, commands)
 }
 
 /// Replaces the certificates of a member that runs: etcd reads them anew for each connection.
 pub(crate) fn renew_certificates(target: String) -> Operation {
     let commands = vec![Command::PrepareEtcdCertificates, Command::MakeFiles];
-    Operation { name: OperationName::EtcdRenewCertificates, targets: vec![target], commands }
+    Operation::new(OperationName::EtcdRenewCertificates, vec![target], commands)
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use madako_domain::cluster::Cluster;
 use madako_domain::keys;
 use madako_domain::record::{self, Record};
 use madako_domain::repair::change::{RepairChange, RepairWrite};
@@ -68,7 +69,11 @@ pub(crate) fn begin(
     record.start(step.shown());
     // The operation was decided on this cluster.
     let conditions = state.repair.records_unchanged().into_iter().chain([state.unchanged(keys::CLUSTER)]);
-    let writes = vec![RepairWrite::Record(record)];
+    let mut writes = vec![RepairWrite::Record(record)];
+    if matches!(operation.name, OperationName::EtcdStart | OperationName::EtcdRestart) {
+        let asked = operation.targets.iter().filter(|target| state.restarts.contains_key(*target));
+        writes.extend(asked.map(|address| RepairWrite::RestartTaken { address: address.clone() }));
+    }
     Some((RepairChange { what: "operation-begin", conditions: conditions.collect(), writes }, step))
 }
 
@@ -121,5 +126,21 @@ pub(crate) fn disown(state: &ClusterState, runs: Option<i64>, now: OffsetDateTim
         what: "operation-disown",
         conditions: vec![unchanged],
         writes: vec![RepairWrite::Record(record)],
+    })
+}
+
+/// Deletes a request of a restart that is too old, or whose node has left the control plane.
+pub(crate) fn forget_restart(
+    state: &ClusterState,
+    cluster: &Cluster,
+    now: OffsetDateTime,
+) -> Option<RepairChange> {
+    let is_member = |address: &str| cluster.control_plane().any(|node| node.address == address);
+    let mut requests = state.restarts.iter();
+    let (address, _) = requests.find(|(address, request)| !request.is_valid(now) || !is_member(address))?;
+    Some(RepairChange {
+        what: "restart-forget",
+        conditions: vec![state.unchanged(&keys::etcd_restart(address))],
+        writes: vec![RepairWrite::RestartTaken { address: address.clone() }],
     })
 }

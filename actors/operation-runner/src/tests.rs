@@ -6,4 +6,5 @@ mod maintenance;
 mod model;
 mod properties;
 mod renewal;
+mod restart;
 mod rows;

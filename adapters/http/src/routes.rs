@@ -120,7 +120,8 @@ async fn operations(State(pages): State<Pages>) -> Response {
         Some(page) => ([(header::CONTENT_TYPE, "application/json")], page).into_response(),
         None => problem(
             StatusCode::NOT_FOUND,
-            "this instance runs no operations on nodes: it does not lead, or operations.mode is off",
+            "this instance runs no operations on nodes: it does not lead, operations.mode is off, or no cluster is \
+             stored",
             None,
         ),
     }

@@ -135,7 +135,7 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Sabakan(command) => sabakan::run(command, &store()?).await,
         Command::RepairQueue(command) => repair_queue::run(command, global, &store()?, &SystemClock).await,
         Command::AutoRepair(command) => auto_repair::run(command, global, store, &SystemClock).await,
-        Command::Ops(args) => ops::run(&args, store).await,
+        Command::Ops(args) => Box::pin(ops::run(&args, global)).await,
         Command::Ca(command) => ca::run(command, global).await,
         Command::Etcd(command) => etcd::run(command, global).await,
         Command::Ssh(command) => ssh::run(command, &store()?).await,

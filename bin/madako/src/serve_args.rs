@@ -6,6 +6,8 @@ use std::time::Duration;
 use madako_json::duration;
 use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
 use madako_supervisor::config::Config;
+use madako_supervisor::limits::SHORTEST_ACTING_SESSION;
+use madako_supervisor::nodes::OperationsMode;
 
 use crate::cli::{Global, whole_number};
 use crate::failure::Failure;
@@ -33,7 +35,7 @@ pub(crate) struct ServeArgs {
     /// Time between polls of the registry
     #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, INTERVALS), default_value = "1m")]
     interval: Duration,
-    /// Time to live of the leader's session, in whole seconds
+    /// Time to live of the leader's session, in whole seconds; at least 10s where operations on nodes are on
     #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, SESSION_TTLS),
           default_value = "60s")]
     session_ttl: Duration,
@@ -79,10 +81,19 @@ impl ServeArgs {
     /// Resolves the flags and the configuration file.
     ///
     /// # Errors
-    /// The configuration file cannot be used.
+    /// The configuration file cannot be used, or the session is too short for operations.
     pub(crate) fn options(self, global: &Global) -> Result<ServeOptions, Failure> {
         let mut config = Config::load(global.config.as_deref())?;
         config.operations.settings.max_concurrent_updates = self.max_concurrent_updates;
+        // Whole seconds, as in cke; at least one.
+        let session_ttl = Duration::from_secs(self.session_ttl.as_secs());
+        if config.operations.mode == Some(OperationsMode::Act) && session_ttl < SHORTEST_ACTING_SESSION {
+            return Err(Failure::bad_input(format_args!(
+                "--session-ttl {session_ttl:?} is too short for operations on nodes, since each of their commands ends \
+                 before the session may end: expected at least {SHORTEST_ACTING_SESSION:?}, or `operations: {{mode: off}}` \
+                 in the configuration"
+            )));
+        }
         let mut warnings = config.warnings.clone();
         for (flag, given) in [
             ("--certs-gc-interval", self.certs_gc_interval.is_some()),
@@ -96,8 +107,7 @@ impl ServeArgs {
             config,
             http: self.http,
             interval: self.interval,
-            // Whole seconds, as in cke; at least one.
-            session_ttl: Duration::from_secs(self.session_ttl.as_secs()),
+            session_ttl,
             telemetry: !self.without_telemetry,
             warnings,
         })

@@ -26,3 +26,11 @@ pub struct PinnedKey {
 
 /// Pinned keys with the mod revision of their store keys, by address.
 pub type PinnedKeys = BTreeMap<String, (PinnedKey, i64)>;
+
+/// The key that the machine with this serial at this address must prove. A machine with another serial has none.
+#[must_use]
+pub fn pinned_for<'k>(keys: &'k PinnedKeys, address: &str, serial: &str) -> Option<&'k (PinnedKey, i64)> {
+    let pinned = keys.get(address)?;
+    let is_other = |known: &str| !known.is_empty() && !serial.is_empty() && known != serial;
+    (!is_other(&pinned.0.serial)).then_some(pinned)
+}

@@ -63,6 +63,8 @@ pub const CA: &str = "ca/";
 pub const CA_KEYS: &str = "madako/pki/";
 /// Pinned host keys, `madako/ssh/host-keys/<address>`.
 pub const HOST_KEYS: &str = "madako/ssh/host-keys/";
+/// Requests of operators to restart a member of etcd, by the address of the node.
+pub const ETCD_RESTARTS: &str = "madako/etcd-restarts/";
 /// The key of an authority's certificate.
 #[must_use]
 pub fn ca(authority: Authority) -> String {
@@ -89,6 +91,12 @@ pub const PLACEMENT_CLUSTERS: &str = "madako/placement/clusters/";
 
 /// Madako's keys that hold one value of the leader; the leader writes only changed values (I12).
 pub const NOTED: [&str; 3] = [REMOVAL_GUARD, OBSTACLES, SETTINGS];
+
+/// The key of a request to restart the member of etcd on a node.
+#[must_use]
+pub fn etcd_restart(address: &str) -> String {
+    format!("{ETCD_RESTARTS}{address}")
+}
 
 /// The key of an operation record.
 #[must_use]

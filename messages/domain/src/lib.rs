@@ -27,6 +27,7 @@ pub mod plan;
 pub mod reboot;
 pub mod record;
 pub mod repair;
+pub mod restart;
 mod rules;
 mod schema;
 pub mod settings;

@@ -13,6 +13,10 @@ pub(crate) const MAX_SECONDS: i64 = i64::MAX / 1_000_000_000;
 /// Bytes; etcd accepts requests of 1.5 MiB.
 pub(crate) const MAX_MACHINE_BYTES: usize = 1024 * 1024;
 
+/// Time for which a request to restart a member of etcd counts: the operator who sent it watches for the restart, and a
+/// node that comes back later must not stop etcd.
+pub(crate) const RESTART_REQUEST_LIFE: time::Duration = time::Duration::hours(1);
+
 /// A certificate is renewed when less than this fraction of its life is left ...
 pub(crate) const RENEWED_PART: i32 = 3;
 /// ... or less than this time, whichever is shorter: 30 days are enough for an operator to see alerts and to act.

@@ -21,6 +21,7 @@ use crate::obstacle::Obstacles;
 use crate::repair::config::RepairConfig;
 use crate::repair::hold::Hold;
 use crate::repair::queue::RepairQueue;
+use crate::restart::{RestartRequest, RestartRequests};
 use crate::settings::Settings;
 use crate::store::{Condition, Entry};
 use crate::template::Template;
@@ -88,6 +89,8 @@ pub struct ClusterState {
     pub options_fault: Option<String>,
     /// Host keys of nodes that were pinned.
     pub host_keys: Arc<PinnedKeys>,
+    /// Requests of operators to restart members of etcd.
+    pub restarts: RestartRequests,
     /// Mod revision of each existing key of the values above.
     pub revisions: BTreeMap<String, i64>,
     /// The lease of the key `status`, if it exists.
@@ -192,6 +195,11 @@ impl ClusterState {
                 state.holds.insert(rack, Revised { value: Arc::new(value), revision });
             }
         }
+        for key in below(entries, keys::ETCD_RESTARTS) {
+            if let Some((request, _)) = json::<RestartRequest>(entries, key, &mut faults) {
+                state.restarts.insert(key[keys::ETCD_RESTARTS.len()..].to_owned(), request);
+            }
+        }
         state.guard = json::<GuardState>(entries, keys::REMOVAL_GUARD, &mut faults)
             .map(|(value, revision)| Revised { value, revision });
         state.obstacles = json::<Obstacles>(entries, keys::OBSTACLES, &mut faults)
@@ -218,6 +226,7 @@ impl ClusterState {
         .into_iter()
         .chain(below(entries, keys::REPAIR_HOLDS))
         .chain(below(entries, keys::HOST_KEYS))
+        .chain(below(entries, keys::ETCD_RESTARTS))
         .filter_map(|key| entries.get(key).map(|entry| (key.to_owned(), entry.mod_revision)))
         .collect();
         let last_repair = last.map(|last| &*last.repair);

@@ -374,6 +374,11 @@ pub enum OperationEnd {
         /// The errors.
         why: String,
     },
+    /// The operation must be held. The command found that before it changed anything, and no node is the cause.
+    Held {
+        /// The reason.
+        why: String,
+    },
 }
 
 impl Addressed for RepairMessage {

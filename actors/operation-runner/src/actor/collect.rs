@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use madako_domain::cluster::Cluster;
 use madako_domain::containers::ContainerOptions;
 use madako_domain::node_status::{FleetStatus, NodeStatus};
 use madako_domain::state::ClusterState;
@@ -17,9 +18,7 @@ use super::{Inputs, RunnerPorts};
 use crate::limits::{ACTOR_DEADLINE, ACTOR_POLL, COLLECT_DEADLINE};
 
 /// The question of a collection.
-pub(super) struct Question {
-    /// Prefix of the registered names of the nodes' actors.
-    nodes: String,
+pub(crate) struct Question {
     addresses: Vec<String>,
     control_plane: Vec<String>,
     volume: String,
@@ -28,27 +27,29 @@ pub(super) struct Question {
 }
 
 impl Question {
-    pub(super) fn new(nodes: &str, inputs: &Inputs) -> Self {
-        let Inputs { cluster, options, state } = inputs;
+    pub(super) fn new(inputs: &Inputs) -> Self {
+        Self::of(&inputs.cluster, &inputs.options, &inputs.state)
+    }
+
+    pub(crate) fn of(cluster: &Cluster, options: &ContainerOptions, state: &ClusterState) -> Self {
         Self {
-            nodes: nodes.to_owned(),
             addresses: cluster.nodes.iter().map(|node| node.address.clone()).collect(),
             control_plane: cluster.control_plane().map(|node| node.address.clone()).collect(),
-            volume: ContainerOptions::clone(options).etcd_volume,
+            volume: options.etcd_volume.clone(),
             bootstrapped: state.repair.records.bootstrap.is_some(),
         }
     }
 
-    /// Reads all nodes at the same time, then etcd. Nodes that do not answer within the deadline are left out.
-    pub(super) async fn ask(self, ports: RunnerPorts) -> Collected {
+    /// Reads all nodes at the same time, then etcd. `observe` reads a node, given its address and etcd's volume.
+    pub(crate) async fn ask<F>(self, ports: RunnerPorts, observe: impl Fn(String, String) -> F) -> Collected
+    where
+        F: Future<Output = Result<NodeStatus, String>> + Send + 'static,
+    {
         let mut running = JoinSet::new();
         for address in &self.addresses {
-            let (name, address) = (format!("{}{address}", self.nodes), address.clone());
-            let volume = self.volume.clone();
-            running.spawn(async move {
-                let state = timeout(COLLECT_DEADLINE, observe(&name, volume)).await;
-                (address, state.unwrap_or_else(|_| Err(format!("no answer within {COLLECT_DEADLINE:?}"))))
-            });
+            let state = observe(address.clone(), self.volume.clone());
+            let address = address.clone();
+            running.spawn(async move { (address, state.await) });
         }
         let (mut nodes, mut errors) = (BTreeMap::new(), BTreeMap::new());
         while let Some(joined) = running.join_next().await {
@@ -76,8 +77,13 @@ fn read_certificates(status: &mut NodeStatus, authorities: &dyn Authorities) {
     }
 }
 
-/// Asks the actor of a node.
-async fn observe(name: &str, volume: String) -> Result<NodeStatus, String> {
+/// Asks the actor of a node. A node that does not answer within the deadline has no state.
+pub(super) async fn observe(name: String, volume: String) -> Result<NodeStatus, String> {
+    let state = timeout(COLLECT_DEADLINE, ask_actor(&name, volume)).await;
+    state.unwrap_or_else(|_| Err(format!("no answer within {COLLECT_DEADLINE:?}")))
+}
+
+async fn ask_actor(name: &str, volume: String) -> Result<NodeStatus, String> {
     let found = || registry::where_is(name).map(ActorRef::<Envelope<NodeMessage>>::from);
     let begun = Instant::now();
     let actor = loop {
@@ -94,7 +100,7 @@ async fn observe(name: &str, volume: String) -> Result<NodeStatus, String> {
 }
 
 /// The input of a decision. `None`: the form of the stored cluster is unknown.
-pub(super) fn fleet(
+pub(crate) fn fleet(
     collected: &Collected,
     state: &ClusterState,
     image_version: Option<madako_domain::node_status::EtcdVersion>,

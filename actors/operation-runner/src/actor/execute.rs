@@ -57,11 +57,13 @@ pub(super) struct Failure {
     /// Nodes on which it failed; empty if no node is the cause.
     nodes: BTreeSet<String>,
     why: String,
+    /// The operation must be held.
+    is_hold: bool,
 }
 
 impl From<String> for Failure {
     fn from(why: String) -> Self {
-        Self { nodes: BTreeSet::new(), why }
+        Self { nodes: BTreeSet::new(), why, is_hold: false }
     }
 }
 
@@ -87,21 +89,23 @@ impl Executor {
         };
         match ended {
             Ok(()) => OperationEnd::Succeeded,
-            Err(Failure { nodes, why }) => {
+            Err(Failure { nodes, mut why, is_hold }) => {
                 let end = why.char_indices().map(|(at, _)| at).find(|at| *at >= MAX_ERROR);
-                OperationEnd::Failed { nodes, why: why[..end.unwrap_or(why.len())].to_owned() }
+                why.truncate(end.unwrap_or(why.len()));
+                if is_hold { OperationEnd::Held { why } } else { OperationEnd::Failed { nodes, why } }
             }
         }
     }
 
-    /// I2, evaluated on the present members before each command that stops or removes one.
+    /// I2, evaluated on the present members before each command that stops or removes one. `madako etcd restart` is
+    /// exempt.
     async fn violation(
         &self,
         operation: &Operation,
         command: &Command,
         basis: &Basis,
     ) -> Result<(), Failure> {
-        if !command.may_lose_members() {
+        if operation.asked || !command.may_lose_members() {
             return Ok(());
         }
         // Members whose state is unknown count as not in sync: without an answer, none may be lost.
@@ -131,6 +135,9 @@ impl Executor {
                 }
             }
             Command::RunContainer { container, run } => {
+                if let (Container::Etcd, Run::Start, Some(target)) = (container, run, targets.first()) {
+                    self.refuse_older(target, &self.images.etcd, &control_plane).await?;
+                }
                 let initial = match run {
                     Run::Initial(members) => InitialCluster::New(members),
                     Run::Start | Run::Restart => InitialCluster::None,
@@ -223,7 +230,7 @@ impl Executor {
             return Ok(());
         }
         let why = errors.values().map(String::as_str).collect::<Vec<_>>().join("; ");
-        Err(Failure { nodes: errors.into_keys().collect(), why })
+        Err(Failure { nodes: errors.into_keys().collect(), why, is_hold: false })
     }
 
     /// Acts on a node, and asks for another permit if the first one ended before the action began.
@@ -244,25 +251,35 @@ impl Executor {
         }
     }
 
-    /// Refuses an image of etcd that is older than a running member.
+    /// Refuses an image of etcd that is older than a running member, before anything stops or starts. Without a member
+    /// whose version is known, there is nothing to compare. The version of an image is read once.
     async fn refuse_older(&self, target: &str, image: &str, control_plane: &[String]) -> Result<(), Failure> {
-        let output = self.act(target, NodeAction::ImageVersion { image: image.to_owned() }).await;
-        let output = output.map_err(|error| Failure {
-            nodes: BTreeSet::from([target.to_owned()]),
-            why: error.to_string(),
-        })?;
-        let version = read_version(&output)
-            .ok_or_else(|| format!("the image {image} names no version of etcd: {output:.100}"))?;
-        self.versions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(image.to_owned(), version.clone());
         let Ok(status) = self.etcd.status(control_plane).await else { return Ok(()) };
-        let newest = status.members.iter().filter_map(|member| member.version.as_ref()).max();
-        match newest.filter(|newest| version < **newest) {
-            Some(newest) => Err(format!("{image} has etcd {version}, and a member runs {newest}").into()),
-            None => Ok(()),
+        let Some(running) = status.members.iter().filter_map(|member| member.version.as_ref()).max() else {
+            return Ok(());
+        };
+        let known = || self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let version = known().get(image).cloned();
+        let version = match version {
+            Some(version) => version,
+            None => {
+                let action = NodeAction::ImageVersion { image: image.to_owned() };
+                let output = self.act(target, action).await.map_err(|error| Failure {
+                    nodes: BTreeSet::from([target.to_owned()]),
+                    why: error.to_string(),
+                    is_hold: false,
+                })?;
+                let version = read_version(&output)
+                    .ok_or_else(|| format!("the image {image} names no version of etcd: {output:.100}"))?;
+                known().insert(image.to_owned(), version.clone());
+                version
+            }
+        };
+        if version < *running {
+            let why = format!("{image} has etcd {version}, and a member runs {running}");
+            return Err(Failure { nodes: BTreeSet::new(), why, is_hold: true });
         }
+        Ok(())
     }
 
     async fn add_member(

@@ -32,6 +32,7 @@ pub(super) struct Fleet {
     pub(super) options: ContainerOptions,
     pub(super) status: FleetStatus,
     pub(super) backing_off: BTreeSet<String>,
+    pub(super) restarts: BTreeSet<String>,
     pub(super) settings: Settings,
 }
 
@@ -49,6 +50,7 @@ impl Fleet {
                 etcd_image_version: None,
             },
             backing_off: BTreeSet::new(),
+            restarts: BTreeSet::new(),
             settings: Settings::default(),
         };
         for address in [A, B, C] {
@@ -192,6 +194,7 @@ impl Fleet {
             status: &self.status,
             now: NOW,
             backing_off: &self.backing_off,
+            restarts: &self.restarts,
             settings: &self.settings,
         })
     }

@@ -89,6 +89,7 @@ impl Model {
             status: &self.status(),
             now: OffsetDateTime::UNIX_EPOCH,
             backing_off: &backing_off,
+            restarts: &BTreeSet::new(),
             settings: &settings,
         };
         let decision = decide(&input);

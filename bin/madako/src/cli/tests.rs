@@ -2,6 +2,8 @@
 
 mod reference;
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use clap::Command as Words;
 
 use super::*;
@@ -278,6 +280,44 @@ fn flags_without_effect_are_accepted_with_one_warning_each_and_sessions_count_in
     assert_eq!(given.config.operations.settings.max_concurrent_updates, 3);
     assert_eq!(given.session_ttl.as_secs_f64(), 2.0);
 }
+
+#[test]
+fn operations_on_nodes_need_a_session_in_which_a_command_can_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let (ssh, pki) = (file("ssh", SSH_KEY), file("pki", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"));
+    let options = |mode: &str, ttl: &str| {
+        let text = format!(
+            "operations: {{mode: {mode}}}\nssh: {{key_file: {}}}\npki: {{key_file: {}}}\n",
+            ssh.display(),
+            pki.display()
+        );
+        let line = format!("madako serve --config {} --session-ttl {ttl}", file("c.yml", &text).display());
+        let Ok(Cli { command: Command::Serve(args), global }) = parsed(&line) else { panic!("{line}") };
+        args.options(&global)
+    };
+    let refused = options("act", "9.9s").map(drop).unwrap_err();
+    assert_eq!(refused.code(), 2);
+    let text = refused.message().unwrap();
+    assert!(text.contains("--session-ttl 9s is too short") && text.contains("at least 10s"), "{text}");
+    assert!(
+        options("act", "10s").is_ok() && options("observe", "1s").is_ok() && options("off", "1s").is_ok()
+    );
+}
+
+/// A key of ssh-keygen for this test.
+const SSH_KEY: &str = "-----BEGIN OPENSSH PRIVATE KEY-----\n\
+    b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW\n\
+    QyNTUxOQAAACDBGymq6p0Mjal+nlsgItFUuAk4LvYLTdWUINOKeLAbvQAAAIib0FYim9BW\n\
+    IgAAAAtzc2gtZWQyNTUxOQAAACDBGymq6p0Mjal+nlsgItFUuAk4LvYLTdWUINOKeLAbvQ\n\
+    AAAEAvlo1nmO2Wor4E+QbRgdlwc89DZAPtK3ObeiTLAVqFVsEbKarqnQyNqX6eWyAi0VS4\n\
+    CTgu9gtN1ZQg04p4sBu9AAAAAAECAwQF\n\
+    -----END OPENSSH PRIVATE KEY-----\n";
 
 #[test]
 fn the_last_one_counts_when_an_option_is_given_twice() {

@@ -1,4 +1,6 @@
-//! `madako etcd`: certificates for clients of the cluster's etcd, in ckecli's words.
+//! `madako etcd`: certificates for clients of the cluster's etcd, in ckecli's words, and restarts of its members.
+
+mod restart;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,14 +13,15 @@ use madako_domain::authority::Authority;
 use madako_protocol::authorities::{Authorities, CertificateRequest, Usage};
 use serde::Serialize;
 
+use crate::access::open;
 use crate::cli::Global;
 use crate::commands::ca::built_in;
 use crate::failure::Failure;
 use crate::limits::{MAX_COMMON_NAME, MAX_USER_VALIDITY, ROOT_VALIDITY};
-use crate::output::print;
+use crate::output::{OutputArgs, print};
 use crate::serve_args::bounded;
 
-/// Issues certificates for clients of the cluster's etcd.
+/// Issues certificates for clients of the cluster's etcd, and restarts its members.
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(crate) enum Command {
@@ -42,6 +45,24 @@ pub(crate) enum Command {
     /// Issues a client certificate for the user root, which is valid for an hour.
     #[command(after_help = "Example:\n  madako etcd root-issue --output file")]
     RootIssue(Output),
+    /// Restarts etcd on a control plane node with its configured image and parameters, even if etcd stops meanwhile.
+    ///
+    /// The service restarts no member by itself while etcd has fewer than three voting members, since etcd would stop:
+    /// `madako ops` shows such a restart as held (few-members), and this command allows it. The command also restarts a
+    /// member that is not outdated. It stores a request (madako/etcd-restarts/ADDRESS), which the leader takes in its
+    /// next round. A request that the leader cannot take within an hour is deleted.
+    ///
+    /// Exit codes: 0: the request is stored; 1: there is no cluster, or the store does not answer; 2: ADDRESS is no
+    /// control plane node.
+    #[command(
+        after_help = "Examples:\n  madako etcd restart 10.0.0.11\n  madako etcd restart 10.0.0.11 -o json"
+    )]
+    Restart {
+        /// Address of the node
+        address: String,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
 }
 
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -81,6 +102,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
     let (name, validity, output) = match command {
         Command::Issue { name, ttl, output } => (name, ttl, output),
         Command::RootIssue(output) => ("root".to_owned(), ROOT_VALIDITY, output),
+        Command::Restart { address, output } => return restart::run(&address, output, &open(global)?).await,
     };
     let authorities = built_in(global)?;
     let request = CertificateRequest {

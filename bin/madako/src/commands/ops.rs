@@ -1,12 +1,14 @@
 //! `madako ops`: operations on nodes.
 
+mod collected;
 mod plan;
 mod running;
 
 use clap::Subcommand;
-use madako_store::EtcdStore;
 use serde::Deserialize;
 
+use crate::access;
+use crate::cli::Global;
 use crate::failure::Failure;
 use crate::limits::MAX_FILES_NAMED;
 use crate::output::{Format, Table};
@@ -30,15 +32,11 @@ pub(crate) enum Command {
     Plan(plan::Args),
 }
 
-/// `store` opens the store, which a plan on files does not need.
-pub(crate) async fn run(
-    args: &Args,
-    store: impl FnOnce() -> Result<EtcdStore, Failure>,
-) -> Result<(), Failure> {
+pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     match &args.command {
-        None => running::run(args.output.unwrap_or(Format::Table), &store()?).await,
+        None => running::run(args.output.unwrap_or(Format::Table), &access::open(global)?).await,
         Some(_) if args.output.is_some() => Err(Failure::bad_input("the option -o belongs after `plan`")),
-        Some(Command::Plan(args)) => plan::run(args),
+        Some(Command::Plan(args)) => plan::run(args, global).await,
     }
 }
 

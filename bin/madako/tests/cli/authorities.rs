@@ -203,3 +203,22 @@ async fn a_pinned_host_key_is_forgotten() {
     assert_eq!(told, "10.0.0.12: forgot an unreadable value\n");
     assert_eq!(etcd.get("madako/ssh/host-keys/10.0.0.11").await, None);
 }
+
+#[tokio::test]
+async fn a_restart_of_etcd_is_asked_for_on_control_plane_nodes_alone() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let message = etcd.run(&["etcd", "restart", "10.0.0.11"]).await.refused(1);
+    assert!(message.contains("no cluster is stored"), "{message}");
+    let cluster = r#"{"name": "c", "nodes": [{"address": "10.0.0.11", "control_plane": true}, {"address": "10.0.0.21"}]}"#;
+    etcd.put("cluster", cluster).await;
+    let message = etcd.run(&["etcd", "restart", "10.0.0.21"]).await.refused(2);
+    assert!(message.contains("10.0.0.21 is no control plane node: expected one of 10.0.0.11"), "{message}");
+    let told = etcd.run(&["etcd", "restart", "10.0.0.11"]).await.calm();
+    assert!(told.starts_with("10.0.0.11: the leader restarts etcd in its next round"), "{told}");
+    // A second request replaces the first one.
+    let json = etcd.run(&["etcd", "restart", "10.0.0.11", "-o", "json"]).await.json();
+    assert_eq!(json["address"], "10.0.0.11");
+    let stored = etcd.get("madako/etcd-restarts/10.0.0.11").await.unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&stored).unwrap()["requested_at"], json["requested_at"]);
+    assert_eq!(etcd.get("madako/etcd-restarts/10.0.0.21").await, None);
+}

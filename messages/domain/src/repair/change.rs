@@ -32,6 +32,11 @@ pub enum RepairWrite {
     Record(Record),
     /// Notes that the stored cluster has the form 2.
     ConfigVersion,
+    /// Deletes the request to restart the member of etcd on a node.
+    RestartTaken {
+        /// Address of the node.
+        address: String,
+    },
     /// Writes Madako's own state of an entry; `None` deletes it.
     Kept {
         /// Index of the entry.
@@ -101,8 +106,8 @@ impl RepairChange {
                 RepairWrite::Kept { index, kept: None } => {
                     after.kept.remove(index);
                 }
-                // The queue does not contain racks or the form of the cluster.
-                RepairWrite::Hold { .. } | RepairWrite::ConfigVersion => {}
+                // The queue does not contain racks, the form of the cluster or requests.
+                RepairWrite::Hold { .. } | RepairWrite::ConfigVersion | RepairWrite::RestartTaken { .. } => {}
             }
         }
         after
@@ -134,6 +139,9 @@ impl RepairChange {
                     }
                 }
                 RepairWrite::ConfigVersion => writes.push(counter(keys::CONFIG_VERSION, 2)),
+                RepairWrite::RestartTaken { address } => {
+                    writes.push(Write::Delete { key: keys::etcd_restart(address) });
+                }
                 RepairWrite::Kept { index, kept: Some(kept) } => {
                     writes.push(put(keys::repair_kept(*index), kept)?);
                 }

@@ -1,23 +1,32 @@
-//! `madako ops plan`: the next operations for a given state of the nodes.
+//! `madako ops plan`: the next operations for a state of the nodes.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use madako_domain::cluster::Cluster;
 use madako_domain::containers::ContainerOptions;
 use madako_domain::found::cluster_from_yaml;
-use madako_domain::node_status::status_from_yaml;
+use madako_domain::node_status::{FleetStatus, status_from_yaml};
 use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
-use madako_operation_runner::{Decision, Input, Settings, decide};
+use madako_operation_runner::{Decision, Images, Input, Settings, decide};
 use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
 
-use super::{ShownCommand, ShownHeld, ShownOperation, named, tables};
+use super::{ShownCommand, ShownHeld, ShownOperation, collected, named, tables};
+use crate::cli::Global;
 use crate::failure::Failure;
 use crate::input::{STDIN, in_file, read_text};
 use crate::output::{Format, show, warn};
 use crate::serve_args::parse_updates;
 
-/// Shows the operations of the next round for a given state of the nodes, and the operations that are held, with the
-/// reasons. Changes nothing and opens no connection.
+/// Shows the operations of the next round, and the operations that are held, with the reasons. Changes nothing.
+///
+/// Without files, the command reads the cluster from the store and collects the status itself: it connects to every node
+/// with the sections `ssh` and `pki` of the configuration, whether a leader runs or not. It pins no host key. Nodes whose
+/// state cannot be read count as unreachable, and standard error names the reason. `madako ops` shows what the leader
+/// knows, such as nodes that back off.
+///
+/// With --cluster and --status, the command reads only these files and opens no connection.
 ///
 /// The status is an object in JSON or YAML: {"config_version": "2", "nodes": {ADDRESS: {"reachable": true, "containers":
 /// {NAME: {"running": true, "image": IMAGE, "builtin": PARAMETERS, "extra": PARAMETERS}}, "etcd_data": true, "etcd_mark":
@@ -28,14 +37,16 @@ use crate::serve_args::parse_updates;
 /// container, "etcd_empty", "etcd_other_volume" and "etcd_certificates" of a node, "version" of a member, and
 /// "etcd_image_version". "etcd_certificates" is {"server.crt": {"not_before": TIME, "not_after": TIME}, "peer.crt": ...}.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  madako ops plan --cluster cluster.yml --status status.json -o json")]
+#[command(
+    after_help = "Examples:\n  madako ops plan\n  madako ops plan --cluster cluster.yml --status status.json -o json"
+)]
 pub(crate) struct Args {
     /// Cluster configuration in YAML or JSON
-    #[arg(long, value_name = "FILE")]
-    cluster: String,
+    #[arg(long, value_name = "FILE", requires = "status")]
+    cluster: Option<String>,
     /// State of the nodes and of etcd in JSON or YAML
-    #[arg(long, value_name = "FILE")]
-    status: String,
+    #[arg(long, value_name = "FILE", requires = "cluster")]
+    status: Option<String>,
     /// Nodes on which one operation starts or restarts rivers
     #[arg(long, value_name = "NUMBER", value_parser = parse_updates, default_value_t = MAX_CONCURRENT_UPDATES)]
     max_concurrent_updates: usize,
@@ -44,30 +55,54 @@ pub(crate) struct Args {
     output: Format,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    if args.cluster == STDIN && args.status == STDIN {
+/// The state that a plan is for.
+pub(super) struct Inputs {
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) options: Arc<ContainerOptions>,
+    pub(super) status: FleetStatus,
+    pub(super) restarts: BTreeSet<String>,
+    pub(super) images: Images,
+}
+
+pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    let inputs = match (&args.cluster, &args.status) {
+        (Some(cluster), Some(status)) => from_files(cluster, status)?,
+        _ => collected::gather(global).await?,
+    };
+    let settings = Settings { max_concurrent_updates: args.max_concurrent_updates, images: inputs.images };
+    let decision = decide(&Input {
+        cluster: &inputs.cluster,
+        options: &inputs.options,
+        status: &inputs.status,
+        now: SystemClock.now(),
+        backing_off: &BTreeSet::new(),
+        restarts: &inputs.restarts,
+        settings: &settings,
+    });
+    show(args.output, &decision, table)
+}
+
+fn from_files(cluster_file: &str, status_file: &str) -> Result<Inputs, Failure> {
+    if cluster_file == STDIN && status_file == STDIN {
         return Err(Failure::bad_input("only one file can come from standard input"));
     }
     let cluster =
-        cluster_from_yaml(&read_text(&args.cluster)?).map_err(|error| in_file(&args.cluster, error))?;
+        cluster_from_yaml(&read_text(cluster_file)?).map_err(|error| in_file(cluster_file, error))?;
     let options = ContainerOptions::read(&cluster.options).map_err(|error| {
-        Failure::bad_input(format_args!("{}: the field `options` cannot be read: {error}", args.cluster))
+        Failure::bad_input(format_args!("{cluster_file}: the field `options` cannot be read: {error}"))
     })?;
-    let status = status_from_yaml(&read_text(&args.status)?).map_err(|error| in_file(&args.status, error))?;
+    let status = status_from_yaml(&read_text(status_file)?).map_err(|error| in_file(status_file, error))?;
     let known: BTreeSet<&str> = cluster.nodes.iter().map(|node| node.address.as_str()).collect();
     let reported: BTreeSet<&str> = status.nodes.keys().map(String::as_str).collect();
     warn_of("the cluster has no node", reported.difference(&known).copied());
     warn_of("the status lacks nodes, which count as unreachable:", known.difference(&reported).copied());
-    let settings = Settings { max_concurrent_updates: args.max_concurrent_updates, ..Settings::default() };
-    let decision = decide(&Input {
-        cluster: &cluster,
-        options: &options,
-        status: &status,
-        now: SystemClock.now(),
-        backing_off: &BTreeSet::new(),
-        settings: &settings,
-    });
-    show(args.output, &decision, table)
+    Ok(Inputs {
+        cluster: Arc::new(cluster),
+        options: Arc::new(options),
+        status,
+        restarts: BTreeSet::new(),
+        images: Images::default(),
+    })
 }
 
 fn warn_of<'a>(what: &str, addresses: impl Iterator<Item = &'a str>) {

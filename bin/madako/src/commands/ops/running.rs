@@ -88,8 +88,8 @@ async fn fetch(url: &str) -> Result<Bytes, Failure> {
     match answer.status {
         200 => Ok(answer.body),
         404 => Err(Failure::failed(format_args!(
-            "the leader shows no operations on nodes at {url}: operations.mode is off there, or another instance has \
-             become the leader"
+            "the leader shows no operations on nodes at {url}: operations.mode is off there, no cluster is stored, or \
+             another instance has become the leader"
         ))),
         status => {
             let why: String = String::from_utf8_lossy(&answer.body).trim().chars().take(MAX_TOLD).collect();

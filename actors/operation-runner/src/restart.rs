@@ -1,0 +1,32 @@
+//! Restarts of members of etcd that an operator asked for (`madako etcd restart`).
+
+use madako_domain::containers::Container;
+use madako_domain::status::OperationPhase;
+
+use crate::decide::Row;
+use crate::held::{Held, Reason};
+use crate::limits::LEAST_MEMBERS_TO_RESTART;
+use crate::operation::OperationName;
+use crate::view::{Need, View};
+
+const NAME: OperationName = OperationName::EtcdRestart;
+
+/// Restarts one member that runs. The operator decided that etcd may stop, so neither other nodes nor the state of etcd
+/// matter: a restart may be all that a member needs.
+pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+    let asked = view
+        .control_plane_nodes()
+        .filter(|node| view.input.restarts.contains(node.address) && node.status.runs(Container::Etcd));
+    let targets = view.usable(NAME, &[Need::Volume], asked, held);
+    let target = targets.first()?.clone();
+    if let Some(reason) = view.older_image() {
+        held.push(Held { what: NAME, reason, targets });
+        return None;
+    }
+    Some((OperationPhase::EtcdMaintain, vec![view.maker().asked_restart(target)]))
+}
+
+/// Why the service restarts no member by itself: etcd would stop.
+pub(crate) fn needs_request(voting: usize, target: String) -> Option<Reason> {
+    (voting < LEAST_MEMBERS_TO_RESTART).then_some(Reason::FewMembers { members: voting, target })
+}

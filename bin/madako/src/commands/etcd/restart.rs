@@ -1,0 +1,48 @@
+//! `madako etcd restart`: asks the service to restart a member of the cluster's etcd.
+
+use madako_domain::cluster::Cluster;
+use madako_domain::keys;
+use madako_domain::restart::RestartRequest;
+use madako_protocol::ports::Clock as _;
+use madako_protocol::store::Store;
+use madako_supervisor::clock::SystemClock;
+use serde_json::json;
+
+use crate::access::{changed_meanwhile, decode, get, put_if, unchanged};
+use crate::failure::Failure;
+use crate::output::{OutputArgs, Table, print, show};
+
+/// The command leaves a request in the store, which the leader takes with the record of the restart.
+pub(super) async fn run(address: &str, output: OutputArgs, store: &dyn Store) -> Result<(), Failure> {
+    let stored = get(store, keys::CLUSTER).await?;
+    let stored =
+        stored.ok_or_else(|| Failure::failed("no cluster is stored: there is no etcd to restart"))?;
+    let cluster: Cluster = decode(keys::CLUSTER, &stored)?;
+    let members: Vec<&str> = cluster.control_plane().map(|node| node.address.as_str()).collect();
+    if !members.contains(&address) {
+        return Err(Failure::bad_input(format_args!(
+            "{address} is no control plane node: expected one of {}",
+            members.join(", ")
+        )));
+    }
+    let key = keys::etcd_restart(address);
+    let present = get(store, &key).await?;
+    let request = RestartRequest { requested_at: SystemClock.now() };
+    // A node that leaves the control plane at this moment gets no request.
+    let conditions = vec![unchanged(&key, present.as_ref()), unchanged(keys::CLUSTER, Some(&stored))];
+    if !put_if(store, &key, serde_json::to_vec(&request)?, conditions).await? {
+        return Err(changed_meanwhile(&key));
+    }
+    let Some(format) = output.output else {
+        return print(&format!(
+            "{address}: the leader restarts etcd in its next round; `madako ops` and `madako history` show it\n"
+        ));
+    };
+    let asked = json!({ "address": address, "requested_at": serde_json::to_value(request)?["requested_at"] });
+    show(format, &asked, |asked| {
+        let mut table = Table::new(["ADDRESS", "REQUESTED AT"]);
+        let time = asked["requested_at"].as_str().unwrap_or_default();
+        table.row([address.to_owned(), time.to_owned()]);
+        table.text()
+    })
+}

@@ -1,0 +1,84 @@
+//! The state of the nodes and of etcd, collected by the command itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use madako_domain::cluster::Cluster;
+use madako_domain::containers::ContainerOptions;
+use madako_domain::keys;
+use madako_domain::node_status::FleetStatus;
+use madako_domain::state::ClusterState;
+use madako_operation_runner::survey;
+use madako_protocol::ports::Clock;
+use madako_protocol::store::Store;
+use madako_supervisor::clock::SystemClock;
+use madako_supervisor::config::Config;
+use madako_supervisor::nodes::{OperationsMode, OperationsPorts, target};
+use madako_supervisor::operations::ports;
+
+use super::plan::Inputs;
+use crate::access;
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::host;
+use crate::limits::MAX_TOLD;
+use crate::output::{note, printable};
+
+/// Reads the cluster from the store and the state of its nodes from the nodes.
+pub(super) async fn gather(global: &Global) -> Result<Inputs, Failure> {
+    let config = Config::load(global.config.as_deref())?;
+    let mut operations = config.operations.clone();
+    // The mode is that of the service. This command never acts.
+    operations.mode = Some(OperationsMode::Observe);
+    let lacking = || {
+        Failure::bad_input(
+            "the command connects to the nodes, and the configuration lacks the section `ssh` or `pki`: add it, give \
+             --cluster and --status, or run madako ops, which asks the leader",
+        )
+    };
+    if operations.ssh.is_none() || operations.pki.is_none() {
+        return Err(lacking());
+    }
+    let store: Arc<dyn Store> = Arc::new(access::open_configured(&config)?);
+    let seed = host::seed().map_err(Failure::Failed)?;
+    let clock = Arc::new(SystemClock);
+    let ports = ports(&operations, Arc::clone(&store), clock, seed).ok_or_else(lacking)?;
+    let snapshot = store.list("").await?;
+    let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
+    let unusable = |why: &str| Failure::failed(format_args!("the stored cluster cannot be used: {why}"));
+    if let Some(fault) = state.faults.iter().find(|fault| fault.key == keys::CLUSTER) {
+        return Err(unusable(&fault.why));
+    }
+    let cluster = state.cluster.as_ref().map(|cluster| Arc::clone(&cluster.value));
+    let cluster = cluster.ok_or_else(|| Failure::failed("no cluster is stored, so there is no operation"))?;
+    let options = state.container_options.clone();
+    let options =
+        options.ok_or_else(|| unusable(state.options_fault.as_deref().unwrap_or("it has no options")))?;
+    let status = collect(&ports, &cluster, &options, &state).await?;
+    let now = SystemClock.now();
+    let valid = state.restarts.iter().filter(|(_, request)| request.is_valid(now));
+    let restarts = valid.map(|(address, _)| address.clone()).collect();
+    Ok(Inputs { cluster, options, status, restarts, images: config.operations.settings.images.clone() })
+}
+
+async fn collect(
+    ports: &OperationsPorts,
+    cluster: &Cluster,
+    options: &ContainerOptions,
+    state: &ClusterState,
+) -> Result<FleetStatus, Failure> {
+    let targets: BTreeMap<_, _> = cluster
+        .nodes
+        .iter()
+        .map(|node| (node.address.clone(), target(node, ports.host_keys, &state.host_keys)))
+        .collect();
+    let (driver, runner) = (Arc::clone(&ports.driver), ports.runner.clone());
+    let surveyed = survey(driver, targets, runner, (cluster, options), state).await;
+    let (status, errors) =
+        surveyed.ok_or_else(|| Failure::failed("the stored config-version is neither 1 nor 2"))?;
+    for error in errors.values() {
+        let why: String = error.chars().take(MAX_TOLD).collect();
+        note(printable(&why));
+    }
+    Ok(status)
+}
