@@ -35,9 +35,9 @@ use crate::tree::{ChildId, ChildSpec, EventSink, Exceeded, Mode, SupervisorRef, 
 /// Id of the supervisor in the tree.
 pub const NODES: &str = "nodes";
 /// Id of its first child.
-const ROSTER: &str = "node-roster";
+pub const ROSTER: &str = "node-roster";
 /// Label of the nodes' actors in metrics.
-const NODE: &str = "node";
+pub const NODE: &str = "node";
 /// Id of the operation runner in the tree.
 pub const RUNNER: &str = "operation-runner";
 /// Annotation of a node with the serial of its machine (CKE's).
@@ -108,7 +108,9 @@ pub fn target(node: &ClusterNode, host_keys: HostKeyPolicy, pinned: &PinnedKeys)
     NodeTarget { address: node.address.clone(), user, pinned }
 }
 
-fn child_id(address: &str) -> ChildId {
+/// Id of a node's actor in the tree, below [`NODES`].
+#[must_use]
+pub fn child_id(address: &str) -> ChildId {
     format!("{NODE}/{address}").into()
 }
 

@@ -16,6 +16,7 @@ use anyhow::Context as _;
 use madako_console::{Format, Stopwatch, Table, note, show};
 #[cfg(debug_assertions)]
 use madako_domain::canary::{Canary, plant};
+use madako_domain::invariants::Id;
 use madako_faults::{Count, Scenario, Span};
 use madako_judges::Verdict;
 use madako_simulation::planted::keep_quiet;
@@ -346,7 +347,10 @@ impl RunResult<'_> {
         let calm = report.calm.after.map_or_else(|| "never".to_owned(), |after| format!("after {after}"));
         table.row(["calm".to_owned(), calm, format!("within {}", report.calm.within)]);
         text += &table.text();
-        text += "I2 is not checked: there are no operations yet.\n\n";
+        text += match report.invariants.get(&Id::I2) {
+            Some(verdict) if verdict.judged > 0 => "\n",
+            _ => "I2 was not tested: no operation stopped or removed a member of etcd.\n\n",
+        };
         let mut table = Table::new(["PROMISE", "VERDICT", "JUDGED"]);
         for (promise, verdict) in &report.promises {
             table.row([promise.name().to_owned(), said(verdict), verdict.judged.to_string()]);

@@ -37,8 +37,9 @@ const COMMANDS: (Duration, Duration) = (Duration::from_millis(100), Duration::fr
 /// Simulates faults on a copy of the running system, and reports the reactions of the service; changes nothing.
 ///
 /// The command reads the store, the registry and the metrics providers once. Then the service runs on the copy in
-/// simulated time, with simulated machines, commands, drains and metrics that start in the copied state. The report
-/// lists plans, repairs, moved applications, the time until nothing changes any more, and the assumptions.
+/// simulated time, with simulated machines, commands, drains and metrics that start in the copied state. Nodes are left
+/// out: no operations run, and faults reach machines through the registry alone. The report lists plans, repairs, moved
+/// applications, the time until nothing changes any more, and the assumptions.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  madako rehearse --for 1d --scenario rack-power-loss\n  \
                         madako rehearse --for 30d --seed 7 --scenario storm.yml -o json")]

@@ -8,7 +8,8 @@ use madako_faults::{
     World, lasts, suiting,
 };
 use madako_supervisor::http::{HTTP, PLACEMENT_API};
-use madako_supervisor::instance::{FETCHER, LEADER, PLANNER, POLLER, REPAIR, SCHEDULER};
+use madako_supervisor::instance::{FETCHER, LEADER, PLANNER, POLLER, REIGN, REPAIR, SCHEDULER};
+use madako_supervisor::nodes::{NODE, NODES, ROSTER, RUNNER};
 
 use crate::repository::text;
 use crate::{nothing, one};
@@ -174,17 +175,17 @@ fn a_difference_between_page_and_code_is_found() {
 
 #[test]
 fn the_actors_that_can_be_targets_are_those_of_the_tree() {
-    let tree = [HTTP, PLACEMENT_API, LEADER, POLLER, PLANNER, REPAIR, FETCHER, SCHEDULER];
+    let tree =
+        [HTTP, PLACEMENT_API, LEADER, POLLER, PLANNER, ROSTER, NODE, RUNNER, REPAIR, FETCHER, SCHEDULER];
     assert_eq!(ACTORS, tree, "a supervisor's child that is no supervisor can be a target");
-    // The map shows no other actors in the tree, apart from the reign, which is a supervisor.
+    // The map shows no other actors in the tree, apart from two supervisors.
     let map = text("docs/ARCHITECTURE.md");
     let drawn =
         map.lines().filter_map(|line| line.trim_start().trim_start_matches("│  ").strip_prefix(['├', '└']));
     let mut drawn: BTreeSet<&str> =
         drawn.filter_map(|line| line.strip_prefix("─ ")?.split(' ').next()).collect();
-    // Nor are the supervisor of the nodes, and the operation runner: scenarios run no operations on nodes yet.
-    for absent in ["reign", "nodes", "operation-runner"] {
-        assert!(drawn.remove(absent), "{drawn:?}");
+    for supervisor in [REIGN, NODES] {
+        assert!(drawn.remove(supervisor), "{drawn:?}");
     }
     assert_eq!(drawn, BTreeSet::from(ACTORS));
 }

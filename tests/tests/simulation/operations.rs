@@ -15,11 +15,12 @@ use madako_simulation::checker::Checker;
 use madako_simulation::clock::SimulatedClock;
 use madako_simulation::facts::Facts;
 use madako_simulation::history::History;
+use madako_simulation::nodes::ports;
 use madako_simulation::placement::PlacementChecker;
 use madako_simulation::run::terms;
 use madako_simulation::store_process::StoreProcess;
 use madako_simulation::world::{Running, World};
-use madako_supervisor::nodes::{HostKeyPolicy, OperationsMode, OperationsPorts, RunnerPorts, Settings};
+use madako_supervisor::nodes::{OperationsMode, OperationsPorts};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -101,17 +102,9 @@ impl Site {
     }
 
     async fn start(&mut self, etcd: &str, mode: OperationsMode) {
-        let mut settings = Settings::default();
-        settings.images.etcd = etcd.to_owned();
         let clock = Arc::clone(&self.world.clock);
-        let authorities = Arc::new(PaperAuthorities::new(clock, self.certificate_life));
-        self.world.operations = Some(OperationsPorts {
-            mode,
-            driver: self.nodes.driver(),
-            host_keys: HostKeyPolicy::Pin,
-            settings,
-            runner: RunnerPorts { etcd: self.nodes.etcd(), authorities },
-        });
+        let authorities = PaperAuthorities::new(clock, self.certificate_life);
+        self.world.operations = Some(OperationsPorts { mode, ..ports(&self.nodes, authorities, etcd) });
         if let Some(running) = self.running.take() {
             running.instance.stop().await;
         }

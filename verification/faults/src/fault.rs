@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use madako_json::named;
 use madako_protocol::actors::{
-    FetcherMessage, LeaderMessage, PlannerMessage, PollerMessage, RepairMessage, SchedulerMessage,
+    FetcherMessage, LeaderMessage, NodeMessage, PlannerMessage, PollerMessage, RepairMessage, RunnerMessage,
+    SchedulerMessage,
 };
 use madako_protocol::mailbox::Addressed as _;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
@@ -90,23 +91,30 @@ pub enum Target {
     Actor(&'static str),
 }
 
-/// The actors that can be a target: those of the tree that are no supervisors.
-pub const ACTORS: [&str; 8] = [
+/// The actors that can be a target: those of the tree that are no supervisors. `node` is the actor of one of the nodes.
+pub const ACTORS: [&str; 11] = [
     "http",
     PLACEMENT_API,
     LeaderMessage::ACTOR,
     PollerMessage::ACTOR,
     PlannerMessage::ACTOR,
+    NODE_ROSTER,
+    NodeMessage::ACTOR,
+    RunnerMessage::ACTOR,
     RepairMessage::ACTOR,
     FetcherMessage::ACTOR,
     SchedulerMessage::ACTOR,
 ];
 
 const PLACEMENT_API: &str = "placement-api";
+const NODE_ROSTER: &str = "node-roster";
 
 /// The [`ACTORS`] that run only in a world with clusters or applications.
 pub(crate) const ACTORS_OF_PLACEMENT: [&str; 3] =
     [PLACEMENT_API, FetcherMessage::ACTOR, SchedulerMessage::ACTOR];
+
+/// The [`ACTORS`] that run only in a world with operations on nodes.
+pub(crate) const ACTORS_OF_OPERATIONS: [&str; 3] = [NODE_ROSTER, NodeMessage::ACTOR, RunnerMessage::ACTOR];
 
 impl Target {
     #[must_use]

@@ -54,6 +54,7 @@ static WORLD: Schema = Schema {
         ("clusters", CLUSTERS),
         ("applications", APPLICATIONS),
         ("store", Kind::Word("embedded or etcd")),
+        ("operations", Kind::Word("off or act")),
     ],
 };
 
@@ -148,11 +149,8 @@ fn world(root: &Tree, problems: &mut Problems) -> World {
     let usual = World::default();
     let Some(given) = root.get("world") else { return usual };
     let number = |field: &str, usual: u32| whole(given, field).unwrap_or(usual);
-    let store = text(given, "store").map(name::named).unwrap_or(Ok(usual.store));
-    let store = store.unwrap_or_else(|expected| {
-        problems.add("world.store", shown(text(given, "store").unwrap_or_default()), expected);
-        usual.store
-    });
+    let store = word(given, "store", problems).unwrap_or(usual.store);
+    let operations = word(given, "operations", problems).unwrap_or(usual.operations);
     let machines = number("machines", usual.machines);
     let racks = match (given.get("racks"), given.get("machines")) {
         // A world with few machines and no number of racks gets at most one rack for each machine.
@@ -173,6 +171,19 @@ fn world(root: &Tree, problems: &mut Problems) -> World {
         clusters: number("clusters", usual.clusters),
         applications: number("applications", usual.applications),
         store,
+        operations,
+    }
+}
+
+/// A field of the world that is one of a few words.
+fn word<T: FromStr + VariantNames>(world: &Tree, field: &str, problems: &mut Problems) -> Option<T> {
+    let given = text(world, field)?;
+    match name::named(given) {
+        Ok(word) => Some(word),
+        Err(expected) => {
+            problems.add(format!("world.{field}"), shown(given), expected);
+            None
+        }
     }
 }
 

@@ -34,13 +34,23 @@ pub struct World {
     pub clusters: u32,
     pub applications: u32,
     pub store: Store,
+    /// Operations on nodes.
+    pub operations: Operations,
 }
 
 /// The world that the project's own runs are measured with: small enough for thousands of runs. Each rack has ten
 /// machines, so that the loss of one rack exceeds what the removal guard lets pass.
 impl Default for World {
     fn default() -> Self {
-        Self { instances: 3, machines: 60, racks: 6, clusters: 4, applications: 30, store: Store::Embedded }
+        Self {
+            instances: 3,
+            machines: 60,
+            racks: 6,
+            clusters: 4,
+            applications: 30,
+            store: Store::Embedded,
+            operations: Operations::Off,
+        }
     }
 }
 
@@ -50,6 +60,24 @@ impl World {
     pub fn places(&self) -> bool {
         self.clusters > 0 || self.applications > 0
     }
+
+    /// Whether machines are nodes on which the service acts.
+    #[must_use]
+    pub fn operates(&self) -> bool {
+        self.operations == Operations::Act
+    }
+}
+
+/// The mode of operations on nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[derive(Display, EnumString, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
+pub enum Operations {
+    /// Machines are entries of the registry.
+    Off,
+    /// Each machine is a node with containers, volumes and members of etcd; only a simulation has nodes.
+    Act,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

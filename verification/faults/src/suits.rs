@@ -23,7 +23,8 @@ pub enum Lasts {
 }
 
 /// The targets that an act suits. Reasons for the exclusions:
-/// - The service sees machines only through the registry, so that a machine can only be gone.
+/// - The registry and the nodes on machines are all that the service sees of them: a machine has no clock, no wrong answer
+///   and no lost packet of its own.
 /// - An actor has neither process, connection nor disk of its own.
 /// - Only a target that stores data has a disk to fill.
 /// - The store's members compare no wall clocks, and providers are not asked for times.
@@ -35,12 +36,22 @@ pub fn suiting(act: Act) -> &'static [TargetKind] {
     match act {
         Act::Kill => &[Rack, Address, Instance, Store, Registry, Provider, Actor],
         Act::Cut => &[Rack, Address, Instance, Store, Registry, Provider],
-        Act::Pause | Act::Delay | Act::Loss | Act::Reset => &[Instance, Store, Registry, Provider],
+        Act::Pause | Act::Delay | Act::Reset => &[Rack, Address, Instance, Store, Registry, Provider],
+        Act::Loss => &[Instance, Store, Registry, Provider],
         Act::Panic => &[Actor],
-        Act::DiskFull | Act::Compact => &[Store],
+        Act::DiskFull => &[Rack, Address, Store],
+        Act::Compact => &[Store],
         Act::ClockJump => &[Instance, Registry],
         Act::Corrupt => &[Registry, Provider],
     }
+}
+
+/// Whether the act strikes only the nodes on machines: the registry shows nothing of it, so that it needs a world with
+/// operations on nodes.
+#[must_use]
+pub fn needs_nodes(act: Act, target: TargetKind) -> bool {
+    matches!(target, TargetKind::Rack | TargetKind::Address)
+        && matches!(act, Act::Delay | Act::Reset | Act::DiskFull)
 }
 
 /// A killed actor is restarted by its supervisor, so that nothing lasts.

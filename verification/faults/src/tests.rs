@@ -55,8 +55,15 @@ fn a_whole_scenario_is_read() {
             "panic actor=app-scheduler random mean 1d12h",
         ]
     );
-    let world =
-        World { instances: 3, machines: 130, racks: 13, clusters: 2, applications: 20, store: Store::Etcd };
+    let world = World {
+        instances: 3,
+        machines: 130,
+        racks: 13,
+        clusters: 2,
+        applications: 20,
+        store: Store::Etcd,
+        operations: Operations::Off,
+    };
     assert_eq!((scenario.name.as_str(), scenario.world), ("all-of-it", world));
     let clients = [
         Client { kind: ClientKind::Placement, rate: Rate::per_thousand_seconds(2_000) },
@@ -148,8 +155,15 @@ fn each_actor_panics_in_the_scenario_of_panics() {
 
 #[test]
 fn a_scenario_is_played_in_another_world_with_its_own_number_of_instances() {
-    let copy =
-        World { instances: 1, machines: 40, racks: 21, clusters: 0, applications: 0, store: Store::Embedded };
+    let copy = World {
+        instances: 1,
+        machines: 40,
+        racks: 21,
+        clusters: 0,
+        applications: 0,
+        store: Store::Embedded,
+        operations: Operations::Off,
+    };
     let text = |world: &str, target: &str| {
         format!("name: a\n{world}faults:\n- {{do: kill, target: {target}, at: 1m}}\n")
     };

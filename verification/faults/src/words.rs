@@ -6,11 +6,13 @@ use madako_json::input::Problems;
 use madako_json::strict::{Path, nearest};
 use strum::VariantNames as _;
 
-use crate::fault::{ACTORS, ACTORS_OF_PLACEMENT, Fault, InstanceTarget, Target, TargetKind, When};
+use crate::fault::{
+    ACTORS, ACTORS_OF_OPERATIONS, ACTORS_OF_PLACEMENT, Fault, InstanceTarget, Target, TargetKind, When,
+};
 use crate::name::{OWN_NAME, is_own_name, named, shown};
 use crate::scenario::World;
 use crate::span::{Span, WRITTEN};
-use crate::suits::{Lasts, acts_on, lasts, suiting, suiting_words};
+use crate::suits::{Lasts, acts_on, lasts, needs_nodes, suiting, suiting_words};
 
 /// No run is longer.
 const LONGEST: Span = Span::days(365);
@@ -160,6 +162,12 @@ fn number(text: &str) -> Option<u32> {
 
 /// Checks that a world has the target of a fault; the error describes the expected range.
 pub(crate) fn in_world(fault: &Fault, world: &World) -> Result<(), String> {
+    if needs_nodes(fault.act, fault.target.kind()) && !world.operates() {
+        return Err(format!(
+            "operations: act in this world: without nodes, {} of machines has no effect",
+            fault.act
+        ));
+    }
     match &fault.target {
         Target::Rack(number) => one_of(*number, (0, world.racks), "a rack of this world", "rack"),
         Target::Instance(InstanceTarget::Number(number)) => {
@@ -173,6 +181,10 @@ pub(crate) fn in_world(fault: &Fault, world: &World) -> Result<(), String> {
         }
         Target::Actor(actor) if ACTORS_OF_PLACEMENT.contains(actor) && !world.places() => {
             Err("clusters or applications in this world: without them this actor does not run".to_owned())
+        }
+        Target::Actor(actor) if ACTORS_OF_OPERATIONS.contains(actor) && !world.operates() => {
+            Err("operations: act in this world: without operations on nodes this actor does not run"
+                .to_owned())
         }
         Target::Address(_)
         | Target::Instance(InstanceTarget::Leader)

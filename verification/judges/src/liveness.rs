@@ -1,7 +1,7 @@
 //! Promises that something happens to the cluster, each within a time limit.
 //!
-//! The limit runs while the leader could act: leader, store and registry are without fault, planning is enabled, and a
-//! plan is possible. An interruption restarts the limit.
+//! The limit runs while the leader could act: leader, store and registry are without fault, planning is enabled, no
+//! operation on nodes is due, and a plan is possible. An interruption restarts the limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -121,7 +121,8 @@ impl<'a> Cluster<'a> {
         let switched = now.is_on(keys::SABAKAN_DISABLED).is_none()
             && template.is_some()
             && !now.values.contains_key(keys::REMOVAL_GUARD)
-            && now.is_quiet(&[Place::Registry]);
+            && now.is_quiet(&[Place::Registry])
+            && !now.is_operation_due();
         let constraints = now.constraints();
         let (control_plane, workers) = (cluster.control_plane().count(), cluster.workers().count());
         let sized = control_plane == constraints.control_plane_count as usize

@@ -10,6 +10,7 @@ use madako_domain::keys;
 use madako_domain::record::Record;
 use madako_domain::repair::hold::Hold;
 use madako_domain::repair::{RepairQueueEntry, RepairStepStatus};
+use madako_domain::status::{OperationPhase, ServerStatus};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
@@ -295,6 +296,30 @@ impl Picture {
 
     pub(crate) fn constraints(&self) -> Constraints {
         self.values.get(keys::CONSTRAINTS).and_then(Value::read).unwrap_or_default()
+    }
+
+    /// Whether an operation on nodes is due, by the leader's phase: plans and repairs wait for it.
+    pub(crate) fn is_operation_due(&self) -> bool {
+        use OperationPhase::{
+            EtcdBoot, EtcdMaintain, EtcdStart, EtcdWait, K8sMaintain, K8sStart, Rivers, StopControlPlane,
+            Upgrade,
+        };
+        let status = self.values.get(keys::STATUS).and_then(Value::read::<ServerStatus>);
+        let is_due = |status: ServerStatus| {
+            matches!(
+                status.phase,
+                Upgrade
+                    | Rivers
+                    | EtcdBoot
+                    | EtcdStart
+                    | EtcdWait
+                    | EtcdMaintain
+                    | K8sStart
+                    | K8sMaintain
+                    | StopControlPlane
+            )
+        };
+        status.is_some_and(is_due)
     }
 
     /// Whether any rack is held.

@@ -73,6 +73,7 @@ fn could_begin(now: &Picture, at: At, slack: Duration) -> BTreeSet<i64> {
             && !nodes(&entry.address)
     };
     let hindered = now.is_on(keys::REPAIRS_DISABLED).is_some()
+        || now.is_operation_due()
         || now.holds_a_rack()
         || !now.is_quiet(&[Place::Hosts])
         || under_way >= now.rules.max_concurrent
@@ -279,6 +280,7 @@ impl NextStep {
         let runs = now.running.keys().any(|(_, command)| *command != Command::HealthCheck);
         if !now.is_quiet(&[Place::Hosts])
             || now.is_on(keys::REPAIRS_DISABLED).is_some()
+            || now.is_operation_due()
             || now.holds_a_rack()
             || under_way >= now.rules.max_concurrent
             || runs

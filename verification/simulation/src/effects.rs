@@ -45,7 +45,7 @@ impl JudgedKubernetes {
         let permitted = permit.check(tokio::time::Instant::now()).is_ok();
         if permitted {
             self.told.1.permitted(&self.told.0, permit, &self.store);
-            self.judge.writes_to_kubernetes(&self.store, permit, &format!("{what} {of}")).await;
+            self.judge.judge_effect(&self.store, permit, &format!("{what} {of}")).await;
         }
         permitted
     }

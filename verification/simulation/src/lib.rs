@@ -32,6 +32,7 @@ pub mod holding;
 pub mod link;
 pub mod network;
 pub mod node_facts;
+pub mod nodes;
 pub mod operator;
 pub mod pace;
 pub mod placement;

@@ -43,6 +43,8 @@ pub enum Mode {
 
 struct Inner {
     mode: Mode,
+    /// Beginning of the present stall.
+    stalled_since: Option<Instant>,
     delay: Duration,
     loss_percent: u32,
     chance: ChaCha8Rng,
@@ -88,6 +90,7 @@ impl Link {
     pub fn seeded(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             mode: Mode::Open,
+            stalled_since: None,
             delay: Duration::ZERO,
             loss_percent: 0,
             chance: ChaCha8Rng::seed_from_u64(seed),
@@ -112,6 +115,8 @@ impl Link {
             if mode == Mode::Cut {
                 inner.generation += 1;
             }
+            inner.stalled_since =
+                (mode == Mode::Stalled).then(|| inner.stalled_since.unwrap_or_else(Instant::now));
             inner.mode = mode;
         });
     }
@@ -227,6 +232,33 @@ impl Link {
             Poll::Pending
         })
         .await;
+    }
+
+    /// Returns when the link has been stalled for `limit`.
+    pub async fn silent_for(&self, limit: Duration) {
+        loop {
+            let since = self.stalled().await;
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(since + limit) => return,
+                // Either outcome ends the stall.
+                _ = self.passed() => {}
+            }
+        }
+    }
+
+    /// Waits for a stall, and returns its beginning.
+    async fn stalled(&self) -> Instant {
+        let passer = self.passer();
+        std::future::poll_fn(|context| {
+            let mut inner = self.0.lock().unwrap();
+            if let Some(since) = inner.stalled_since {
+                return Poll::Ready(since);
+            }
+            inner.waiting.insert((passer.id, READS), context.waker().clone());
+            Poll::Pending
+        })
+        .await
     }
 
     /// Ready when bytes may pass. Pending while the link is stalled. Fails if the link is cut, or was cut or reset

@@ -19,6 +19,8 @@ pub enum Endpoint {
     Provider,
     /// One of several providers of metrics, by number.
     ProviderOf(u32),
+    /// The nodes of the cluster, with their etcd.
+    Nodes,
     /// Clients of all kinds. Their own links have no faults.
     People,
 }

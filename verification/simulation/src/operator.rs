@@ -117,6 +117,11 @@ impl Operator {
         self.wanted = Wanted::of(machines);
     }
 
+    #[must_use]
+    pub fn wanted(&self) -> Wanted {
+        self.wanted
+    }
+
     /// Writes the inputs of a new installation.
     pub async fn install(&mut self) -> Result<(), Error> {
         self.put(keys::SABAKAN_URL, "http://registry.invalid/graphql".to_owned()).await?;

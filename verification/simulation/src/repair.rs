@@ -217,6 +217,14 @@ impl RepairJudge {
         judged.queue.entries.values().filter(|item| !item.value.is_finished()).count()
     }
 
+    /// The unfinished records, each as its id and operation.
+    #[must_use]
+    pub fn unfinished_records(&self) -> Vec<String> {
+        let judged = self.judged.lock().unwrap();
+        let records = judged.queue.records.unfinished.iter();
+        records.map(|(id, item)| format!("record {id} of {}", item.value.operation)).collect()
+    }
+
     /// Records an effect: any action except polls and health checks of unfinished repairs.
     fn acts(&self, what: String) {
         self.judged.lock().unwrap().acted = Some((self.history.now(), what));
@@ -306,8 +314,8 @@ impl RepairJudge {
         }
     }
 
-    /// Judges a write to Kubernetes before it is sent.
-    pub async fn writes_to_kubernetes(&self, store: &StoreProcess, permit: &Permit, what: &str) {
+    /// Judges a write to Kubernetes, or an effect on a node, before it is sent.
+    pub async fn judge_effect(&self, store: &StoreProcess, permit: &Permit, what: &str) {
         self.acts(what.to_owned());
         let (entries, revision) = self.shown(store).await;
         self.history.judged(Id::I1);

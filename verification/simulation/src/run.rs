@@ -3,13 +3,14 @@
 //! Guarantees: the same scenario, seed and length give the same report and the same trace, in every process and every
 //! build.
 //!
-//! Does not: disturb time within one handler, or break anything on nodes, because no actor works on nodes yet.
+//! Does not: disturb time within one handler.
 
 mod ambush;
 mod contenders;
 mod drill;
 mod inject;
 mod machines;
+mod operations;
 mod people;
 mod reboots;
 mod registry_clients;
@@ -53,6 +54,7 @@ use crate::store_process::StoreProcess;
 use crate::world::{Hosts, METRICS_INTERVAL, NAMES, RESCHEDULE_AFTER, Working, World};
 
 use self::inject::Injector;
+use self::operations::Rollout;
 use self::people::{Done, People};
 pub use madako_judges::Verdict;
 
@@ -210,7 +212,7 @@ async fn run(
     let facts = Facts::of(terms(&Working::default()), history.clone());
     let repairs = RepairJudge::new(history.clone(), drains.clone()).telling(facts.clone());
     let placement_judge = placement.clone();
-    let judges = [
+    let mut judges = vec![
         Task::start(checker.clone().watch(store.clone())),
         Task::start(placement.clone().watch(store.clone())),
         Task::start(repairs.clone().watch(store.clone())),
@@ -241,8 +243,11 @@ async fn run(
         world.rivals =
             Some(Rivals::new(store.clone(), repairs.clone(), history.clone(), generator(seed, 11)));
     }
+    operations::switch_on(scenario, seed, &mut world);
+    judges.extend(world.nodes.clone().map(|nodes| Task::start(nodes.watch(world.checker.clone()))));
     let people = People::start(scenario, seed, &world, operator, queue_user);
     let mut injector = Injector::new(world, disk, generator(seed, 8));
+    injector.rollout = scenario.world.operates().then(|| Rollout::of(length.duration()));
     for name in NAMES.into_iter().take(scenario.world.instances as usize) {
         injector.start(name).await;
     }

@@ -34,6 +34,7 @@ use crate::facts::{AtProviders, Facts, LastAnswers, ToProviders, ToRegistry};
 use crate::history::{History, line};
 use crate::link::Link;
 use crate::network::{Endpoint, Network};
+use crate::nodes::{Nodes, Witness, linked};
 use crate::placement::PlacementChecker;
 use crate::planted::{Handling, InstanceClock, PLANTED};
 use crate::prometheus::Prometheus;
@@ -129,8 +130,10 @@ pub struct World {
     pub hosts: Option<Hosts>,
     /// Targets of effects in a copied world, instead of `hosts`.
     pub effects: Option<Effects>,
-    /// Operations on nodes; `None`: off.
+    /// Operations on nodes, without the links of the instances; `None`: off.
     pub operations: Option<OperationsPorts>,
+    /// The nodes, whose facts are reported.
+    pub nodes: Option<Nodes>,
     /// Receiver of all events beside the judges.
     pub listener: Option<Arc<dyn EventSink>>,
     /// Receiver of the facts by which promises are judged.
@@ -279,6 +282,7 @@ impl World {
             hosts,
             effects: None,
             operations: None,
+            nodes: None,
             listener: None,
             facts: Facts::default(),
             rivals: None,
@@ -377,6 +381,16 @@ impl World {
         Some(Arc::new(JudgedKubernetes { kubernetes, judge, store: self.store.clone(), told }))
     }
 
+    /// The ports of operations, over a link of the instance.
+    fn operations(&self, name: &str, place: Endpoint) -> Option<OperationsPorts> {
+        let ports = self.operations.as_ref()?;
+        let told = |Hosts { judge, .. }: &Hosts| {
+            (name.to_owned(), judge.clone(), self.facts.clone(), self.store.clone())
+        };
+        let witness = Witness { judges: self.hosts.as_ref().map(told), nodes: self.nodes.clone() };
+        Some(linked(ports, &self.network.link(place, Endpoint::Nodes), &witness))
+    }
+
     /// Starts an instance under one of [`NAMES`].
     ///
     /// # Panics
@@ -407,7 +421,7 @@ impl World {
         let judge = self.hosts.as_ref().map(|hosts| hosts.judge.clone());
         let store = self.contended(Arc::new(store), PREFIX);
         let ports = Ports {
-            operations: self.operations.clone(),
+            operations: self.operations(name, place),
             store: Arc::clone(&store),
             registry: Arc::new(Overheard {
                 registry: SabakanRegistry::new(Arc::new(transport)),

@@ -134,6 +134,10 @@ impl RehearsalView<'_> {
             row("store", "one member in memory".to_owned()),
             row("people and clients", "only the service works with the copy".to_owned()),
             row("machines", "only faults break machines; none is added or removed".to_owned()),
+            row(
+                "nodes",
+                "left out: no containers, no etcd of the cluster, and no operations on nodes".to_owned(),
+            ),
             row("start of a machine", format!("takes {}", around(START_TAKES))),
             row("update of a machine", format!("takes {}", around(UPDATE_TAKES))),
             row("command of a repair", format!("takes {} and succeeds", around(args.command_takes))),

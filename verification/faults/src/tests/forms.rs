@@ -114,7 +114,8 @@ proptest! {
         at_least in any::<[u16; 5]>(),
         calm in proptest::option::of(any_span()),
     ) {
-        let world = World { instances: 9, racks: 1_000, machines: 2_000, store: Store::Etcd, ..World::default() };
+        let (store, operations) = (Store::Etcd, Operations::Act);
+        let world = World { instances: 9, racks: 1_000, machines: 2_000, store, operations, ..World::default() };
         let clients = vec![Client { kind: ClientKind::Registry, rate: Rate::per_thousand_seconds(requests) }];
         let [leader_changes, commits, refused_writes, failed_client_calls, _] = at_least.map(u64::from);
         let at_least = Counts { leader_changes, commits, refused_writes, failed_client_calls, faults: 0 };

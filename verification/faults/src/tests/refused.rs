@@ -145,10 +145,10 @@ fn a_target_that_does_not_suit_is_refused_with_what_suits() {
             }
         }
     }
-    assert_eq!(pairs, 36, "a change of the table is deliberate");
+    assert_eq!(pairs, 44, "a change of the table is deliberate");
     assert_eq!(
         refused_fault("at: 1m, do: panic, target: rack=1"),
-        ".target: got rack=1, expected actor=NAME for panic (to rack=N suits kill, cut)"
+        ".target: got rack=1, expected actor=NAME for panic (to rack=N suits kill, pause, cut, delay, reset, disk-full)"
     );
 }
 
@@ -180,6 +180,22 @@ fn a_target_beyond_the_world_is_refused() {
             "{clusters: 0, applications: 0}",
             "do: panic, target: actor=app-scheduler",
             "got actor=app-scheduler, expected clusters or applications in this world: without them this actor does not run",
+        ),
+        (
+            "{}",
+            "do: panic, target: actor=operation-runner",
+            "got actor=operation-runner, expected operations: act in this world: without operations on nodes this actor \
+             does not run",
+        ),
+        (
+            "{operations: off}",
+            "do: disk-full, target: rack=1",
+            "got rack=1, expected operations: act in this world: without nodes, disk-full of machines has no effect",
+        ),
+        (
+            "{operations: act}",
+            "do: disk-full, target: rack=6",
+            "got rack=6, expected a rack of this world, rack=0 to rack=5",
         ),
         (
             "{clusters: 0, applications: 0}",

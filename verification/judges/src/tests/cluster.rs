@@ -120,6 +120,21 @@ fn an_unreachable_control_plane_node_is_replaced() {
 }
 
 #[test]
+fn a_plan_may_wait_for_an_operation_on_nodes_and_for_nothing_else() {
+    judges(Promise::ControlPlaneReplaced, |tape, spoiled| {
+        tape.state(1, Unreachable);
+        let phase = if spoiled { "completed" } else { "etcd-maintain" };
+        tape.put(&[(keys::STATUS, json!({"phase": phase, "timestamp": "2026-01-01T00:00:00Z"}))]);
+        for _ in 0..4 {
+            tape.later(60).poll(Question::Machines);
+        }
+        tape.put(&[(keys::STATUS, json!({"phase": "completed", "timestamp": "2026-01-01T00:04:00Z"}))]);
+        tape.later(60).poll(Question::Machines);
+        tape.plan_of(4, &[16, 2, 3], &WORKERS, &[]);
+    });
+}
+
+#[test]
 fn a_retired_worker_leaves_when_its_time_is_over_and_not_before() {
     let leaves = |tape: &mut Tape, after: Option<u32>| {
         tape.state(15, Retired);

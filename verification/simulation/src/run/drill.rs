@@ -1,7 +1,7 @@
 //! After the last fault, before the cleanup of the clients: clients test each promise to operators, so that a run of
 //! sufficient length does not depend on chance for that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
@@ -15,6 +15,7 @@ use super::inject::Injector;
 use super::people::Stopped;
 use crate::drains::Drains;
 use crate::network::Endpoint;
+use crate::nodes::Nodes;
 use crate::world::{INTERVAL, PREFIX};
 
 /// Minimum length, and minimum number of machines, of a run with a drill: a shorter run tests only its faults.
@@ -38,6 +39,10 @@ const BETWEEN_CHANGES: Duration = Duration::from_millis(250);
 /// Maximum time and interval of the wait for the retired worker: it retires, waits, and leaves with the next poll.
 const LEAVES_WITHIN: Duration = Duration::from_secs(12 * 60);
 const POLL: Duration = Duration::from_secs(10);
+
+/// Maximum time until etcd has the members that a changed control plane asks for: one operation after the other, each
+/// within a minute, after the longest back-off of a node.
+const FOLLOWS_WITHIN: Duration = Duration::from_secs(20 * 60);
 
 /// True if the run is long and large enough for a drill, and has the clients for it.
 pub(super) fn is_held(scenario: &Scenario, length: Span) -> bool {
@@ -176,6 +181,7 @@ impl Drill<'_> {
         self.drains.forbid(false);
         self.missing().await;
         self.silent_registry().await;
+        self.members().await;
         for address in repaired.iter().chain(&unasked) {
             self.set_state(address, MachineState::Healthy);
         }
@@ -252,6 +258,33 @@ impl Drill<'_> {
             let _gone = registry.set_addresses(&serial, &addresses);
         }
         self.wait(INTERVAL + Duration::from_secs(15)).await;
+    }
+
+    /// Lets the control plane grow by two nodes and shrink again. Both lack members of etcd until operations have run.
+    async fn members(&mut self) {
+        let Some(nodes) = self.injector.world.nodes.clone() else { return };
+        let wanted = self.people.operator.wanted();
+        for control_plane in [wanted.control_plane + 2, wanted.control_plane] {
+            self.note(&format!("the control plane is to have {control_plane} nodes"));
+            let _ = self.people.operator.constraints(control_plane, wanted.workers, 0).await;
+            for _ in 0..FOLLOWS_WITHIN.as_secs() / POLL.as_secs() {
+                self.wait(POLL).await;
+                if self.members_in_sync(&nodes).await == Some(control_plane as usize) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Number of members of etcd, if they are the control plane nodes and in sync.
+    async fn members_in_sync(&self, nodes: &Nodes) -> Option<usize> {
+        let cluster = self.injector.world.checker.cluster()?;
+        let addresses: BTreeSet<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
+        let asked: Vec<String> = addresses.iter().cloned().collect();
+        let status = nodes.nodes.etcd().status(&asked).await.ok()?;
+        let members: BTreeSet<String> =
+            status.voting().filter(|it| it.is_in_sync()).map(|it| it.address().into_owned()).collect();
+        (members == addresses && status.members.len() == members.len()).then_some(members.len())
     }
 
     /// Stops the registry, and changes the template when the last answer is too old.

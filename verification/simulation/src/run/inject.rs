@@ -13,12 +13,14 @@ use madako_judges::player::{Attempt, Done, FaultChange, Player, Undone};
 use madako_judges::{Fact, Place as Part};
 use madako_supervisor::http::{HTTP, PLACEMENT_API};
 use madako_supervisor::instance::{LEADER, REIGN};
+use madako_supervisor::nodes::{NODE, NODES, ROSTER, child_id};
 use madako_supervisor::tree::SupervisorRef;
 use ractor::{ActorCell, ActorRef};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 
-use super::machines::Machines;
+use super::machines::{Hardware, Machines};
+use super::operations::Rollout;
 use super::report::Skipped;
 use crate::disk::ForgetfulDisk;
 use crate::network::Endpoint;
@@ -32,8 +34,7 @@ const PROVIDER: &str = "prometheus";
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Victim {
     Place(Endpoint),
-    Rack(u32),
-    Machine(String),
+    Machines(Hardware),
 }
 
 /// The world, and the faults in force.
@@ -52,6 +53,8 @@ pub(super) struct Injector {
     planted: Option<(usize, u32, &'static str)>,
     pub(super) injected: u64,
     pub(super) skipped: Vec<Skipped>,
+    /// `None` without operations on nodes.
+    pub(super) rollout: Option<Rollout>,
     /// True if the store lost data that it had shown, or cannot be opened: the judges no longer know its history.
     pub(super) store_is_lost: bool,
 }
@@ -65,7 +68,7 @@ fn instance(place: Endpoint) -> Option<&'static str> {
 
 impl Injector {
     pub(super) fn new(world: World, disk: ForgetfulDisk, chance: ChaCha8Rng) -> Self {
-        let machines = Machines::new(world.registry.clone());
+        let machines = Machines::new(world.registry.clone(), world.nodes.clone());
         Self {
             world,
             running: BTreeMap::new(),
@@ -79,6 +82,7 @@ impl Injector {
             planted: None,
             injected: 0,
             skipped: Vec::new(),
+            rollout: None,
             store_is_lost: false,
         }
     }
@@ -137,7 +141,7 @@ impl Injector {
         // Faults that can be refused are tried first, so that only injected faults are reported and counted.
         let mut compacted = None;
         match &victim {
-            Victim::Machine(serial) if !self.machines.machine_goes(serial) => return false,
+            Victim::Machines(hardware) if !self.machines.begin(hardware, injection.act) => return false,
             Victim::Place(_) if injection.act == Act::Compact => {
                 compacted = self.compact().await;
                 if compacted.is_none() {
@@ -148,10 +152,8 @@ impl Injector {
         }
         self.note(number, format_args!("{} {} begins: {victim:?}", injection.act, injection.target));
         self.injected += 1;
-        match &victim {
-            Victim::Rack(rack) => self.machines.rack_goes(*rack),
-            Victim::Machine(_) => {}
-            Victim::Place(place) => self.strike(injection.act, *place).await,
+        if let Victim::Place(place) = &victim {
+            self.strike(injection.act, *place).await;
         }
         if let Some((revision, anew)) = compacted {
             self.world.history.note("store", format_args!("is compacted at {revision}: {anew}"));
@@ -168,9 +170,9 @@ impl Injector {
 
     fn victim(&self, target: &Target) -> Option<Victim> {
         let place = match target {
-            Target::Rack(rack) => return Some(Victim::Rack(*rack)),
+            Target::Rack(rack) => return Some(Victim::Machines(Hardware::Rack(*rack))),
             Target::Address(address) => {
-                return self.machines.at(&address.to_string()).map(Victim::Machine);
+                return self.machines.at(&address.to_string()).map(Victim::Machines);
             }
             Target::Instance(InstanceTarget::Number(number)) => Endpoint::Instance(*number),
             Target::Instance(InstanceTarget::Leader) => {
@@ -195,7 +197,7 @@ impl Injector {
             Endpoint::Store => Part::Store,
             Endpoint::Registry => Part::Registry,
             Endpoint::Provider | Endpoint::ProviderOf(_) => Part::Providers,
-            Endpoint::People => return,
+            Endpoint::People | Endpoint::Nodes => return,
         };
         match act {
             Act::Reset | Act::Compact => self.world.facts.struck(&place),
@@ -247,8 +249,7 @@ impl Injector {
         let Some((act, victim)) = self.began.remove(&number) else { return };
         self.note(number, format_args!("{act} ends: {victim:?}"));
         match victim {
-            Victim::Rack(rack) => self.machines.rack_returns(rack, act == Act::Cut),
-            Victim::Machine(serial) => self.machines.machine_returns(&serial, act == Act::Cut),
+            Victim::Machines(hardware) => self.machines.end(&hardware, act),
             Victim::Place(place) => self.heal(act, place).await,
         }
     }
@@ -380,11 +381,20 @@ impl Injector {
 
     async fn actor(&self, name: &str, actor: &str) -> Option<ActorCell> {
         let root = self.running.get(name)?.instance.root().clone();
-        let parent = match actor {
-            LEADER | HTTP | PLACEMENT_API => root,
-            _ => SupervisorRef::from_cell(root.child(REIGN).await.ok()??)?,
-        };
-        parent.child(actor).await.ok()?
+        if matches!(actor, LEADER | HTTP | PLACEMENT_API) {
+            return root.child(actor).await.ok()?;
+        }
+        let reign = SupervisorRef::from_cell(root.child(REIGN).await.ok()??)?;
+        if !matches!(actor, ROSTER | NODE) {
+            return reign.child(actor).await.ok()?;
+        }
+        let nodes = SupervisorRef::from_cell(reign.child(NODES).await.ok()??)?;
+        if actor == ROSTER {
+            return nodes.child(actor).await.ok()?;
+        }
+        let cluster = self.world.checker.cluster()?;
+        let node = cluster.control_plane().next()?;
+        nodes.child(&child_id(&node.address)).await.ok()?
     }
 
     /// Upkeep: attempts late faults, restarts instances and a store that ended by themselves, and changes metric
@@ -396,6 +406,7 @@ impl Injector {
         }
         self.move_panic().await;
         self.restart_those_that_ended().await;
+        self.roll_out(now).await;
         if let Some(failure) = self.world.store.failure() {
             let told = format!("failed: {failure}");
             self.world.history.note("store", &told);

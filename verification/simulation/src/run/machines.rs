@@ -1,15 +1,46 @@
-//! Racks and machines that fail and return. Overlapping faults of one machine or rack are counted.
+//! Racks and machines that fail and return, in the registry and as nodes. Overlapping faults of one machine or rack are
+//! counted.
+//!
+//! A machine without power, network or progress is unreachable in the registry. A slow one, one whose connections break,
+//! and one whose disk is full is still healthy there: only its node has the fault.
 
 use std::collections::BTreeMap;
 
 use madako_datacenter_sim::SimulatedRegistry;
+use madako_datacenter_sim::nodes::NodePlace;
 use madako_domain::machine::MachineState;
+use madako_faults::Act;
+
+use crate::nodes::Nodes;
+
+/// A rack, or a machine by serial and address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Hardware {
+    Rack(u32),
+    Machine { serial: String, address: String },
+}
+
+impl Hardware {
+    fn place(&self) -> NodePlace {
+        match self {
+            Self::Rack(rack) => NodePlace::Rack(*rack),
+            Self::Machine { address, .. } => NodePlace::Address(address.clone()),
+        }
+    }
+}
+
+/// Whether the registry shows the machine as unreachable.
+fn is_seen(act: Act) -> bool {
+    matches!(act, Act::Kill | Act::Cut | Act::Pause)
+}
 
 /// Failed racks and machines, with the number of faults of each.
 pub(super) struct Machines {
     registry: SimulatedRegistry,
     racks: BTreeMap<u32, Gone>,
     machines: BTreeMap<String, u32>,
+    /// `None` without operations on nodes.
+    nodes: Option<Nodes>,
 }
 
 #[derive(Default)]
@@ -20,21 +51,51 @@ struct Gone {
 }
 
 impl Machines {
-    pub(super) fn new(registry: SimulatedRegistry) -> Self {
-        Self { registry, racks: BTreeMap::new(), machines: BTreeMap::new() }
+    pub(super) fn new(registry: SimulatedRegistry, nodes: Option<Nodes>) -> Self {
+        Self { registry, racks: BTreeMap::new(), machines: BTreeMap::new(), nodes }
     }
 
-    /// The serial of the machine with this address.
-    pub(super) fn at(&self, address: &str) -> Option<String> {
+    /// The machine with this address.
+    pub(super) fn at(&self, address: &str) -> Option<Hardware> {
         let machines = self.registry.machines();
-        machines
-            .into_iter()
-            .find(|machine| machine.spec.ipv4.iter().any(|other| other == address))
-            .map(|machine| machine.spec.serial)
+        let is_there = |other: &String| other == address;
+        let machine = machines.into_iter().find(|machine| machine.spec.ipv4.iter().any(is_there))?;
+        let address = machine.address().unwrap_or(address).to_owned();
+        Some(Hardware::Machine { serial: machine.spec.serial, address })
+    }
+
+    /// Begins a fault. Returns false for a machine that is being set up or retired, and that the registry would have to
+    /// show as unreachable: sabakan allows no such transition.
+    #[must_use]
+    pub(super) fn begin(&mut self, hardware: &Hardware, act: Act) -> bool {
+        if is_seen(act) {
+            match hardware {
+                Hardware::Rack(rack) => self.rack_goes(*rack),
+                Hardware::Machine { serial, .. } if !self.machine_goes(serial) => return false,
+                Hardware::Machine { .. } => {}
+            }
+        }
+        if let Some(nodes) = &self.nodes {
+            nodes.begin(&hardware.place(), act);
+        }
+        true
+    }
+
+    /// Ends a fault that lasted for a time.
+    pub(super) fn end(&mut self, hardware: &Hardware, act: Act) {
+        if let Some(nodes) = &self.nodes {
+            nodes.end(&hardware.place(), act);
+        }
+        if is_seen(act) {
+            match hardware {
+                Hardware::Rack(rack) => self.rack_returns(*rack, act != Act::Kill),
+                Hardware::Machine { serial, .. } => self.machine_returns(serial),
+            }
+        }
     }
 
     /// Makes all machines of a rack unreachable.
-    pub(super) fn rack_goes(&mut self, rack: u32) {
+    fn rack_goes(&mut self, rack: u32) {
         let gone = self.racks.entry(rack).or_default();
         gone.faults += 1;
         if gone.faults > 1 {
@@ -53,7 +114,7 @@ impl Machines {
 
     /// Ends a fault of a rack. After the last one its machines answer again: at once if they `ran_on`, otherwise after
     /// they start.
-    pub(super) fn rack_returns(&mut self, rack: u32, ran_on: bool) {
+    fn rack_returns(&mut self, rack: u32, ran_on: bool) {
         let Some(gone) = self.racks.get_mut(&rack) else { return };
         gone.faults = gone.faults.saturating_sub(1);
         if gone.faults > 0 {
@@ -68,10 +129,8 @@ impl Machines {
         }
     }
 
-    /// Makes a machine unreachable. Returns false for a machine that is being set up or retired: it keeps its state,
-    /// because sabakan allows no such transition.
-    #[must_use]
-    pub(super) fn machine_goes(&mut self, serial: &str) -> bool {
+    /// Makes a machine unreachable. Returns false for a machine that keeps its state.
+    fn machine_goes(&mut self, serial: &str) -> bool {
         if let Some(faults) = self.machines.get_mut(serial) {
             *faults += 1;
             return true;
@@ -85,7 +144,7 @@ impl Machines {
 
     /// Ends a fault of a machine. After the last one it answers again at once: the end of a power cut has already
     /// started the machine.
-    pub(super) fn machine_returns(&mut self, serial: &str, _ran_on: bool) {
+    fn machine_returns(&mut self, serial: &str) {
         let Some(faults) = self.machines.get_mut(serial) else { return };
         *faults -= 1;
         if *faults == 0 {
@@ -123,7 +182,7 @@ mod tests {
         let registry = SimulatedRegistry::new(datacenter, Arc::new(SimulatedClock::new(start)));
         let serial = registry.machines()[0].spec.serial.clone();
         let state = || registry.machines()[0].status.state;
-        let mut machines = Machines::new(registry.clone());
+        let mut machines = Machines::new(registry.clone(), None);
         registry.set_state(&serial, MachineState::Updating).unwrap();
         assert!(!machines.machine_goes(&serial), "it is being updated");
         assert_eq!(state(), MachineState::Updating);
@@ -131,9 +190,9 @@ mod tests {
         registry.set_state(&serial, MachineState::Healthy).unwrap();
         // Two faults; the machine returns after both.
         assert!(machines.machine_goes(&serial) && machines.machine_goes(&serial));
-        machines.machine_returns(&serial, true);
+        machines.machine_returns(&serial);
         assert_eq!(state(), MachineState::Unreachable);
-        machines.machine_returns(&serial, true);
+        machines.machine_returns(&serial);
         assert_eq!(state(), MachineState::Healthy);
         assert!(!machines.machine_goes("nobody"));
     }

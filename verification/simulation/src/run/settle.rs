@@ -9,11 +9,13 @@ use madako_domain::machine::{Machine, MachineState};
 use madako_faults::{ClientKind, Counts, Observed, Scenario, Schedule, Shortfall, Span, shortfalls};
 
 use super::inject::Injector;
+use super::operations;
 use super::people::Done;
 use super::report::{Calm, Report, verdicts};
 use crate::drains::Drains;
 use crate::facts::Facts;
 use crate::network::Endpoint;
+use crate::nodes::Nodes;
 use crate::operator::Wanted;
 use crate::pace::Pace;
 use crate::placement::PlacementCounts;
@@ -33,6 +35,9 @@ const LONGEST_BACK_OFF: Duration = Duration::from_secs(2 * 300);
 
 /// Invariants whose subject each simulated world has; I11 only with placement.
 const EXERCISED: [Id; 9] = [Id::I1, Id::I3, Id::I4, Id::I5, Id::I6, Id::I7, Id::I9, Id::I11, Id::I12];
+
+/// Invariants whose subject each world with operations has.
+const OF_OPERATIONS: [Id; 2] = [Id::I2, Id::I10];
 
 /// Time until the quiet period that the settings of the run allow: the lease ends, three polls, waiting applications
 /// may move, and failed work is retried.
@@ -111,6 +116,7 @@ pub(super) async fn settle(
     let traffic = traffic(&injector);
     if to_the_end {
         found.extend(as_it_should_be(scenario, &injector));
+        found.extend(operations::deviations(&injector, repairs).await);
         found.extend(unserved(scenario, &injector).await);
     }
     let counts = *injector.world.counts.lock().unwrap();
@@ -132,6 +138,9 @@ pub(super) async fn settle(
     for (_, running) in std::mem::take(&mut injector.running) {
         running.instance.stop().await;
     }
+    if let Some(nodes) = &injector.world.nodes {
+        nodes.report();
+    }
     let promises = facts.verdicts();
     let mut exemptions = facts.exemptions();
     exemptions.add(&injector.world.checker.exemptions());
@@ -145,6 +154,8 @@ pub(super) async fn settle(
         found.extend(never(scenario, &repairs.seen(), placement.seen()));
     }
     let drilled = to_the_end && super::drill::is_held(scenario, length);
+    let counts_of_nodes = injector.world.nodes.as_ref().filter(|_| drilled).map(Nodes::counts);
+    found.extend(counts_of_nodes.into_iter().flat_map(operations::never));
     let has_nodes = injector.world.operations.is_some();
     let untested = promises.iter().filter(|(_, verdict)| drilled && verdict.judged == 0);
     let untested = untested.filter(|(promise, _)| has_nodes || !promise.needs_nodes());
@@ -152,9 +163,10 @@ pub(super) async fn settle(
     let kept = promises.values().all(|verdict| verdict.violations.is_empty());
     found.extend(cut_short(to_the_end, kept && violations.is_empty() && found.is_empty()));
     let judged = history.judgements();
-    let places = scenario.world.places();
+    let (places, operates) = (scenario.world.places(), scenario.world.operates());
     let not_exercised = EXERCISED
         .into_iter()
+        .chain(OF_OPERATIONS.into_iter().filter(|_| operates))
         .filter(|_| to_the_end)
         .filter(|id| judged.get(id).is_none_or(|count| *count == 0) && (places || *id != Id::I11))
         .collect();
@@ -332,6 +344,7 @@ fn traffic(injector: &Injector) -> BTreeMap<String, u64> {
     let to_api =
         world.network.used(|from, to| from == Endpoint::People && matches!(to, Endpoint::Instance(_)));
     traffic.insert("connections to instances".to_owned(), to_api.connections);
+    traffic.extend(world.nodes.iter().flat_map(|nodes| operations::numbers(nodes.counts())));
     let count = |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
     traffic.insert("requests to the registry".to_owned(), count(&world.requests.registry));
     traffic.insert("requests to providers".to_owned(), count(&world.requests.providers));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use madako_domain::placement::kind::Kind;
-use madako_faults::{Fault, Scenario, Store, Target, World};
+use madako_faults::{Fault, Operations, Scenario, Store, Target, World};
 use madako_json::input::{InputError, Problems};
 
 use super::{Copied, Service, racks};
@@ -26,6 +26,8 @@ pub fn world(copied: &Copied, service: &Service) -> World {
         clusters: of(Kind::Cluster),
         applications: of(Kind::Application),
         store: Store::Embedded,
+        // A copy has no nodes.
+        operations: Operations::Off,
     }
 }
 

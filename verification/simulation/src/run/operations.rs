@@ -1,0 +1,168 @@
+//! Operations on nodes in a run: the nodes of its world, the new image of etcd in the middle of the run, and the state that
+//! the nodes must have at the end.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use madako_datacenter_sim::nodes::PaperAuthorities;
+use madako_domain::cluster::Cluster;
+use madako_domain::containers::Container;
+use madako_faults::Scenario;
+use madako_supervisor::nodes::Settings;
+
+use super::inject::Injector;
+use crate::history::History;
+use crate::network::Endpoint;
+use crate::nodes::{NodeCounts, Nodes, ports};
+use crate::repair::RepairJudge;
+use crate::world::World;
+
+/// The image of etcd from the middle of a run on: newer than the default one.
+const NEXT_ETCD: &str = "ghcr.io/cybozu/etcd:3.5.16.1";
+
+/// Validity of the certificates of members, as the service asks for it: no run is long enough for a renewal.
+const CERTIFICATE_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Switches operations on, if the scenario has them.
+pub(super) fn switch_on(scenario: &Scenario, seed: u64, world: &mut World) {
+    if !scenario.world.operates() {
+        return;
+    }
+    let nodes = Nodes::new(seed, world.registry.clone(), world.history.clone(), world.facts.clone());
+    let authorities = PaperAuthorities::new(Arc::clone(&world.clock), CERTIFICATE_LIFE);
+    world.operations = Some(ports(&nodes.nodes, authorities, &Settings::default().images.etcd));
+    world.nodes = Some(nodes);
+}
+
+/// A rollout of the service with another image of etcd: one instance after the other restarts with it.
+pub(super) struct Rollout {
+    begins: Duration,
+    /// Instances that have not restarted yet; `None` before the beginning.
+    waiting: Option<BTreeSet<&'static str>>,
+}
+
+impl Rollout {
+    /// `length`: length of the run.
+    pub(super) fn of(length: Duration) -> Self {
+        Self { begins: length / 2, waiting: None }
+    }
+
+    /// Returns the instance to restart now.
+    fn due(&mut self, now: Duration, injector: &mut Injector) -> Option<&'static str> {
+        if now < self.begins {
+            return None;
+        }
+        let waiting = self.waiting.get_or_insert_with(|| {
+            if let Some(operations) = &mut injector.world.operations {
+                NEXT_ETCD.clone_into(&mut operations.settings.images.etcd);
+            }
+            injector.running.keys().copied().collect()
+        });
+        // An instance that starts later has the new image.
+        waiting.retain(|name| injector.running.contains_key(name));
+        let reaches_all = |name: &&'static str| {
+            let condition = injector.world.network.condition(Endpoint::Instance(crate::world::number(name)));
+            condition.silent == 0
+        };
+        let name = waiting.iter().copied().find(reaches_all)?;
+        waiting.remove(name);
+        Some(name)
+    }
+}
+
+impl Injector {
+    /// Restarts the next instance of the rollout.
+    pub(super) async fn roll_out(&mut self, now: Duration) {
+        let Some(mut rollout) = self.rollout.take() else { return };
+        let name = rollout.due(now, self);
+        self.rollout = Some(rollout);
+        if let Some(running) = name.and_then(|name| self.running.remove(name)) {
+            let name = name.unwrap_or_default();
+            self.world.history.note(name, "restarts with another image of etcd");
+            running.instance.stop().await;
+            self.world.network.forget(Endpoint::Instance(crate::world::number(name)));
+            self.start(name).await;
+        }
+    }
+}
+
+/// Deviations of nodes and records from the required final state: each control plane node is a member of etcd in sync, all
+/// containers run, and no record is unfinished.
+pub(super) async fn deviations(injector: &Injector, repairs: &RepairJudge) -> Vec<String> {
+    let world = &injector.world;
+    let Some(nodes) = &world.nodes else { return Vec::new() };
+    let Some(cluster) = world.checker.cluster() else { return Vec::new() };
+    let mut found = members(nodes, &cluster).await;
+    found.extend(containers(nodes, &cluster, &world.history));
+    found.extend(repairs.unfinished_records().into_iter().map(|record| format!("{record} is unfinished")));
+    found
+}
+
+async fn members(nodes: &Nodes, cluster: &Cluster) -> Vec<String> {
+    let wanted: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
+    let status = match nodes.nodes.etcd().status(&wanted).await {
+        Ok(status) => status,
+        Err(error) => return vec![error.to_string()],
+    };
+    let mut found = Vec::new();
+    if !status.healthy {
+        found.push("etcd grants no lease".to_owned());
+    }
+    let is_good = |address: &String| {
+        let own = status.members.iter().find(|member| member.address() == *address);
+        own.is_some_and(|member| member.is_in_sync() && !member.learner)
+    };
+    let lost = wanted.iter().filter(|address| !is_good(address));
+    found.extend(lost.map(|address| format!("{address} is no member of etcd in sync")));
+    let others = status.members.iter().filter(|member| !wanted.contains(&member.address().into_owned()));
+    found.extend(others.map(|member| format!("{} is still a member of etcd", member.address())));
+    found
+}
+
+fn containers(nodes: &Nodes, cluster: &Cluster, history: &History) -> Vec<String> {
+    let mut found = Vec::new();
+    for node in &cluster.nodes {
+        let Some(view) = nodes.nodes.view(&node.address).filter(|view| view.is_on) else {
+            // A machine that left the registry is reported elsewhere.
+            history.note("nodes", format_args!("{} has no power at the end", node.address));
+            continue;
+        };
+        for container in Container::ALL {
+            let wanted = node.control_plane || container == Container::Rivers;
+            let runs = view.containers.get(container.name()).is_some_and(|container| container.running);
+            if wanted != runs {
+                let is = if runs { "runs" } else { "does not run" };
+                found.push(format!("{container} {is} on {}", node.address));
+            }
+        }
+    }
+    found
+}
+
+/// Events that a run with operations and a drill must contain, and that this run lacks.
+pub(super) fn never(counts: NodeCounts) -> Vec<String> {
+    let NodeCounts { formed, added, promoted, removed, written, .. } = counts;
+    let wanted = [
+        ("a cluster of etcd formed", formed),
+        ("members of etcd added", added),
+        ("members of etcd promoted", promoted),
+        ("members of etcd removed", removed),
+        ("writes acknowledged by etcd", written),
+    ];
+    let missing = wanted.into_iter().filter(|(_, count)| *count == 0);
+    missing.map(|(what, _)| format!("never: {what}")).collect()
+}
+
+/// The events as numbers of the report.
+pub(super) fn numbers(counts: NodeCounts) -> [(String, u64); 6] {
+    let NodeCounts { effects, added, promoted, removed, written, reinstalled, .. } = counts;
+    [
+        ("effects on nodes".to_owned(), effects),
+        ("members of etcd added".to_owned(), added),
+        ("members of etcd promoted".to_owned(), promoted),
+        ("members of etcd removed".to_owned(), removed),
+        ("writes acknowledged by etcd".to_owned(), written),
+        ("machines installed anew".to_owned(), reinstalled),
+    ]
+}
