@@ -45,7 +45,7 @@ use crate::backing_off::BackingOff;
 use crate::decide::{Decision, decide};
 use crate::input::{Input, Settings};
 use crate::limits::COMMAND_LOST;
-use crate::operation::Operation;
+use crate::operation::{Operation, OperationName};
 use crate::page::{Mode, OpsPage};
 use crate::records::{self, Step};
 
@@ -412,20 +412,34 @@ impl RunnerState {
         let (what, failed) = match failure {
             None if goes_on => (format!("{command} succeeded"), false),
             None => {
-                self.backing_off.succeeded(&step.operation.targets);
+                self.backing_off.succeeded(step.operation.targets.iter().chain([&operation.to_owned()]));
                 madako_operations_total(operation, "completed").increment(1);
                 (format!("{command} succeeded, and the operation is complete"), false)
             }
             Some((nodes, why)) => {
                 if let Some(nodes) = nodes {
                     let nodes = if nodes.is_empty() { &step.operation.targets } else { &nodes };
-                    self.backing_off.failed(nodes, Instant::now());
+                    self.backing_off.failed(&self.left_out(step, nodes), Instant::now());
                 }
                 madako_operations_total(operation, "cancelled").increment(1);
                 (format!("{command} failed: {why}"), true)
             }
         };
         self.given.events.emit(Event::Operation { id: step.record, operation, what, failed });
+    }
+
+    /// The nodes of the cluster among those on which a command failed. Without one, the operation itself is left out; a
+    /// wait has taken its time already.
+    fn left_out(&self, step: &Step, failed: &[String]) -> Vec<String> {
+        let cluster = self.state.as_ref().and_then(|state| state.cluster.as_ref());
+        let is_node = |address: &&String| {
+            cluster.is_some_and(|cluster| cluster.value.nodes.iter().any(|node| node.address == **address))
+        };
+        let nodes: Vec<String> = failed.iter().filter(is_node).cloned().collect();
+        if nodes.is_empty() && step.operation.name != OperationName::EtcdWaitCluster {
+            return vec![step.operation.name.name().to_owned()];
+        }
+        nodes
     }
 
     /// Announces the first operation of the decision, unless a record is unfinished.

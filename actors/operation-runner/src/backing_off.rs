@@ -1,10 +1,12 @@
-//! Nodes on which a command failed: they are left out for a while, as if they were unreachable.
+//! Nodes on which a command failed: they are left out for a while, as if they were unreachable. An operation that failed
+//! without a node of the cluster as its cause is left out itself, by its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use madako_protocol::permit::Moment;
 
 use crate::limits::{BACK_OFF_FIRST, BACK_OFF_MOST};
+use crate::operation::OperationName;
 
 #[derive(Debug, Default)]
 pub(crate) struct BackingOff(BTreeMap<String, Failure>);
@@ -34,7 +36,7 @@ impl BackingOff {
 
     /// Forgets nodes outside of the cluster.
     pub(crate) fn retain(&mut self, is_node: impl Fn(&str) -> bool) {
-        self.0.retain(|node, _| is_node(node));
+        self.0.retain(|node, _| node.parse::<OperationName>().is_ok() || is_node(node));
     }
 
     /// Nodes that are left out at `now`.

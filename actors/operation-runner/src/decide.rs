@@ -4,7 +4,7 @@ use madako_domain::node_status::ConfigVersion;
 use madako_domain::status::OperationPhase;
 use serde::Serialize;
 
-use crate::held::Held;
+use crate::held::{Held, Reason};
 use crate::input::Input;
 use crate::operation::{Operation, OperationName};
 use crate::view::View;
@@ -42,9 +42,20 @@ const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 9] = [
 pub fn decide(input: &Input<'_>) -> Decision {
     let view = View::new(input);
     let mut held = Vec::new();
-    let given = ROWS.iter().find_map(|row| row(&view, &mut held));
+    let given = ROWS.iter().find_map(|row| ready(&view, row(&view, &mut held)?, &mut held));
     let (phase, operations) = given.unwrap_or((OperationPhase::Completed, Vec::new()));
     Decision { phase, operations, held }
+}
+
+/// A row without the operations that back off; `None` if no other is in it.
+fn ready(view: &View<'_>, (phase, due): (OperationPhase, Vec<Operation>), held: &mut Vec<Held>) -> Row {
+    let is_aborted = due.is_empty();
+    let backs_off = |operation: &Operation| view.input.backing_off.contains(operation.name.name());
+    let (waiting, ready): (Vec<Operation>, Vec<Operation>) = due.into_iter().partition(backs_off);
+    let reason = Reason::BackingOff;
+    let waiting = waiting.into_iter();
+    held.extend(waiting.map(|it| Held { what: it.name, reason: reason.clone(), targets: it.targets }));
+    (is_aborted || !ready.is_empty()).then_some((phase, ready))
 }
 
 /// The upgrade needs all control plane nodes. Without data of etcd it makes no marks: they would make an interrupted

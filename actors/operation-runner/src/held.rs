@@ -25,7 +25,7 @@ pub struct Held {
 #[strum(serialize_all = "kebab-case")]
 pub enum Reason {
     Unreachable,
-    /// The last command on the node failed a short time ago.
+    /// The last command on the node, or of an operation without nodes, failed a short time ago.
     BackingOff,
     /// Another program has a container of that name.
     ForeignContainer {
@@ -84,7 +84,7 @@ impl fmt::Display for Reason {
             Self::Unreachable => {
                 f.write_str("these nodes do not answer, or their container engine does not work")
             }
-            Self::BackingOff => f.write_str("the last command on these nodes failed a short time ago"),
+            Self::BackingOff => f.write_str("the last command failed a short time ago"),
             Self::ForeignContainer { container } => {
                 write!(
                     f,

@@ -58,7 +58,7 @@ pub struct Input<'a> {
     pub options: &'a ContainerOptions,
     pub status: &'a FleetStatus,
     pub now: OffsetDateTime,
-    /// Addresses of nodes whose last command failed a short time ago.
+    /// Addresses of nodes whose last command failed a short time ago, and names of operations that failed without a node.
     pub backing_off: &'a BTreeSet<String>,
     /// Addresses of nodes whose member of etcd an operator asked to restart.
     pub restarts: &'a BTreeSet<String>,

@@ -16,7 +16,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use madako_datacenter_sim::SimulatedRegistry;
-use madako_datacenter_sim::nodes::{EtcdFact, NodeFault, NodePlace, Observed, PaperAuthorities, SimulatedNodes};
+use madako_datacenter_sim::nodes::{
+    EtcdFact, NodeFault, NodePlace, Observed, PaperAuthorities, SimulatedNodes,
+};
 use madako_domain::invariants::Id;
 use madako_domain::machine::Machine;
 use madako_faults::Act;

@@ -192,6 +192,8 @@ pub struct Counts {
     pub leader_changes: u64,
     /// Acknowledged writes of leaders.
     pub commits: u64,
+    /// Operations on nodes that failed.
+    pub failed_operations: u64,
 }
 
 pub struct Running {
@@ -233,6 +235,7 @@ impl EventSink for Sink {
             let mut counts = self.counts.lock().unwrap();
             match &event {
                 Event::Committed { .. } => counts.commits += 1,
+                Event::Operation { failed: true, .. } => counts.failed_operations += 1,
                 Event::Elected { .. } => {
                     let mut last = self.last_leader.lock().unwrap();
                     if last.as_ref() != Some(&self.name) {

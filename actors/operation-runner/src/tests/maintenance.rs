@@ -344,6 +344,23 @@ fn maintenance_needs_all_control_plane_nodes() {
 }
 
 #[test]
+fn an_operation_that_failed_without_a_node_waits_and_no_other_waits_for_it() {
+    let without_node = |fleet: &mut Fleet| {
+        fleet.members(&[(A, '+'), (B, '+'), (C, '+'), (GONE, '-')]);
+        fleet.backing_off.insert("etcd-remove-member".to_owned());
+    };
+    check(Fleet::running(), without_node, "completed; held etcd-remove-member backing-off(.99)");
+    check(
+        Fleet::running(),
+        |fleet| {
+            without_node(fleet);
+            fleet.stop(X, Container::Rivers);
+        },
+        "rivers; rivers-bootstrap(.21)",
+    );
+}
+
+#[test]
 fn nothing_is_removed_without_a_majority() {
     let mut fleet = Fleet::running();
     fleet.members(&[(A, '+'), (B, '?'), (C, '?'), (GONE, '-')]);

@@ -24,6 +24,9 @@ const NEXT_ETCD: &str = "ghcr.io/cybozu/etcd:3.5.16.1";
 /// Validity of the certificates of members, as the service asks for it: no run is long enough for a renewal.
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// Operations that may fail in a minute, averaged over a run: a third of the waits for etcd if it never had a majority.
+const MOST_FAILED_A_MINUTE: u64 = 1;
+
 /// Switches operations on, if the scenario has them.
 pub(super) fn switch_on(scenario: &Scenario, seed: u64, world: &mut World) {
     if !scenario.world.operates() {
@@ -138,6 +141,13 @@ fn containers(nodes: &Nodes, cluster: &Cluster, history: &History) -> Vec<String
         }
     }
     found
+}
+
+/// A finding if operations failed so often that they were repeated without a pause: a node is left out for 30 s after its
+/// first failure and longer after further ones, and a wait for etcd takes 18 s.
+pub(super) fn too_many_failed(failed: u64, simulated: Duration) -> Option<String> {
+    let most = 20 + MOST_FAILED_A_MINUTE * simulated.as_secs() / 60;
+    (failed > most).then(|| format!("{failed} operations failed, where at most {most} were expected"))
 }
 
 /// Events that a run with operations and a drill must contain, and that this run lacks.

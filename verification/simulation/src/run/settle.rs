@@ -120,6 +120,7 @@ pub(super) async fn settle(
         found.extend(unserved(scenario, &injector).await);
     }
     let counts = *injector.world.counts.lock().unwrap();
+    found.extend(operations::too_many_failed(counts.failed_operations, history.now()));
     let observed = Observed {
         counts: Counts {
             leader_changes: counts.leader_changes,
@@ -344,6 +345,10 @@ fn traffic(injector: &Injector) -> BTreeMap<String, u64> {
     let to_api =
         world.network.used(|from, to| from == Endpoint::People && matches!(to, Endpoint::Instance(_)));
     traffic.insert("connections to instances".to_owned(), to_api.connections);
+    if world.nodes.is_some() {
+        let failed = world.counts.lock().unwrap().failed_operations;
+        traffic.insert("operations that failed".to_owned(), failed);
+    }
     traffic.extend(world.nodes.iter().flat_map(|nodes| operations::numbers(nodes.counts())));
     let count = |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
     traffic.insert("requests to the registry".to_owned(), count(&world.requests.registry));
