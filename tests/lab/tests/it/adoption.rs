@@ -173,7 +173,9 @@ impl Adopted {
             let endpoint = client_url(&self.control_plane[0]);
             self.fleet.etcdctl_at(&endpoint, "root", words).await.unwrap();
         }
-        self.fleet.etcdctl_as("kube-apiserver", &["put", "/registry/kept", "value"]).await.unwrap();
+        let put =
+            async || self.fleet.etcdctl_as("kube-apiserver", &["put", "/registry/kept", "value"]).await.ok();
+        eventually("the API server's user writes", put).await;
     }
 
     /// Keys of CKE, and the authorities' keys, which CKE has in Vault.

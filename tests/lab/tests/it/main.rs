@@ -20,8 +20,9 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-/// Long enough for a change of etcd's members on a busy host, where a command of docker may take seconds.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// Long enough for two new members of etcd on a host with twenty times the load that it has cores, where each command of
+/// docker takes ten seconds.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// Polling interval of an expected state.
 const GLANCE: Duration = Duration::from_millis(50);
 

@@ -20,8 +20,16 @@ async fn only_the_node_with_a_fault_suffers() {
         began.elapsed(),
     );
     six_nodes_without_a_state(&fleet).await;
-    nodes_that_answer_with_faults(&fleet).await;
     fleet.shows_no_key(&CONTROL_PLANE, Vec::new()).await;
+}
+
+#[tokio::test]
+async fn only_the_operation_that_needs_a_full_disk_or_a_taken_name_waits() {
+    let Some(fleet) = Fleet::start(6).await else { return };
+    fleet.set_cluster(&[0, 1, 2], &[3, 4, 5]).await;
+    fleet.settled(&[0, 1, 2]).await;
+    nodes_that_answer_with_faults(&fleet).await;
+    fleet.shows_no_key(&[0, 1, 3], Vec::new()).await;
 }
 
 /// Ends the rivers of a healthy node, and waits until the service has started them again.
@@ -71,51 +79,54 @@ async fn six_nodes_without_a_state(fleet: &Fleet) {
 }
 
 async fn nodes_that_answer_with_faults(fleet: &Fleet) {
+    const TAKEN: usize = 3;
+    const UNREAD: usize = 4;
+    const FULL: usize = 5;
     // A container of another program has the name of a member's, and another one has a label that is not JSON.
     let sleeper = ["--network=none", "--entrypoint=/rivers", madako_lab::TOOLS_IMAGE, "--listen=127.0.0.1:1"];
     let upstreams = "--upstreams=127.0.0.1:2";
     let words =
         [&["run", "-d", "--log-driver=json-file", "--name=etcd"][..], &sleeper, &[upstreams]].concat();
-    let foreign = fleet.machine(5).docker(&words).await.unwrap();
+    let foreign = fleet.machine(TAKEN).docker(&words).await.unwrap();
     // Nothing that the service sends comes between.
-    fleet.machine(7).hang_sshd().await.unwrap();
-    fleet.machine(7).docker(&["rm", "--force", "rivers"]).await.unwrap();
+    fleet.machine(UNREAD).hang_sshd().await.unwrap();
+    fleet.machine(UNREAD).docker(&["rm", "--force", "rivers"]).await.unwrap();
     let label = "--label=com.cybozu.cke=not JSON";
     let words =
         [&["run", "-d", "--log-driver=json-file", "--name=rivers", label][..], &sleeper, &[upstreams]]
             .concat();
-    let unread = fleet.machine(7).docker(&words).await.unwrap();
-    fleet.machine(7).resume_sshd().await.unwrap();
+    let unread = fleet.machine(UNREAD).docker(&words).await.unwrap();
+    fleet.machine(UNREAD).resume_sshd().await.unwrap();
     // A removed container would leave free bytes for the next one.
-    fleet.machine(8).hang_sshd().await.unwrap();
-    fleet.machine(8).docker(&["rm", "--force", "rivers"]).await.unwrap();
-    fleet.machine(8).fill_disk().await.unwrap();
-    fleet.machine(8).resume_sshd().await.unwrap();
-    fleet.set_cluster(&[0, 1, 2, 3, 5], &[4, 6, 7, 8]).await;
+    fleet.machine(FULL).hang_sshd().await.unwrap();
+    fleet.machine(FULL).docker(&["rm", "--force", "rivers"]).await.unwrap();
+    fleet.machine(FULL).fill_disk().await.unwrap();
+    fleet.machine(FULL).resume_sshd().await.unwrap();
+    fleet.set_cluster(&[0, 1, TAKEN], &[2, UNREAD, FULL]).await;
 
     let full = async || {
         let page = fleet.ops().await?;
-        page["backing_off"][fleet.address(8)].as_u64()
+        page["backing_off"][fleet.address(FULL)].as_u64()
     };
     eventually("the node whose disk is full is left out", full).await;
     let records = fleet.history().await;
     let errors: Vec<&str> = records.iter().filter_map(|record| record["error"].as_str()).collect();
-    let is_full = |error: &&str| error.contains("no space left") && error.contains(&fleet.address(8));
+    let is_full = |error: &&str| error.contains("no space left") && error.contains(&fleet.address(FULL));
     assert!(errors.iter().any(is_full), "{errors:?}");
     let (targets, why) = fleet.held("etcd-add-member", "foreign-container").await;
-    assert_eq!(targets, [fleet.address(5)]);
+    assert_eq!(targets, [fleet.address(TAKEN)]);
     assert!(why.contains("etcd"), "{why}");
     the_rest_goes_on(fleet, 1).await;
 
-    for (machine, name, id) in [(5, "etcd", &foreign), (7, "rivers", &unread)] {
+    for (machine, name, id) in [(TAKEN, "etcd", &foreign), (UNREAD, "rivers", &unread)] {
         let found = fleet.machine(machine).docker(&["inspect", "--format={{.Id}}", name]).await.unwrap();
         assert_eq!(found.trim(), id.trim(), "the service does not touch the container");
         fleet.machine(machine).docker(&["rm", "--force", name]).await.unwrap();
     }
-    fleet.machine(8).free_disk().await.unwrap();
-    for machine in [7, 8] {
+    fleet.machine(FULL).free_disk().await.unwrap();
+    for machine in [UNREAD, FULL] {
         let runs = async || fleet.running(machine).await.contains(&"rivers".to_owned()).then_some(());
         eventually("the rivers run after the fault", runs).await;
     }
-    fleet.settled(&[0, 1, 2, 3, 5]).await;
+    fleet.settled(&[0, 1, TAKEN]).await;
 }
