@@ -18,7 +18,7 @@ use crate::connection::SshConnection;
 use crate::host_key::{Verifier, preferred};
 use crate::key::SshKey;
 use crate::limits::{
-    ACTION_DEADLINE, CHANNEL_MESSAGES, INACTIVITY, KEEP_ALIVE, KEEP_ALIVE_MISSES, MAX_HANDSHAKES,
+    ACTION_DEADLINE, BEGIN, CHANNEL_MESSAGES, INACTIVITY, KEEP_ALIVE, KEEP_ALIVE_MISSES, MAX_HANDSHAKES,
     PULL_DEADLINE, STATUS_DEADLINE, STEP, WINDOW,
 };
 use crate::remote::{Nonces, Session};
@@ -29,8 +29,10 @@ use crate::stream::OwnedStream;
 pub struct SshOptions {
     /// TCP port of all nodes.
     pub port: u16,
-    /// Time for each step of a connection, and for the start of a command.
+    /// Time for each step of a connection, and for a session.
     pub step: Duration,
+    /// Time for a session and the start of its command.
+    pub begin: Duration,
     /// Silence after which the client asks the node for a sign of life.
     pub keep_alive: Duration,
     /// Time for a status.
@@ -46,6 +48,7 @@ impl Default for SshOptions {
         Self {
             port: 22,
             step: STEP,
+            begin: BEGIN,
             keep_alive: KEEP_ALIVE,
             status: STATUS_DEADLINE,
             action: ACTION_DEADLINE,
@@ -86,7 +89,7 @@ impl SshDriver {
         let host_key = offered.get().cloned().ok_or_else(|| unreachable("no host key".to_owned()))?;
 
         self.step("login", target, log_in(&mut handle, &self.key, target)).await??;
-        let session = Session::new(handle, owner, self.options.step);
+        let session = Session::new(handle, owner, &self.options);
         Ok(SshConnection {
             address: target.address.clone(),
             host_key,

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-/// Time for each step of a connection (TCP, handshake, login), and for the start of a command. CKE's value.
+/// Time for each step of a connection (TCP, handshake, login), and for a session. CKE's value.
 pub const STEP: Duration = Duration::from_secs(5);
+/// Time for a session and the start of its command. The login shell may ask a directory service; CKE allows 10 min for
+/// that. A status that begins so late still has a second.
+pub const BEGIN: Duration = Duration::from_secs(7);
 /// Silence after which the client asks the node for a sign of life. CKE's value.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Unanswered requests for a sign of life that a connection survives: a busy node may miss one or two.
@@ -62,7 +65,8 @@ const _: () = assert!(
 );
 const _: () =
     assert!(4 * MAX_CERTIFICATE < MAX_STDOUT / 2, "certificates leave room for the rest of a status");
-const _: () = assert!(STEP.as_secs() < STATUS_DEADLINE.as_secs());
+const _: () = assert!(STEP.as_secs() < BEGIN.as_secs());
+const _: () = assert!(BEGIN.as_secs() + END_MARGIN < STATUS_DEADLINE.as_secs(), "a late start leaves time");
 const _: () =
     assert!(SIZE_PATIENCE * 2 + END_MARGIN < STATUS_DEADLINE.as_secs(), "a status does not depend on sizes");
 const _: () =

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::{self, Instant};
 
 use self::running::RunningCommand;
+use crate::driver::SshOptions;
 use crate::host_key::Verifier;
 use crate::limits::{END_MARGIN, MAX_COMMAND};
 use crate::script::{Script, quote};
@@ -47,6 +48,7 @@ pub(crate) struct Session {
     _owner: StreamOwner,
     runtime: runtime::Handle,
     step: Duration,
+    begin: Duration,
 }
 
 /// A command.
@@ -80,8 +82,9 @@ pub(crate) enum RemoteError {
 }
 
 impl Session {
-    pub(crate) fn new(handle: Handle<Verifier>, owner: StreamOwner, step: Duration) -> Self {
-        Self { handle, _owner: owner, runtime: runtime::Handle::current(), step }
+    pub(crate) fn new(handle: Handle<Verifier>, owner: StreamOwner, options: &SshOptions) -> Self {
+        let SshOptions { step, begin, .. } = *options;
+        Self { handle, _owner: owner, runtime: runtime::Handle::current(), step, begin }
     }
 
     /// Opens a channel. A caller that is dropped meanwhile leaves no open channel.
@@ -130,12 +133,12 @@ fn broken(error: russh::Error) -> RemoteError {
 pub(crate) async fn run(session: &Arc<Session>, order: Order<'_>) -> Result<Answer, RemoteError> {
     let command = command(&order)?;
     let begin_by = order.begin_by.min(order.end_by);
-    let step_by = Instant::now() + session.step;
+    let patience_ends = Instant::now() + session.begin;
     let begun = RunningCommand::begin(session, &order.nonce, &command);
-    let mut running = match time::timeout_at(step_by.min(begin_by), begun).await {
+    let mut running = match time::timeout_at(patience_ends.min(begin_by), begun).await {
         Ok(begun) => begun?,
-        Err(_) if step_by < begin_by => {
-            return Err(RemoteError::Broken(format!("no command began in {:?}", session.step)));
+        Err(_) if patience_ends < begin_by => {
+            return Err(RemoteError::Broken(format!("no command began in {:?}", session.begin)));
         }
         Err(_) => return Err(RemoteError::Late),
     };

@@ -55,7 +55,7 @@ impl Node {
     }
 
     fn options(&self) -> SshOptions {
-        SshOptions { port: self.server.port, step: PATIENCE, ..SshOptions::default() }
+        SshOptions { port: self.server.port, step: PATIENCE, begin: PATIENCE, ..SshOptions::default() }
     }
 
     async fn connect_with(&self, options: SshOptions, pinned: Option<HostKey>) -> Connected {
