@@ -1,7 +1,7 @@
 //! Promises of the service about time and memory, measured on processes of the built program.
 //!
 //! `cargo bench --workspace --bench service` prints one table; words after `--` choose the parts (`changes`,
-//! `handover`, `crash`, `losses`, `actors`, `size`, `placement`, `rest`). Stores are a real etcd (the installed one)
+//! `handover`, `crash`, `losses`, `actors`, `size`, `nodes`, `placement`, `rest`). Stores are a real etcd (the installed one)
 //! and the embedded one, files are in cargo's directory for temporary files, and machines come from a simulated
 //! registry in this process, which shares the cores with all others.
 //!
@@ -15,6 +15,7 @@ mod changes;
 mod crash;
 mod handover;
 mod losses;
+mod nodes;
 mod placement;
 mod processes;
 mod registry;
@@ -32,7 +33,8 @@ use crate::table::Table;
 /// Seed of random pauses.
 const SEED: u64 = 7;
 
-const PARTS: [&str; 8] = ["changes", "handover", "crash", "losses", "actors", "size", "placement", "rest"];
+const PARTS: [&str; 9] =
+    ["changes", "handover", "crash", "losses", "actors", "size", "nodes", "placement", "rest"];
 
 fn main() -> anyhow::Result<()> {
     // Cargo passes --bench to every benchmark.
@@ -56,6 +58,7 @@ fn main() -> anyhow::Result<()> {
                 "crash" => crash::measure(chance, &mut table).await,
                 "losses" => losses::measure(chance, &mut table).await,
                 "actors" => actors::measure(&mut table).await,
+                "nodes" => nodes::measure(&mut table).await,
                 "placement" => placement::measure(&mut table).await,
                 "rest" => placement::at_rest::measure(&mut table).await,
                 _ => size::measure(&mut table).await,

@@ -59,13 +59,24 @@ impl Scene {
 
     /// The embedded store, with the instance that has it.
     pub(crate) async fn on_embedded(machines: u32, ttl: &'static str) -> anyhow::Result<(Self, Madako)> {
+        Self::embedded(machines, ttl, "", "127.0.0.1:0").await
+    }
+
+    /// [`Self::on_embedded`] with further sections of the configuration, and the address of its pages.
+    pub(crate) async fn embedded(
+        machines: u32,
+        ttl: &'static str,
+        sections: &str,
+        pages: &str,
+    ) -> anyhow::Result<(Self, Madako)> {
         let place = WorkDirectory::new()?;
         let listen = format!("127.0.0.1:{}", free_port()?);
         let data = place.path("data");
-        let embedded = format!("embedded:\n  data-dir: {}\n  listen: {listen}\n", data.display());
+        let embedded = format!("embedded:\n  data-dir: {}\n  listen: {listen}\n{sections}", data.display());
         let config = place.config("config.yml", &embedded)?;
         let registry = Registry::serve(machines).await?;
-        let instance = Madako::start(&config, &place.path("log"), INTERVAL, ttl)?;
+        let flags = ["--http", pages, "--interval", INTERVAL, "--session-ttl", ttl];
+        let instance = Madako::serve(&config, &place.path("log"), &flags)?;
         let endpoint = format!("http://{listen}");
         let witness = Witness::new(&endpoint).await?;
         let scene = Self { place, registry, endpoint, config, ttl, witness, workers: 0, _etcd: None };

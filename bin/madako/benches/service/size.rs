@@ -19,7 +19,7 @@ const LARGE: usize = 5_000;
 const MACHINES: u32 = 5_600;
 const DECODES: usize = 15;
 
-fn mib(bytes: u64) -> String {
+pub(crate) fn mib(bytes: u64) -> String {
     #[allow(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
     let mib = bytes as f64 / MIB as f64;
     format!("{mib:.1} MiB")
