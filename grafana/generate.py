@@ -15,11 +15,12 @@ sys.dont_write_bytecode = True
 
 from actors import actors
 from cluster import cluster
+from nodes import nodes
 from overview import overview
 from placement import placement
 
 DIRECTORY = Path(__file__).resolve().parent / "dashboards"
-DASHBOARDS = {"overview": overview, "cluster": cluster, "placement": placement, "actors": actors}
+DASHBOARDS = {"overview": overview, "cluster": cluster, "nodes": nodes, "placement": placement, "actors": actors}
 
 
 def written():

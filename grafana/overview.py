@@ -18,6 +18,7 @@ def overview():
         [
             ("Overall state", calm()),
             ("Reasons: the cluster", cluster()),
+            ("Reasons: nodes and etcd", nodes()),
             ("Reasons: placement and the service", rest()),
             ("Recent activity", lately()),
         ],
@@ -88,6 +89,24 @@ def cluster():
     ]
 
 
+def nodes():
+    held = since(leading("madako_operations_held_since_timestamp_seconds", by="reason"))
+    return [
+        stat("Unreachable nodes", {"": leading("madako_nodes", labels='state="unreachable"')},
+             "Nodes whose state Madako cannot read. Good: 0. `madako ops` shows the error of each node.", steps=SOME, width=6,
+             empty="no operations", runbooks=("MadakoNodeUnreachable", "MadakoManyNodesUnreachable")),
+        stat("Longest hold", {"": f"max({held})"},
+             "Longest wait of an operation that is due. Good: 0, or below an hour. `madako ops` explains the reason.",
+             unit="s", steps=((GREEN, None), (YELLOW, 3600)), width=6, empty="no operations", runbooks=("MadakoOperationHeld",)),
+        stat("etcd", {"": leading("madako_etcd_healthy")},
+             "Whether the cluster's etcd has a majority. Good: Healthy.", words={0: ("No majority", RED), 1: ("Healthy", GREEN)},
+             width=6, empty="no data yet", runbooks=("MadakoEtcdUnhealthy",)),
+        stat("Members not in sync", {"": f"sum({leading('madako_etcd_members', by='state', labels=NOT_IN_SYNC)})"},
+             "Members of etcd that are not in sync, and control plane nodes that are no members. Good: 0.", steps=SOME, width=6,
+             empty="no data yet", runbooks=("MadakoEtcdMemberOutOfSync",)),
+    ]
+
+
 def rest():
     return [
         stat("Unplaced applications", {"": f"sum({placing('madako_placement_applications', by='outcome', labels=UNPLACED)})"},
@@ -118,6 +137,7 @@ def rest():
     ]
 
 
+NOT_IN_SYNC = 'state=~"out-of-sync|missing"'
 UNPLACED = 'outcome=~"degraded|failed"'
 WAITING = 'outcome=~"waits-for-metric|waits-for-cluster|creates|held"'
 MISSING = 'condition=~"failed|undefined"'

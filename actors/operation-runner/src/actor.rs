@@ -59,6 +59,8 @@ madako_protocol::declare_metrics! {
         "Unix time since which the node that is unreachable for longest is so; 0 if all are reachable.";
     gauge madako_etcd_healthy() "1 if etcd granted a lease in the last collection.";
     gauge madako_etcd_members(state) "Members of the cluster's etcd in the last collection, by state.";
+    gauge madako_etcd_certificates_end_timestamp_seconds()
+        "Unix time at which the first certificate of a member of etcd ends; 0 if no certificate is known.";
     histogram madako_operation_command_seconds(command, outcome) "Duration of commands of operations.";
     histogram madako_operations_collect_seconds() "Duration of reading the state of all nodes.";
     histogram madako_operations_decide_seconds() "Duration of a decision on the next operations.";

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use madako_domain::node_status::EtcdStatus;
 use madako_domain::status::OperationPhase;
+use madako_protocol::actors::Collected;
 use madako_protocol::event::Event;
 use madako_protocol::operations::OperationsState;
 use strum::VariantNames as _;
@@ -116,6 +117,7 @@ impl RunnerState {
         self.unreachable_since.note(unreachable, self.given.clock.now().unix_timestamp());
         let since = self.unreachable_since.earliest().unwrap_or(0);
         super::madako_nodes_unreachable_since_timestamp_seconds().set(since as f64);
+        show_certificates(inputs, collected);
         if collected.asked_etcd {
             count_members(inputs, collected.etcd.as_ref());
         }
@@ -130,9 +132,10 @@ impl RunnerState {
     }
 }
 
-/// `None`: etcd does not answer, and its members are unknown.
+/// Without a majority of etcd, the states of its members are unknown, and none is counted.
 fn count_members(inputs: &Inputs, etcd: Option<&EtcdStatus>) {
-    super::madako_etcd_healthy().set(f64::from(etcd.is_some_and(|etcd| etcd.healthy)));
+    let etcd = etcd.filter(|etcd| etcd.healthy);
+    super::madako_etcd_healthy().set(f64::from(etcd.is_some()));
     let members = etcd.map(|etcd| etcd.members.as_slice()).unwrap_or_default();
     let in_sync = members.iter().filter(|member| member.is_in_sync()).count();
     let is_member = |address: &str| members.iter().any(|member| member.address() == address);
@@ -140,4 +143,12 @@ fn count_members(inputs: &Inputs, etcd: Option<&EtcdStatus>) {
     super::madako_etcd_members("in-sync").set(in_sync as f64);
     super::madako_etcd_members("out-of-sync").set((members.len() - in_sync) as f64);
     super::madako_etcd_members("missing").set(etcd.map_or(0, |_| missing) as f64);
+}
+
+/// Shows the earliest end of the certificates on control plane nodes.
+fn show_certificates(inputs: &Inputs, collected: &Collected) {
+    let nodes = inputs.cluster.control_plane().filter_map(|node| collected.nodes.get(&node.address));
+    let validities = nodes.flat_map(|node| node.etcd_certificates.values()).filter_map(|it| it.validity);
+    let end = validities.map(|validity| validity.to.unix_timestamp()).min().unwrap_or(0);
+    super::madako_etcd_certificates_end_timestamp_seconds().set(end as f64);
 }

@@ -7,9 +7,12 @@
 //!
 //! `bin/madako-chaos/tests/run.rs` tests the alerts that need real processes.
 
+mod failing;
 mod gathered;
 mod hanging;
 mod names;
+mod nodes;
+mod objects;
 mod panels;
 mod people;
 mod promtool;
@@ -24,7 +27,7 @@ use std::time::Duration;
 use gathered::Gathered;
 use script::{Scenario, Step, scenarios, time};
 
-const FILES: [&str; 3] = ["service.txt", "cluster.txt", "placement.txt"];
+const FILES: [&str; 4] = ["service.txt", "cluster.txt", "nodes.txt", "placement.txt"];
 
 /// Alerts on objects that simulations lack: files of a process, commands on a real host, the connection to a real API
 /// server.
@@ -106,6 +109,16 @@ fn alerts_of_cluster_keeping_fire_and_clear() {
 #[test]
 fn more_alerts_of_cluster_keeping_fire_and_clear() {
     each_is_as_it_says("cluster.txt", 1);
+}
+
+#[test]
+fn alerts_of_nodes_fire_and_clear() {
+    each_is_as_it_says("nodes.txt", 0);
+}
+
+#[test]
+fn more_alerts_of_nodes_fire_and_clear() {
+    each_is_as_it_says("nodes.txt", 1);
 }
 
 #[test]

@@ -8,17 +8,9 @@ use super::gathered::Gathered;
 use super::script::scenarios;
 use super::{panels, promtool, stage};
 
-/// Another test plays operations on nodes, without a page of metrics.
-const NO_OPERATIONS: &str = "it runs no operations on nodes";
-
 /// Beginnings of the names of metrics that no simulated instance shows, and the reasons.
-const ELSEWHERE: [(&str, &str); 11] = [
+const ELSEWHERE: [(&str, &str); 6] = [
     ("madako_authentication_request", "whoever asks it for something brings no token of another service"),
-    ("madako_actor_parked", NO_OPERATIONS),
-    ("madako_etcd_", NO_OPERATIONS),
-    ("madako_node_connections", NO_OPERATIONS),
-    ("madako_nodes", NO_OPERATIONS),
-    ("madako_operation", NO_OPERATIONS),
     ("madako_host_command", "a simulated host stands in the place of the adapter that counts commands"),
     ("madako_kubernetes_request", "simulated nodes stand in the place of the adapter that counts requests"),
     ("madako_predecessor_lease_seconds", "its store is in memory, and no process preceded it"),

@@ -17,6 +17,8 @@ pub struct Step {
 pub struct Scenario {
     pub name: String,
     pub fires: BTreeSet<String>,
+    /// The instance runs operations on simulated nodes.
+    pub has_nodes: bool,
     /// Ordered by time; the last one is `end`.
     pub steps: Vec<Step>,
 }
@@ -39,7 +41,7 @@ pub fn time(word: &str) -> Duration {
 }
 
 /// The scenarios of a file. An unindented line starts one, `NAME: ALERT ...`; each indented line is a step, `TIME
-/// WORDS`.
+/// WORDS`, or says that the deployment is `with nodes`.
 pub fn scenarios(file: &str) -> Vec<Scenario> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/simulation/alerts").join(file);
     let text = fs::read_to_string(path).unwrap();
@@ -47,14 +49,16 @@ pub fn scenarios(file: &str) -> Vec<Scenario> {
     for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
         let mut words = line.split_whitespace().map(str::to_owned);
         let first = words.next().unwrap();
-        if line.starts_with(' ') {
+        if line.trim() == "with nodes" {
+            found.last_mut().unwrap().has_nodes = true;
+        } else if line.starts_with(' ') {
             let step = Step { at: time(&first), words: words.collect() };
             let scenario = found.last_mut().unwrap();
             assert!(scenario.steps.last().is_none_or(|last| last.at <= step.at), "{line}: is too early");
             scenario.steps.push(step);
         } else {
             let name = first.strip_suffix(':').unwrap_or_else(|| panic!("no name: {line}")).to_owned();
-            found.push(Scenario { name, fires: words.collect(), steps: Vec::new() });
+            found.push(Scenario { name, fires: words.collect(), has_nodes: false, steps: Vec::new() });
         }
     }
     found

@@ -30,7 +30,7 @@ use madako_simulation::prometheus::Trouble;
 use madako_simulation::repair::RepairJudge;
 use madako_simulation::store_process::StoreProcess;
 use madako_simulation::world::{Hosts, PREFIX, Running, World};
-use madako_supervisor::instance::{LEADER, REIGN};
+use madako_supervisor::instance::LEADER;
 use madako_supervisor::measured::Measured;
 use madako_supervisor::store_failure::StoreFailures;
 use madako_supervisor::tree::{ChildSpec, SupervisorRef};
@@ -41,8 +41,11 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::failing::fail;
 use super::gathered::{EVERY, Gathered, Process};
 use super::hanging::{Hanging, Hangs};
+use super::nodes::{Nodes, forget_bootstrap};
+use super::objects::{application, cluster_of, named};
 use super::people::{reads, rewrites, watches};
 use super::script::{Scenario, Step, time};
 use super::slow::{Slow, SlowPasses};
@@ -70,6 +73,9 @@ pub fn play(scenario: &Scenario, gathered: &Gathered, after: Duration) {
         runtime.block_on(async {
             let began = Instant::now();
             let mut stage = AlertTest::new(process, OffsetDateTime::UNIX_EPOCH + after, slow).await;
+            if scenario.has_nodes {
+                stage.add_nodes();
+            }
             let doors = Arc::clone(&stage.world.pages);
             let scraping = Task::start(gathered.clone().scrape(doors, NAME, began));
             stage.begin().await;
@@ -93,6 +99,8 @@ struct AlertTest {
     kubernetes: FaultSwitch,
     operator: Operator,
     slow: Slow,
+    /// `None`: operations on nodes are off.
+    nodes: Option<Nodes>,
     /// Clients beside the script.
     busy: Vec<Task>,
     _nodes: Task,
@@ -148,9 +156,17 @@ impl AlertTest {
             kubernetes,
             operator,
             slow,
+            nodes: None,
             busy: Vec::new(),
             _nodes: nodes,
         }
+    }
+
+    /// Turns operations on nodes on, for instances that start from now on.
+    fn add_nodes(&mut self) {
+        let nodes = Nodes::of(&self.world.registry, &self.world.clock);
+        self.world.operations = Some(nodes.ports(None));
+        self.nodes = Some(nodes);
     }
 
     /// Starts the instance, and creates metrics, clusters and applications.
@@ -380,15 +396,33 @@ impl AlertTest {
                 self.busy.push(Task::start(rewriting));
             }
             ["actor", name, "fails", "every", pause, "until", end] => {
-                self.fail(name, time(pause), began + time(end)).await;
+                fail(self.root(), name, time(pause), began + time(end)).await;
             }
             ["passes", "take", long, "until", end] => {
                 *self.slow.lock().unwrap() = Some((time(long), began + time(end)));
             }
+            ["node", name, ref how @ ..] => self.act_on_node(name, how, began).await,
+            ["nodes", "answer", "after", late] => {
+                *self.nodes.as_ref().unwrap().late.lock().unwrap() = time(late);
+            }
+            ["certificates", "last", life] => {
+                *self.nodes.as_ref().unwrap().life.lock().unwrap() = time(life);
+            }
+            ["etcd-image", image] => {
+                let image = Some(image).filter(|image| *image != "default");
+                self.world.operations = Some(self.nodes.as_ref().unwrap().ports(image));
+                self.kill().await;
+                self.start().await;
+            }
+            ["forget-bootstrap"] => forget_bootstrap(self.client().await).await,
             ["nonsense"] => self.propose_nonsense().await,
             ["hang", until] => self.hang(began + time(until)).await,
             _ => panic!("nobody knows what this means: {words:?}"),
         }
+    }
+
+    fn root(&self) -> &SupervisorRef {
+        self.running.as_ref().unwrap().instance.root()
     }
 
     fn network(&self, place: &str, how: &str) {
@@ -475,24 +509,20 @@ impl AlertTest {
         self.settle("PUT", &format!("{CLUSTERS_AT}/{cluster}"), &made).await;
     }
 
-    /// Kills an actor whenever it runs, at most once per `pause`.
-    async fn fail(&self, name: &str, pause: Duration, until: Instant) {
-        let root = self.running.as_ref().unwrap().instance.root().clone();
-        let mut last = Instant::now() - pause;
-        while Instant::now() < until {
-            let parent = match name {
-                LEADER | "http" | "placement-api" | REIGN => Some(root.clone()),
-                _ => root.child(REIGN).await.ok().flatten().and_then(SupervisorRef::from_cell),
-            };
-            let cell = match parent {
-                Some(parent) => parent.child(name).await.ok().flatten(),
-                None => None,
-            };
-            if let Some(cell) = cell.filter(|_| last.elapsed() >= pause) {
-                cell.kill();
-                last = Instant::now();
+    async fn act_on_node(&mut self, name: &str, how: &[&str], began: Instant) {
+        let cluster = serde_json::from_value(self.read(keys::CLUSTER).await).unwrap();
+        let nodes = self.nodes.as_mut().unwrap();
+        let address = nodes.address(name, &cluster);
+        match how {
+            // Like `madako ssh forget`.
+            ["forgotten"] => {
+                drop(self.client().await.delete(absolute(&keys::host_key(&address)), None).await.unwrap());
             }
-            sleep(Duration::from_millis(20)).await;
+            ["actor", "fails", "until", end] => {
+                let actor = format!("node/{address}");
+                fail(self.root(), &actor, Duration::from_millis(50), began + time(end)).await;
+            }
+            how => nodes.act(&address, how),
         }
     }
 
@@ -559,39 +589,6 @@ fn set(switch: &FaultSwitch, how: &[&str]) {
 /// Adds the prefix to a key, unless the key begins with a slash.
 fn absolute(key: &str) -> String {
     if key.starts_with('/') { key.to_owned() } else { format!("{PREFIX}{key}") }
-}
-
-fn named(name: &str, spec: &Value) -> Value {
-    json!({"metadata": {"name": name}, "spec": spec})
-}
-
-fn cluster_of(name: &str, metric: &str) -> Value {
-    json!({
-        "metadata": {"name": name, "labels": {"zone": name}},
-        "spec": {
-            "kubeconfig": {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": "x",
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-                "users": [{"name": "u", "user": {"token": "secret"}}],
-                "clusters": [{"name": "c", "cluster": {"server": "https://cluster.invalid:6443"}}],
-            },
-            "constraints": {"cloud": {"labels": [], "metrics": []}},
-            "metrics": [{"name": metric, "weight": 1.0, "namespaced": false}],
-        },
-    })
-}
-
-fn application(name: &str, labels: &Value) -> Value {
-    json!({
-        "metadata": {"name": name},
-        "spec": {
-            "manifest": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}],
-            "constraints": {"cluster": {"labels": labels}},
-            "backoff_delay": 20,
-        },
-    })
 }
 
 /// Number of scrapes before a time.

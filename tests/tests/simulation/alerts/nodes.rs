@@ -1,0 +1,189 @@
+//! The nodes of a simulated deployment, and the actions of a script's words on them.
+//!
+//! A script names a node by its place in the cluster configuration, such as `control-plane-1` or `worker-3`. The name
+//! stays with the node even if the configuration changes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use etcd_client::{Client, GetOptions};
+use madako_datacenter_sim::SimulatedRegistry;
+use madako_datacenter_sim::nodes::{NodeFault, NodePlace, PaperAuthorities, SimulatedNodes};
+use madako_domain::authority::Authority;
+use madako_domain::certificate::Validity;
+use madako_domain::cluster::Cluster;
+use madako_domain::containers::Container;
+use madako_domain::host_key::HostKey;
+use madako_domain::keys;
+use madako_domain::node_status::NodeStatus;
+use madako_protocol::authorities::{Authorities, AuthorityError, CertificateRequest, Due, Issued};
+use madako_protocol::node::{NodeAction, NodeConnection, NodeDriver, NodeError, NodeTarget};
+use madako_protocol::permit::Permit;
+use madako_protocol::ports::Clock;
+use madako_simulation::world::PREFIX;
+use madako_supervisor::nodes::{HostKeyPolicy, OperationsMode, OperationsPorts, RunnerPorts, Settings};
+use serde_json::Value;
+use tokio::time::sleep;
+
+/// Life of certificates, as with the real authorities.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The nodes of all machines of the registry.
+pub struct Nodes {
+    pub world: SimulatedNodes,
+    /// Life of the certificates that are issued from now on.
+    pub life: Arc<Mutex<Duration>>,
+    clock: Arc<dyn Clock>,
+    /// Additional time until a node answers a query of its state.
+    pub late: Arc<Mutex<Duration>>,
+    /// Addresses of the nodes that the script named.
+    named: BTreeMap<String, String>,
+}
+
+impl Nodes {
+    pub fn of(registry: &SimulatedRegistry, clock: &Arc<dyn Clock>) -> Self {
+        let world = SimulatedNodes::new(1);
+        for machine in registry.machines() {
+            world.add(machine.address().unwrap(), machine.spec.rack.try_into().unwrap());
+        }
+        let life = Arc::new(Mutex::new(YEAR));
+        Self { world, life, clock: Arc::clone(clock), late: Arc::default(), named: BTreeMap::new() }
+    }
+
+    /// The ports of an instance, with this image of etcd.
+    pub fn ports(&self, etcd: Option<&str>) -> OperationsPorts {
+        let mut settings = Settings::default();
+        if let Some(etcd) = etcd {
+            etcd.clone_into(&mut settings.images.etcd);
+        }
+        OperationsPorts {
+            mode: OperationsMode::Act,
+            driver: Arc::new(Late { inner: self.world.driver(), late: Arc::clone(&self.late) }),
+            host_keys: HostKeyPolicy::Pin,
+            settings,
+            runner: RunnerPorts { etcd: self.world.etcd(), authorities: Arc::new(self.authorities()) },
+        }
+    }
+
+    fn authorities(&self) -> Lasting {
+        Lasting { clock: Arc::clone(&self.clock), life: Arc::clone(&self.life) }
+    }
+
+    /// The address of a node.
+    pub fn address(&mut self, name: &str, cluster: &Cluster) -> String {
+        let find = || {
+            let (role, number) = name.rsplit_once('-').unwrap();
+            let number: usize = number.parse().unwrap();
+            let mut nodes =
+                cluster.nodes.iter().filter(|node| node.control_plane == (role == "control-plane"));
+            nodes.nth(number - 1).unwrap_or_else(|| panic!("the cluster has no {name}")).address.clone()
+        };
+        self.named.entry(name.to_owned()).or_insert_with(find).clone()
+    }
+
+    /// Carries out a step on the node at an address.
+    pub fn act(&self, address: &str, words: &[&str]) {
+        let place = NodePlace::Address(address.to_owned());
+        match words {
+            ["begins", fault] => self.world.begin(&place, fault_of(fault)),
+            ["ends", fault] => self.world.end(&place, fault_of(fault)),
+            ["reinstalled"] => self.world.reinstall(address),
+            ["loses", "rivers"] => self.world.end_container(address, Container::Rivers),
+            _ => panic!("nobody knows what this means: {words:?}"),
+        }
+    }
+}
+
+fn fault_of(word: &str) -> NodeFault {
+    match word {
+        "kill" => NodeFault::Kill,
+        "cut" => NodeFault::Cut,
+        "disk-full" => NodeFault::DiskFull,
+        _ => panic!("no such fault of a node: {word}"),
+    }
+}
+
+/// Deletes the records of bootstraps of etcd.
+pub async fn forget_bootstrap(mut client: Client) {
+    let options = GetOptions::new().with_prefix();
+    let records = client.get(format!("{PREFIX}{}", keys::RECORDS), Some(options)).await.unwrap();
+    for kv in records.kvs() {
+        let record: Value = serde_json::from_slice(kv.value()).unwrap();
+        if record["operation"] == "etcd-bootstrap" {
+            client.delete(kv.key(), None).await.unwrap();
+        }
+    }
+}
+
+/// Authorities whose certificates last as long as the script says.
+struct Lasting {
+    clock: Arc<dyn Clock>,
+    life: Arc<Mutex<Duration>>,
+}
+
+impl Lasting {
+    fn now(&self) -> PaperAuthorities {
+        PaperAuthorities::new(Arc::clone(&self.clock), *self.life.lock().unwrap())
+    }
+}
+
+#[async_trait]
+impl Authorities for Lasting {
+    async fn certificate(&self, authority: Authority) -> Result<String, AuthorityError> {
+        self.now().certificate(authority).await
+    }
+
+    async fn issue(&self, request: &CertificateRequest) -> Result<Issued, AuthorityError> {
+        self.now().issue(request).await
+    }
+
+    fn validity(&self, certificate: &str) -> Option<Validity> {
+        self.now().validity(certificate)
+    }
+
+    fn due(&self, certificate: Option<&str>, issuer: &str, wanted: &CertificateRequest) -> Option<Due> {
+        self.now().due(certificate, issuer, wanted)
+    }
+}
+
+/// A driver of nodes whose container engines answer late.
+struct Late {
+    inner: Arc<dyn NodeDriver>,
+    late: Arc<Mutex<Duration>>,
+}
+
+#[async_trait]
+impl NodeDriver for Late {
+    async fn connect(&self, target: &NodeTarget) -> Result<Arc<dyn NodeConnection>, NodeError> {
+        let inner = self.inner.connect(target).await?;
+        Ok(Arc::new(LateConnection { inner, late: Arc::clone(&self.late) }))
+    }
+}
+
+struct LateConnection {
+    inner: Arc<dyn NodeConnection>,
+    late: Arc<Mutex<Duration>>,
+}
+
+#[async_trait]
+impl NodeConnection for LateConnection {
+    fn host_key(&self) -> &HostKey {
+        self.inner.host_key()
+    }
+
+    async fn status(&self, volume: &str) -> Result<NodeStatus, NodeError> {
+        let late = *self.late.lock().unwrap();
+        sleep(late).await;
+        self.inner.status(volume).await
+    }
+
+    async fn act(&self, permit: &Permit, action: &NodeAction) -> Result<String, NodeError> {
+        self.inner.act(permit, action).await
+    }
+
+    async fn closed(&self) {
+        self.inner.closed().await;
+    }
+}
