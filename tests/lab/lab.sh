@@ -25,6 +25,9 @@ readonly PREFIX=madako-lab
 readonly NETWORK=10.78.0
 # An image of etcd and one of tools take 60 MB, a member of etcd 130 MB.
 readonly DISK=1g
+# Weight of a lab's containers, where each other process of the host has 1024. With the default of a cgroup, also 1024,
+# the members of etcd on all machines would share the time of one process, and time out beside a build.
+readonly CPU_SHARES=16384
 # A login without root's rights, in the group of dockerd's socket. No other account has this number.
 readonly LOGIN=cke LOGIN_ID=61078
 
@@ -52,6 +55,7 @@ keep() {
   remove_dead "$base"
   mkdir -m 700 "$dir"
   trap remove EXIT
+  weigh "$id"
   trap 'exit 1' TERM INT HUP
   ssh-keygen -q -t ed25519 -N '' -C "$PREFIX" -f "$dir/id_ed25519"
   mkfifo "$dir/started"
@@ -65,6 +69,12 @@ keep() {
   echo "$dir"
   exec >/dev/null 2>&1
   while read -r line; do :; done
+}
+
+# Makes the lab's cgroup for CPU time. Only cgroup v1 has its own hierarchy for it; with v2, containers stay with the default.
+weigh() {
+  local top=/sys/fs/cgroup/cpu
+  [ ! -e "$top/cpu.shares" ] || { mkdir "$top/$1" && echo "$CPU_SHARES" >"$top/$1/cpu.shares"; }
 }
 
 # Ends and removes the lab of this keeper.
