@@ -287,8 +287,10 @@ async fn renewal(site: &mut Site) {
     assert!(site.world.clock.now() < start() + site.certificate_life, "before the first ones end");
     let facts = site.nodes.facts_since(0).split_off(known);
     for fact in facts {
+        // A bootstrap whose record was lost may be repeated, which ends no container either.
         if let Observed::Applied { effect, .. } = fact.what {
-            assert_eq!(effect.what, "write of files below /etc/etcd/pki", "nothing restarts");
+            let ends = ["stop of", "kill of"].iter().any(|what| effect.what.starts_with(what));
+            assert!(!ends, "{} during renewals", effect.what);
         }
     }
 }
