@@ -160,7 +160,11 @@ fn a_difference_between_page_and_code_is_found() {
         ("| `etcd-watch` | watch", "| `watch` | watch", "etcd-watch"),
         ("| `registry` | the registry of", "| `sabakan` | the registry of", "sabakan"),
         ("`cluster-planner`, `repair-queue`", "`repair-queue`", "no word of the actor cluster-planner"),
-        ("an IP address, `store=N` | yes | The disk", "an IP address, `store=N` | no | The disk", "disk-full"),
+        (
+            "an IP address, `store=N` | yes | The disk",
+            "an IP address, `store=N` | no | The disk",
+            "disk-full",
+        ),
         ("| `panic` | `actor=NAME` |", "| `panic` | `rack=N` |", "panic"),
         ("takes 200 ms longer", "takes 100 ms longer", "200 ms"),
         ("10 % are lost", "15 % are lost", "10 %"),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
+use madako_datacenter_sim::nodes::NodePlace;
 use madako_domain::keys;
 use madako_domain::machine::MachineState;
 use madako_faults::{Act, ClientKind, Scenario, Span};
@@ -182,6 +183,7 @@ impl Drill<'_> {
         self.missing().await;
         self.silent_registry().await;
         self.members().await;
+        self.majority().await;
         for address in repaired.iter().chain(&unasked) {
             self.set_state(address, MachineState::Healthy);
         }
@@ -267,11 +269,29 @@ impl Drill<'_> {
         for control_plane in [wanted.control_plane + 2, wanted.control_plane] {
             self.note(&format!("the control plane is to have {control_plane} nodes"));
             let _ = self.people.operator.constraints(control_plane, wanted.workers, 0).await;
-            for _ in 0..FOLLOWS_WITHIN.as_secs() / POLL.as_secs() {
-                self.wait(POLL).await;
-                if self.members_in_sync(&nodes).await == Some(control_plane as usize) {
-                    break;
-                }
+            self.until_in_sync(&nodes, control_plane as usize).await;
+        }
+    }
+
+    /// Takes the power of a majority of etcd's members for a while: afterwards they must have all acknowledged writes.
+    async fn majority(&mut self) {
+        let Some(nodes) = self.injector.world.nodes.clone() else { return };
+        let (control_plane, _) = self.nodes();
+        self.note("most members of etcd have no power");
+        let lost: Vec<NodePlace> =
+            control_plane.iter().take(control_plane.len() / 2 + 1).cloned().map(NodePlace::Address).collect();
+        lost.iter().for_each(|place| nodes.begin(place, Act::Kill));
+        self.wait(INTERVAL).await;
+        lost.iter().for_each(|place| nodes.end(place, Act::Kill));
+        self.until_in_sync(&nodes, control_plane.len()).await;
+    }
+
+    /// Waits until etcd has this number of members, or for [`FOLLOWS_WITHIN`].
+    async fn until_in_sync(&mut self, nodes: &Nodes, members: usize) {
+        for _ in 0..FOLLOWS_WITHIN.as_secs() / POLL.as_secs() {
+            self.wait(POLL).await;
+            if self.members_in_sync(nodes).await == Some(members) {
+                break;
             }
         }
     }
