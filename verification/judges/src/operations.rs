@@ -1,21 +1,29 @@
 //! Promises about operations: effects on nodes, and what becomes of etcd by them.
 //!
-//! Does not: judge I10 for the records of operations (`madako_domain::invariants` does), or know the operator's request
-//! for a restart.
+//! Does not: judge I10 for the records of operations (`madako_domain::invariants` does).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use madako_domain::host_key::PinnedKey;
 use madako_domain::keys;
+use madako_domain::record::Record;
 
 use crate::exemptions::Exemption;
 use crate::fact::{At, EffectStage, EtcdFact, Fact, NodeEffect, Voter};
 use crate::oracle::{Context, Predicate, Ruling};
+use crate::picture::{Value, Written};
+
+/// Remembered announcements. The facts of nodes may be reported some commands later than the store's.
+const ANNOUNCEMENTS: usize = 64;
 
 /// Invariant I2 of commands.
 #[derive(Default)]
 pub(crate) struct QuorumKept {
+    /// Times of the last announcements of commands, in order.
+    announced: VecDeque<At>,
+    /// Node of the last restart that an operator asked for, and the beginning and end of its operation.
+    asked: Option<(String, At, Option<At>)>,
     /// Effects under way, with the times of their beginnings.
     began: BTreeMap<u64, At>,
     /// Last loss of a voting member by an effect, by cluster and member.
@@ -23,8 +31,18 @@ pub(crate) struct QuorumKept {
 }
 
 impl Predicate for QuorumKept {
-    fn see(&mut self, Context { at, fact, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { at, fact, written, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         match fact {
+            Fact::Stored { .. } => {
+                self.note_request(written, *at);
+                if !written.iter().any(is_announcement) {
+                    return;
+                }
+                if self.announced.len() == ANNOUNCEMENTS {
+                    self.announced.pop_front();
+                }
+                self.announced.push_back(*at);
+            }
             Fact::Effect { effect, stage: EffectStage::Began } => {
                 self.began.insert(effect.number, *at);
             }
@@ -32,11 +50,9 @@ impl Predicate for QuorumKept {
                 self.began.remove(&effect.number);
             }
             Fact::Etcd(EtcdFact::VoterLost { effect, cluster, member, voting, others, had_quorum }) => {
-                if *had_quorum {
-                    // The command was checked before its first permit, which lasts for a lease at most.
-                    let checked = terms.session_ttl + terms.tolerance;
-                    let since = at.saturating_sub(*self.began.get(&effect.number).unwrap_or(at));
-                    self.judge((effect, *cluster), (*voting, others), since + checked, *at, ruling);
+                if *had_quorum && !self.is_asked(effect, *at) {
+                    let checked = self.checked(effect, *at) + terms.tolerance;
+                    self.judge((effect, *cluster), (*voting, others), checked, *at, ruling);
                 }
                 self.lost.insert((*cluster, *member), *at);
             }
@@ -46,6 +62,35 @@ impl Predicate for QuorumKept {
 }
 
 impl QuorumKept {
+    /// Maximum time since the check before an effect: it follows the announcement of its command.
+    fn checked(&self, effect: &NodeEffect, at: At) -> Duration {
+        let began = *self.began.get(&effect.number).unwrap_or(&at);
+        let announced = self.announced.iter().rev().find(|announced| **announced <= began);
+        at.saturating_sub(*announced.unwrap_or(&began))
+    }
+
+    /// Notes the begin of a restart, which takes the operator's request, and the end of its record.
+    fn note_request(&mut self, written: &[Written], at: At) {
+        let ends =
+            written.iter().any(|write| write.key.starts_with(keys::RECORDS) && !is_announcement(write));
+        if let Some((.., end @ None)) = self.asked.as_mut().filter(|_| ends) {
+            *end = Some(at);
+        }
+        let begins = written.iter().any(is_announcement);
+        let taken = written.iter().filter(|write| begins && write.after.is_none());
+        if let Some(address) = taken.filter_map(|write| write.key.strip_prefix(keys::ETCD_RESTARTS)).next() {
+            self.asked = Some((address.to_owned(), at, None));
+        }
+    }
+
+    /// True if the effect belongs to a restart that an operator asked for.
+    fn is_asked(&self, effect: &NodeEffect, at: At) -> bool {
+        let began = *self.began.get(&effect.number).unwrap_or(&at);
+        self.asked.as_ref().is_some_and(|(address, from, until)| {
+            *address == effect.address && *from <= began && until.is_none_or(|until| began <= until)
+        })
+    }
+
     /// Judges an effect that was checked at most `checked` ago.
     fn judge(
         &self,
@@ -74,6 +119,12 @@ impl QuorumKept {
             format!("after {what} on {address}, {in_sync} of {voting} voting members of etcd are in sync")
         });
     }
+}
+
+/// True if a record announces a command.
+fn is_announcement(written: &Written) -> bool {
+    let record = || written.after.as_ref().and_then(Value::read::<Record>);
+    written.key.starts_with(keys::RECORDS) && record().is_some_and(|record| record.is_unfinished())
 }
 
 #[derive(Default)]

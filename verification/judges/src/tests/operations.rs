@@ -36,12 +36,37 @@ impl Tape {
 fn a_command_leaves_a_majority_of_the_voting_members_in_sync() {
     judges(Promise::QuorumKept, |tape, spoiled| {
         let third = spoiled.then_some(600);
+        tape.later(900).announce(0, 0);
         tape.stop(3, &[None, third], true);
     });
     // A removed member does not vote.
     judges(Promise::QuorumKept, |tape, spoiled| {
         tape.stop(if spoiled { 2 } else { 1 }, &[None], true);
     });
+}
+
+#[test]
+fn a_restart_that_an_operator_asked_for_is_not_judged() {
+    let restarted = |request: &str, is_under_way: bool| {
+        let mut tape = Tape::new();
+        tape.put(&[(&keys::etcd_restart(request), json!({}))]);
+        let record = |status: &str| {
+            json!({
+                "id": "7", "status": status, "operation": "etcd-restart", "targets": [address(1)],
+                "command": {"name": "stop-container", "target": "etcd"}, "info": "", "error": "",
+                "start-at": "2026-01-01T00:00:00Z", "end-at": "0001-01-01T00:00:00Z",
+            })
+        };
+        tape.put(&[(&keys::record(7), record("running")), (&keys::etcd_restart(request), Value::Null)]);
+        if !is_under_way {
+            tape.later(1).put(&[(&keys::record(7), record("completed"))]);
+        }
+        tape.later(1).stop(1, &[], true);
+        tape
+    };
+    assert_eq!(restarted(&address(1), true).of(Promise::QuorumKept), (0, 0));
+    restarted(&address(2), true).breaks(Promise::QuorumKept);
+    restarted(&address(1), false).breaks(Promise::QuorumKept);
 }
 
 #[test]
@@ -52,23 +77,30 @@ fn without_a_majority_before_a_command_nothing_is_judged() {
 }
 
 #[test]
-fn a_member_that_fails_during_a_command_is_excused_unless_an_effect_stopped_it() {
-    let stopped_before = |by_effect: bool| {
+fn a_member_that_fails_after_the_announcement_of_a_command_is_excused_unless_an_effect_stopped_it() {
+    let story = |age: u64, by_effect: bool| {
         let mut tape = Tape::new();
+        tape.later(10).announce(0, 0);
+        tape.later(1);
         if by_effect {
             let (effect, others) = (effect(7, 1), vec![Voter { member: 1, out_of_sync: None }; 2]);
             let (cluster, member, voting, had_quorum) = (1, 2, 3, true);
             tape.etcd(EtcdFact::VoterLost { effect, cluster, member, voting, others, had_quorum });
         }
-        tape.later(4).stop(3, &[Some(5), None], true);
+        tape.later(1).stop(3, &[Some(age), None], true);
         tape
     };
-    let failed = stopped_before(false);
+    let failed = story(3, false);
     failed.keeps(Promise::QuorumKept);
     let uses = failed.oracle.exemptions().table();
     let under_way = uses.iter().find(|(exemption, _)| *exemption == Exemption::UnderWay).unwrap().1;
-    assert_eq!((under_way.uses, under_way.longest_seconds), (1, 5));
-    stopped_before(true).breaks(Promise::QuorumKept);
+    assert_eq!((under_way.uses, under_way.longest_seconds), (1, 3));
+    story(3 + TERMS.tolerance.as_secs(), false).keeps(Promise::QuorumKept);
+    story(4 + TERMS.tolerance.as_secs(), false).breaks(Promise::QuorumKept);
+    story(3, true).breaks(Promise::QuorumKept);
+    let mut unknown = Tape::new();
+    unknown.later(10).stop(3, &[Some(9), None], true);
+    unknown.breaks(Promise::QuorumKept);
 }
 
 #[test]
