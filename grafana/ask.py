@@ -53,7 +53,8 @@ class Span:
             return json.load(answer)["data"]["result"]
 
     def step(self):
-        return max(1, self.minutes * 60 // POINTS)
+        # A step beyond the range of a rate would skip events.
+        return min(max(1, self.minutes * 60 // POINTS), self.rate)
 
 
 def span_arguments(parser, minutes):

@@ -68,7 +68,7 @@ fn a_file_that_is_wrong_is_refused_with_the_lines() {
     assert_eq!(
         errors,
         "madako-chaos: standard input: scenario is not valid:\n  \
-         line 3: faults[0].target: got rack=12, expected actor=NAME for panic (to rack=N suits kill, cut)\n  \
+         line 3: faults[0].target: got rack=12, expected actor=NAME for panic (to rack=N suits kill, pause, cut, delay, reset, disk-full)\n  \
          line 4: faults[1].target: got rack=12, expected a rack of this world, rack=0 to rack=5\n"
     );
     let (code, out, errors) = run(&["scenarios", "--check", "-"], "name: [");

@@ -19,7 +19,7 @@ use serde_json::Value;
 use started::{Ended, program, start};
 
 /// Simulated scenarios with their minutes: until the last fault has happened, and the expected counts are reached.
-const SIMULATED: [(&str, u64); 21] = [
+const SIMULATED: [(&str, u64); 22] = [
     ("calm-day", 30),
     ("compaction-under-watchers", 30),
     ("contention", 60),
@@ -41,6 +41,7 @@ const SIMULATED: [(&str, u64); 21] = [
     ("sabotage", 120),
     ("short-storm", 5),
     ("whole-service-down", 30),
+    ("without-nodes", 60),
 ];
 
 /// Scenarios on real processes, with their minutes of the file.

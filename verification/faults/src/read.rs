@@ -177,7 +177,11 @@ fn world(root: &Tree, problems: &mut Problems) -> World {
 
 /// A field of the world that is one of a few words.
 fn word<T: FromStr + VariantNames>(world: &Tree, field: &str, problems: &mut Problems) -> Option<T> {
-    let given = text(world, field)?;
+    let given = match text(world, field)? {
+        // YAML 1.1 reads the word off as false.
+        "false" if T::VARIANTS.contains(&"off") => "off",
+        given => given,
+    };
     match name::named(given) {
         Ok(word) => Some(word),
         Err(expected) => {

@@ -18,7 +18,7 @@ macro_rules! files {
 }
 
 /// From calm to storm.
-pub const SHIPPED: [Shipped; 27] = files![
+pub const SHIPPED: [Shipped; 28] = files![
     "calm-day",
     "short-storm",
     "two-minutes",
@@ -41,6 +41,7 @@ pub const SHIPPED: [Shipped; 27] = files![
     "panics-of-each-actor",
     "everything-fails-at-times",
     "default",
+    "without-nodes",
     "contention",
     "reboots",
     "sabotage",

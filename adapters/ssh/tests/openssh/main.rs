@@ -2,7 +2,11 @@
 //!
 //! Where sshd is not installed, a test fails if `CI` is set; otherwise it prints that it is skipped.
 
-#![allow(clippy::unwrap_used, reason = "tests: clippy.toml's exceptions do not reach their helpers")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests: clippy.toml's exceptions do not reach their helpers"
+)]
 
 mod node;
 

@@ -91,6 +91,7 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "ca set",
             "etcd issue",
             "etcd root-issue",
+            "etcd restart",
             "ssh forget",
             "leader",
             "status",

@@ -35,7 +35,7 @@ const PLAYED: &str =
     "name: played\nworld: {instances: 2}\nfaults:\n- {at: 12m, do: kill, target: rack=1, for: 6m}\n";
 
 /// A scenario with a fault of another world, and one with an impossible target.
-const WRONG: &str = "name: wrong\nfaults:\n- {at: 1m, do: kill, target: rack=9, for: 1m}\n- {at: 1m, do: pause, target: rack=1, for: 1m}\n";
+const WRONG: &str = "name: wrong\nfaults:\n- {at: 1m, do: kill, target: rack=9, for: 1m}\n- {at: 1m, do: delay, target: rack=1, for: 1m}\n";
 
 /// A registry, and its URL.
 async fn registry() -> (SimulatedRegistry, String) {
