@@ -84,7 +84,7 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
         return Err(Failure::BadInput(why));
     }
     if scenario.world.operates() {
-        let why = anyhow!("world.operations: got act, expected off: only `madako-chaos simulate` has nodes");
+        let why = anyhow!("world.operations: got act, expected none: only `madako-chaos simulate` has nodes");
         return Err(Failure::BadInput(why));
     }
     let programs = programs(args.madako, &scenario).map_err(Failure::NotInjected)?;

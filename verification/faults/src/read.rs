@@ -54,7 +54,7 @@ static WORLD: Schema = Schema {
         ("clusters", CLUSTERS),
         ("applications", APPLICATIONS),
         ("store", Kind::Word("embedded or etcd")),
-        ("operations", Kind::Word("off or act")),
+        ("operations", Kind::Word("none or act")),
     ],
 };
 
@@ -177,11 +177,7 @@ fn world(root: &Tree, problems: &mut Problems) -> World {
 
 /// A field of the world that is one of a few words.
 fn word<T: FromStr + VariantNames>(world: &Tree, field: &str, problems: &mut Problems) -> Option<T> {
-    let given = match text(world, field)? {
-        // YAML 1.1 reads the word off as false.
-        "false" if T::VARIANTS.contains(&"off") => "off",
-        given => given,
-    };
+    let given = text(world, field)?;
     match name::named(given) {
         Ok(word) => Some(word),
         Err(expected) => {

@@ -74,7 +74,9 @@ impl World {
 #[derive(Display, EnumString, VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Operations {
-    /// Machines are entries of the registry.
+    /// Machines are entries of the registry. YAML 1.1 would read the word off as false.
+    #[serde(rename = "none")]
+    #[strum(serialize = "none")]
     Off,
     /// Each machine is a node with containers, volumes and members of etcd; only a simulation has nodes.
     Act,

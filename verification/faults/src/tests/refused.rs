@@ -188,7 +188,7 @@ fn a_target_beyond_the_world_is_refused() {
              does not run",
         ),
         (
-            "{operations: off}",
+            "{operations: none}",
             "do: disk-full, target: rack=1",
             "got rack=1, expected operations: act in this world: without nodes, disk-full of machines has no effect",
         ),
