@@ -5,6 +5,7 @@ mod requests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use madako_domain::canary::{Canary, is_planted};
 use madako_domain::host_key::{HostKey, PinnedKey, pinned_for};
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{Mutation, NodeMessage};
@@ -178,7 +179,7 @@ impl NodeState {
 
     /// The pinned key of this machine, and its mod revision. A machine with another serial has no pinned key.
     fn pinned_key(&self) -> Option<(PinnedKey, i64)> {
-        if self.given.host_keys == HostKeyPolicy::Any {
+        if self.given.host_keys == HostKeyPolicy::Any || is_planted(Canary::HostKeyReplaced) {
             return None;
         }
         let state = self.given.state.newest()?;

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use madako_domain::canary::{Canary, is_planted};
 use madako_domain::certificate::NodeCertificate;
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::ContainerOptions;
@@ -407,7 +408,7 @@ impl RunnerState {
         let operation = step.operation.name.name();
         let command = step.command();
         // The collection before an effect says nothing about the nodes after it, nor does its decision.
-        self.collected = None;
+        self.forget_collected();
         if let Some(decision) = self.decision.as_mut().filter(|_| !goes_on) {
             decision.operations.clear();
         }
@@ -465,7 +466,7 @@ impl RunnerState {
         let action = self.effects.announce(change, announced, inputs.state.revision, Instant::now());
         if action.is_some() {
             self.given.events.emit(Event::Operation { id, operation, what, failed: false });
-            self.collected = None;
+            self.forget_collected();
         }
         self.perform(action.into_iter().collect());
     }
@@ -475,6 +476,12 @@ impl RunnerState {
         let nodes = self.collected.iter().flat_map(|(_, collected)| &collected.nodes);
         let targets = nodes.filter(|(address, _)| operation.targets.contains(address));
         targets.map(|(address, status)| (address.clone(), status.etcd_certificates.clone())).collect()
+    }
+
+    fn forget_collected(&mut self) {
+        if !is_planted(Canary::OldStatusDecidedOn) {
+            self.collected = None;
+        }
     }
 
     fn write_phase(&mut self) {

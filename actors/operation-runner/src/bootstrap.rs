@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use madako_domain::canary::{Canary, is_planted};
 use madako_domain::containers::Container;
 use madako_domain::node_status::{Bootstrap, NodeStatus};
 use madako_domain::record::RecordStatus;
@@ -63,6 +64,10 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
 
 fn state(view: &View<'_>) -> State {
     let has_data = view.control_plane_nodes().any(|node| node.status.has_data());
+    let lacks_data = view.control_plane_nodes().any(|node| !node.status.has_data());
+    if lacks_data && is_planted(Canary::BootstrapRepeated) {
+        return State::Due(view.control_plane.clone());
+    }
     match &view.input.status.bootstrap {
         Some(record) if record.status != RecordStatus::Completed => interrupted(view, record),
         record => {

@@ -1,5 +1,6 @@
 //! Operations: names, targets and commands as data.
 
+use madako_domain::canary::{Canary, is_planted};
 use madako_domain::containers::Container;
 use madako_domain::invariants::{MemberLoss, Violation, quorum};
 use madako_domain::node_status::EtcdMember;
@@ -171,13 +172,16 @@ impl Maker<'_> {
 
     /// `ids` may have members of nodes that are no targets, because they are not reachable.
     pub(crate) fn destroy_members(&self, targets: Vec<String>, ids: Vec<u64>) -> Operation {
-        let commands = vec![
+        let mut commands = vec![
             Command::VolumeRemove(Volume::Mark),
             Command::RemoveEtcdMember { ids },
             Command::KillContainers(Container::Etcd),
             Command::VolumeRemove(self.data()),
             wait(self.control_plane),
         ];
+        if is_planted(Canary::DataRemovedFirst) {
+            commands[1..4].rotate_left(1);
+        }
         Operation::new(OperationName::EtcdDestroyMember, targets, commands)
     }
 

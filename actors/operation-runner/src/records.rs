@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::Cluster;
 use madako_domain::keys;
 use madako_domain::record::{self, Record};
@@ -118,6 +119,7 @@ pub(crate) fn disown(state: &ClusterState, runs: Option<i64>, now: OffsetDateTim
         .records
         .unfinished
         .iter()
+        .filter(|_| !is_planted(Canary::OrphanKept))
         .find(|(id, item)| Some(**id) != runs && item.value.operation.parse::<OperationName>().is_ok())?;
     let mut record = item.value.clone();
     record.cancel(now, "outcome unknown: the actor that ran it is gone");

@@ -1,5 +1,6 @@
 //! The rows `etcd-start` and `etcd-wait`: members with data run, and etcd is healthy.
 
+use madako_domain::canary::{Canary, is_planted};
 use madako_domain::containers::Container;
 use madako_domain::status::OperationPhase;
 
@@ -31,7 +32,10 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
 /// A mark shows it, and so does a healthy etcd. Without an answer of etcd, a stopped container with the node's own
 /// parameters shows it as well: it is made after the member was added.
 fn is_added(view: &View<'_>, node: &NodeView<'_>) -> bool {
-    let has_data = node.status.has_data() || (node.status.etcd_other_volume && node.status.etcd_mark);
+    let is_volume_enough = node.status.etcd_data && is_planted(Canary::EmptyVolumeStarted);
+    let has_data = is_volume_enough
+        || node.status.has_data()
+        || (node.status.etcd_other_volume && node.status.etcd_mark);
     if !has_data {
         return false;
     }

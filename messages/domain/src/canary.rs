@@ -76,6 +76,18 @@ canaries! {
     NothingCollected, Placement, "Garbage collection removes no deleted resource.";
     RequestNotCompared, Placement, "An API request replaces a resource even if the resource has changed since it was read.";
     IfMatchIgnored, Placement, "A request with If-Match changes a resource of any version.";
+    QuorumUnchecked, Operations, "A command begins without a check of I2 on the present members.";
+    StoppedMemberCounted, Operations, "I2 counts the members that a command stops as in sync.";
+    HalfIsEnough, Operations, "I2 is content with half of the voting members.";
+    DeadMembersUncounted, Operations, "I2 does not count the votes of members that are out of sync.";
+    BootstrapRepeated, Operations, "A bootstrap begins as long as a control plane node has no data.";
+    EmptyVolumeStarted, Operations, "The member of a node with an empty volume is started like any other.";
+    PermitOutlived, Operations, "An action on a node may happen an hour after the end of its permit.";
+    PromotionSkipped, Operations, "An added member is never promoted.";
+    HostKeyReplaced, Operations, "A changed host key is pinned in place of the former one.";
+    OldStatusDecidedOn, Operations, "The round after an operation decides on the states from before the operation.";
+    DataRemovedFirst, Operations, "The data of a member are removed before the member is.";
+    OrphanKept, Operations, "The record of an operation whose actor failed stays unfinished.";
 }
 
 #[cfg(debug_assertions)]
@@ -96,6 +108,8 @@ pub enum Part {
     Repair,
     /// The placement of applications on clusters.
     Placement,
+    /// Operations on nodes and on etcd.
+    Operations,
 }
 
 /// The planted bug and the names of all bugs. A program that reads the first keeps the names in its binary, which
@@ -144,7 +158,9 @@ mod tests {
 
     #[test]
     fn each_part_has_three_at_least_and_names_are_told_apart() {
-        for part in [Part::LeaderAndStore, Part::ClusterKeeping, Part::Repair, Part::Placement] {
+        for part in
+            [Part::LeaderAndStore, Part::ClusterKeeping, Part::Repair, Part::Placement, Part::Operations]
+        {
             let count = Canary::ALL.iter().filter(|canary| canary.part() == part).count();
             assert!(count >= 3, "{part:?} has {count}");
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use madako_domain::canary::{Canary, is_planted};
 use madako_domain::certificate::NodeCertificate;
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::{Container, ContainerOptions};
@@ -105,7 +106,8 @@ impl Executor {
         command: &Command,
         basis: &Basis,
     ) -> Result<(), Failure> {
-        if operation.asked || !command.may_lose_members() {
+        let is_exempt = operation.asked || is_planted(Canary::QuorumUnchecked);
+        if is_exempt || !command.may_lose_members() {
             return Ok(());
         }
         // Members whose state is unknown count as not in sync: without an answer, none may be lost.
@@ -325,6 +327,9 @@ impl Executor {
         targets: &[String],
         control_plane: &[String],
     ) -> Result<(), Failure> {
+        if is_planted(Canary::PromotionSkipped) {
+            return Ok(());
+        }
         let mut why = String::new();
         for attempt in 0..PROMOTE_TRIES {
             if attempt > 0 {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Id, Violation};
+use crate::canary::{Canary, is_planted};
 use crate::node_status::{EtcdMember, EtcdStatus};
 
 /// The members that a command stops and removes, by id.
@@ -28,8 +29,10 @@ pub fn quorum(members: &[EtcdMember], loss: &MemberLoss) -> Option<Violation> {
     if !voting().any(|member| loss.concerns(member)) {
         return None;
     }
-    let remaining = || voting().filter(|member| !loss.removed.contains(&member.id));
-    let in_sync = remaining().filter(|member| member.is_in_sync() && !loss.stopped.contains(&member.id));
+    let counts = |member: &EtcdMember| member.is_in_sync() || !is_planted(Canary::DeadMembersUncounted);
+    let remaining = || voting().filter(|member| !loss.removed.contains(&member.id) && counts(member));
+    let stops = |id: &u64| loss.stopped.contains(id) && !is_planted(Canary::StoppedMemberCounted);
+    let in_sync = remaining().filter(|member| member.is_in_sync() && !stops(&member.id));
     judged("the command", in_sync.count(), remaining().count())
 }
 
@@ -72,7 +75,8 @@ fn staying(etcd: Option<&EtcdStatus>, stays: impl Fn(&str) -> bool) -> (usize, u
 }
 
 fn judged(cause: &str, in_sync: usize, of: usize) -> Option<Violation> {
-    (in_sync * 2 <= of).then(|| Violation {
+    let is_half_enough = is_planted(Canary::HalfIsEnough) && in_sync * 2 == of;
+    (in_sync * 2 <= of && !is_half_enough).then(|| Violation {
         invariant: Id::I2,
         what: format!(
             "after {cause}, {in_sync} of {of} voting members of etcd are known to run in sync; a majority must"

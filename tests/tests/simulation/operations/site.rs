@@ -1,0 +1,317 @@
+//! The whole service on simulated nodes, with the judges of operations.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use etcd_client::{Client, EventType};
+use madako_datacenter_sim::nodes::{NodeFault, NodePlace, PaperAuthorities, SimulatedNodes};
+use madako_datacenter_sim::{Datacenter, DatacenterConfig, SimulatedRegistry};
+use madako_domain::containers::Container;
+use madako_domain::node_status::EtcdMember;
+use madako_domain::record::Record;
+use madako_protocol::ports::Clock;
+use madako_simulation::checker::Checker;
+use madako_simulation::clock::SimulatedClock;
+use madako_simulation::facts::Facts;
+use madako_simulation::history::History;
+use madako_simulation::link::Mode;
+use madako_simulation::nodes::ports;
+use madako_simulation::placement::PlacementChecker;
+use madako_simulation::planted::Handling;
+use madako_simulation::revisions::every_revision;
+use madako_simulation::run::terms;
+use madako_simulation::store_process::StoreProcess;
+use madako_simulation::world::{Running, World};
+use madako_supervisor::nodes::{OperationsMode, OperationsPorts, RUNNER};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tokio::time::{Instant, sleep_until};
+
+/// Time between rounds of the runner.
+pub const INTERVAL: Duration = Duration::from_secs(30);
+const SESSION_TTL: Duration = Duration::from_secs(20);
+/// Delay of the store's watch, which has no latency here.
+const TOLERANCE: Duration = Duration::from_millis(100);
+/// Long enough for an epoch to end, for back-offs, and for an operation after them.
+const PATIENCE: Duration = Duration::from_secs(3 * 3600);
+/// Life of certificates: longer than a story without the renewal takes.
+const CERTIFICATE_LIFE: Duration = Duration::from_secs(24 * 3600);
+/// Time for which a fault of a node lasts.
+pub const OUTAGE: Duration = Duration::from_secs(300);
+/// Number of nodes.
+pub const NODES: usize = 6;
+
+/// A disturbance at one moment of a story.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disturbance {
+    /// The leader's process ends, and another one starts.
+    Killed,
+    /// The leader loses the store for longer than its lease.
+    Paused,
+    /// The operation runner fails in its next message.
+    Failed,
+    /// The node of this number has no power for a while.
+    Dead(usize),
+    /// The node of this number stands still for a while.
+    Stuck(usize),
+}
+
+/// A part of a disturbance.
+#[derive(Debug, Clone, Copy)]
+enum Act {
+    Kill,
+    Link(Mode),
+    Fail,
+    Begin(usize, NodeFault),
+    End(usize, NodeFault),
+}
+
+impl Disturbance {
+    fn acts(self, at: Duration) -> Vec<(Duration, Act)> {
+        let fault =
+            |number, fault| vec![(at, Act::Begin(number, fault)), (at + OUTAGE, Act::End(number, fault))];
+        match self {
+            Self::Killed => vec![(at, Act::Kill)],
+            Self::Paused => {
+                vec![(at, Act::Link(Mode::Stalled)), (at + SESSION_TTL * 2, Act::Link(Mode::Open))]
+            }
+            Self::Failed => vec![(at, Act::Fail)],
+            Self::Dead(number) => fault(number, NodeFault::Kill),
+            Self::Stuck(number) => fault(number, NodeFault::Pause),
+        }
+    }
+}
+
+/// A change of a record, as it is observed.
+#[derive(Debug, Clone)]
+pub struct Recorded {
+    pub at: Duration,
+    pub record: Record,
+}
+
+/// The end of a story that does not go on: the judges know why, or it is not calm in time.
+#[derive(Debug)]
+pub struct Stopped;
+
+pub struct Site {
+    pub nodes: SimulatedNodes,
+    pub world: World,
+    pub running: Option<Running>,
+    pub client: Client,
+    pub records: Arc<Mutex<Vec<Recorded>>>,
+    pub certificate_life: Duration,
+    /// The reason why the world was not calm in time.
+    pub restless: Option<String>,
+    began: Instant,
+    acts: VecDeque<(Duration, Act)>,
+    /// The last wanted members.
+    wanted: Vec<usize>,
+}
+
+/// Begin of the simulated time.
+pub fn start() -> OffsetDateTime {
+    OffsetDateTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)
+}
+
+pub fn address(number: usize) -> String {
+    format!("10.0.0.{}", number + 1)
+}
+
+pub fn addresses(numbers: &[usize]) -> Vec<String> {
+    numbers.iter().map(|number| address(*number)).collect()
+}
+
+impl Site {
+    pub async fn new(disturbances: &[(Duration, Disturbance)], handling: &Handling) -> Self {
+        let start = start();
+        let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new(start));
+        let config = DatacenterConfig::new(1, start, 1, &[("compute", 4)]);
+        let registry = SimulatedRegistry::new(Datacenter::new(config).unwrap(), Arc::clone(&clock));
+        let history = History::new();
+        let store = StoreProcess::in_memory(1);
+        let client = store.client().await.unwrap();
+        let seen = (history.clone(), Checker::new(history.clone()), PlacementChecker::new(history, start));
+        let nodes = SimulatedNodes::new(1);
+        for number in 0..NODES {
+            nodes.add(&address(number), u32::try_from(number % 3).unwrap());
+        }
+        let mut world = World::new((1, false), store, registry, clock, seen, None);
+        world.handling = handling.clone();
+        world.working.interval = INTERVAL;
+        world.working.session_ttl = SESSION_TTL;
+        let mut terms = terms(&world.working);
+        terms.tolerance = TOLERANCE;
+        world.facts = Facts::of(terms, world.history.clone());
+        tokio::spawn(world.facts.clone().watch(world.store.clone()));
+        let mut acts: Vec<(Duration, Act)> =
+            disturbances.iter().flat_map(|(at, disturbance)| disturbance.acts(*at)).collect();
+        acts.sort_by_key(|(at, _)| *at);
+        let mut site = Self {
+            nodes,
+            world,
+            running: None,
+            client,
+            records: Arc::default(),
+            certificate_life: CERTIFICATE_LIFE,
+            restless: None,
+            began: Instant::now(),
+            acts: acts.into(),
+            wanted: Vec::new(),
+        };
+        tokio::spawn(watch_records(site.world.store.clone(), site.began, Arc::clone(&site.records)));
+        site.put("sabakan/disabled", "true").await;
+        site.images("etcd:1").await;
+        site
+    }
+
+    /// Starts an instance with this image of etcd, in place of the present one.
+    pub async fn images(&mut self, etcd: &str) {
+        self.start(etcd, OperationsMode::Act).await;
+    }
+
+    pub async fn start(&mut self, etcd: &str, mode: OperationsMode) {
+        let clock = Arc::clone(&self.world.clock);
+        let authorities = PaperAuthorities::new(clock, self.certificate_life);
+        self.world.operations = Some(OperationsPorts { mode, ..ports(&self.nodes, authorities, etcd) });
+        if let Some(running) = self.running.take() {
+            running.instance.stop().await;
+        }
+        self.running = Some(self.world.start("alpha").await);
+    }
+
+    pub async fn put(&mut self, key: &str, value: &str) {
+        self.client.put(format!("/cke/{key}"), value, None).await.unwrap();
+    }
+
+    /// Stores a cluster whose control plane nodes and workers have these numbers.
+    pub async fn cluster(&mut self, control_plane: &[usize], workers: &[usize]) {
+        let node = |number: &usize, control_plane: bool| json!({"address": address(*number), "user": "cke", "control_plane": control_plane});
+        let nodes = control_plane.iter().map(|number| node(number, true));
+        let nodes: Vec<Value> = nodes.chain(workers.iter().map(|number| node(number, false))).collect();
+        let cluster = json!({"name": "c", "nodes": nodes, "service_subnet": "10.1.0.0/16"});
+        self.put("cluster", &cluster.to_string()).await;
+    }
+
+    /// Lets time pass, with the disturbances that are due.
+    pub async fn pass(&mut self, step: Duration) {
+        let until = Instant::now() + step;
+        while let Some((at, act)) = self.acts.front().copied() {
+            if self.began + at > until {
+                break;
+            }
+            self.acts.pop_front();
+            sleep_until(self.began + at).await;
+            self.act(act).await;
+        }
+        sleep_until(until).await;
+        self.world.facts.read_nodes(&self.nodes);
+    }
+
+    async fn act(&mut self, act: Act) {
+        match act {
+            Act::Kill => {
+                if let Some(running) = self.running.take() {
+                    running.instance.kill().await;
+                }
+                self.running = Some(self.world.start("alpha").await);
+            }
+            Act::Link(mode) => {
+                if let Some(running) = &self.running {
+                    running.link.set(mode);
+                }
+            }
+            Act::Fail => self.world.handling.plant(1, RUNNER),
+            Act::Begin(number, fault) => self.nodes.begin(&NodePlace::Address(address(number)), fault),
+            Act::End(number, fault) => self.nodes.end(&NodePlace::Address(address(number)), fault),
+        }
+    }
+
+    /// Waits until the leader's phase is `completed`, all control plane nodes are members in sync, and nothing else
+    /// runs; then writes as the API server.
+    pub async fn settled(&mut self, control_plane: &[usize]) -> Result<(), Stopped> {
+        self.wanted = control_plane.to_vec();
+        let wanted = addresses(control_plane);
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            self.pass(Duration::from_secs(5)).await;
+            if self.world.facts.found_something() {
+                return Err(Stopped);
+            }
+            if self.is_settled(&wanted).await && self.nodes.write(&wanted).await.is_ok() {
+                return Ok(());
+            }
+            if Instant::now() > patience {
+                let status = self.nodes.etcd().status(&wanted).await;
+                let history = self.world.history.last(40);
+                self.restless =
+                    Some(format!("{wanted:?} are not the members in time: {status:?}\n{history}"));
+                return Err(Stopped);
+            }
+        }
+    }
+
+    /// Waits until the site is as wanted.
+    pub async fn until(&mut self, is_so: impl Fn(&Self) -> bool) -> Result<(), Stopped> {
+        let patience = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            self.pass(INTERVAL).await;
+            if Instant::now() > patience {
+                self.restless = Some(self.world.history.last(40));
+                return Err(Stopped);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the last disturbance, and for the end of its effects.
+    pub async fn calm(&mut self) -> Result<(), Stopped> {
+        while let Some((at, _)) = self.acts.back() {
+            let until = self.began + *at;
+            self.pass(until.saturating_duration_since(Instant::now()) + Duration::from_secs(1)).await;
+        }
+        let wanted = self.wanted.clone();
+        self.settled(&wanted).await?;
+        let options = etcd_client::GetOptions::new().with_prefix();
+        let records = self.client.get("/cke/records/", Some(options)).await.unwrap();
+        let records = records.kvs().iter().map(|kv| serde_json::from_slice::<Record>(kv.value()).unwrap());
+        let unfinished: Vec<i64> = records.filter(Record::is_unfinished).map(|record| record.id).collect();
+        if !unfinished.is_empty() {
+            self.restless = Some(format!("the records {unfinished:?} are unfinished"));
+            return Err(Stopped);
+        }
+        Ok(())
+    }
+
+    async fn is_settled(&mut self, wanted: &[String]) -> bool {
+        let stored = self.client.get("/cke/status", None).await.unwrap();
+        let phase = stored.kvs().first().is_some_and(|kv| kv.value_str().unwrap().contains("completed"));
+        let Ok(etcd) = self.nodes.etcd().status(wanted).await else { return false };
+        let in_sync = |member: &EtcdMember| member.is_in_sync() && !member.learner;
+        let members: BTreeSet<String> =
+            etcd.members.iter().filter(|member| in_sync(member)).map(|member| member.name.clone()).collect();
+        let runs = |address: &String| {
+            let view = self.nodes.view(address).unwrap();
+            Container::ALL.iter().all(|it| view.containers.get(it.name()).is_some_and(|it| it.running))
+        };
+        phase
+            && members.len() == etcd.members.len()
+            && members == wanted.iter().cloned().collect()
+            && wanted.iter().all(runs)
+            && etcd.healthy
+    }
+}
+
+/// Notes each change of a record with its time.
+async fn watch_records(store: StoreProcess, began: Instant, records: Arc<Mutex<Vec<Recorded>>>) {
+    let read = |event: &etcd_client::Event| {
+        let put = event.kv().filter(|_| event.event_type() == EventType::Put);
+        put.and_then(|kv| serde_json::from_slice::<Record>(kv.value()).ok())
+    };
+    every_revision(store, "/cke/records/", read, |_, changes| {
+        let changes = changes.into_iter().flatten();
+        let recorded = changes.map(|record| Recorded { at: began.elapsed(), record });
+        records.lock().unwrap().extend(recorded);
+    })
+    .await;
+}

@@ -1,0 +1,262 @@
+//! Stories of a cluster, and the moments at which they can be disturbed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use madako_datacenter_sim::nodes::{NodeFact, Observed};
+use madako_domain::containers::Container;
+use madako_protocol::node::FileContent;
+use madako_simulation::planted::Handling;
+use serde_json::json;
+use time::format_description::well_known::Rfc3339;
+
+use super::site::{Disturbance, NODES, OUTAGE, Recorded, Site, Stopped, address, start};
+
+/// Time for which a node with another host key is left alone.
+const UNKNOWN_KEY: Duration = Duration::from_secs(120);
+/// A record is written later than the answer that it shows.
+const BEFORE_A_RECORD: Duration = Duration::from_millis(1);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Story {
+    /// Three members from nothing.
+    Bootstrap,
+    /// All operations on members.
+    Life,
+    /// The restart of four members, of which three must run.
+    FourMembers,
+    /// Three members whose certificates are renewed.
+    Renewal,
+    /// A single member restarts with another image when an operator asks for it.
+    AskedRestart,
+    /// An older image is found before a member stops or starts.
+    OlderImage,
+}
+
+/// A point of a story: the stage of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Its record announces it; its effect has not begun.
+    Announced,
+    /// Its effect happened; the answer is on its way.
+    Happened,
+    /// The answer is there; the record does not show it.
+    Answered,
+}
+
+#[derive(Debug, Clone)]
+pub struct Point {
+    /// Operation, command and stage.
+    pub of: (String, String, Stage),
+    pub at: Duration,
+    /// Number of a node of the operation.
+    pub node: usize,
+}
+
+/// The end of a story.
+#[derive(Debug)]
+pub struct Played {
+    /// Names of broken promises; `calm` if the cluster did not reach its end in time.
+    pub wrong: Vec<&'static str>,
+    pub why: String,
+    pub points: Vec<Point>,
+    /// Times of all records and effects.
+    pub moments: BTreeSet<Duration>,
+}
+
+impl Story {
+    pub const SEEDED: [(&str, Self); 3] =
+        [("bootstrap", Self::Bootstrap), ("life", Self::Life), ("four-members", Self::FourMembers)];
+
+    async fn tell(self, site: &mut Site) -> Result<(), Stopped> {
+        match self {
+            Self::Bootstrap => bootstrap(site).await,
+            Self::Life => life(site).await,
+            Self::FourMembers => {
+                site.cluster(&[0, 1, 2, 3], &[4]).await;
+                site.settled(&[0, 1, 2, 3]).await?;
+                site.images("etcd:2").await;
+                site.settled(&[0, 1, 2, 3]).await
+            }
+            Self::Renewal => renewal(site).await,
+            Self::AskedRestart => asked_restart(site).await,
+            Self::OlderImage => older_image(site).await,
+        }
+    }
+
+    /// Plays the story on paused time.
+    pub fn play(self, disturbances: &[(Duration, Disturbance)]) -> Played {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let handling = Handling::default();
+        metrics::with_local_recorder(&handling.clone(), || {
+            runtime.block_on(async {
+                let mut site = Site::new(disturbances, &handling).await;
+                let ended = match self.tell(&mut site).await {
+                    Ok(()) => site.calm().await,
+                    stopped => stopped,
+                };
+                let played = played(&site, ended.is_ok());
+                if let Some(running) = site.running.take() {
+                    running.instance.stop().await;
+                }
+                played
+            })
+        })
+    }
+}
+
+async fn bootstrap(site: &mut Site) -> Result<(), Stopped> {
+    site.cluster(&[0, 1, 2], &[3]).await;
+    site.settled(&[0, 1, 2]).await
+}
+
+async fn life(site: &mut Site) -> Result<(), Stopped> {
+    site.cluster(&[0], &[1, 2, 3, 4]).await;
+    site.settled(&[0]).await?;
+    site.cluster(&[0, 1, 2], &[3, 4]).await;
+    site.settled(&[0, 1, 2]).await?;
+    // A node takes the place of another one, which becomes a worker.
+    site.cluster(&[0, 1, 3], &[2, 4]).await;
+    site.settled(&[0, 1, 3]).await?;
+    // A node loses its disk. Until the operator forgets its host key, it stays unreachable.
+    site.nodes.reinstall(&address(1));
+    site.pass(UNKNOWN_KEY).await;
+    site.client.delete(format!("/cke/madako/ssh/host-keys/{}", address(1)), None).await.unwrap();
+    site.settled(&[0, 1, 3]).await?;
+    // A container ends.
+    site.nodes.end_container(&address(3), Container::Etcd);
+    site.settled(&[0, 1, 3]).await?;
+    // All members restart with another image.
+    site.images("etcd:2").await;
+    site.settled(&[0, 1, 3]).await?;
+    // A node leaves the cluster.
+    site.cluster(&[0, 1, 2], &[4]).await;
+    site.settled(&[0, 1, 2]).await
+}
+
+async fn renewal(site: &mut Site) -> Result<(), Stopped> {
+    site.certificate_life = Duration::from_secs(3600);
+    site.images("etcd:1").await;
+    bootstrap(site).await?;
+    let (first, known) = (certificates(site), site.nodes.facts_since(0).len());
+    assert_eq!(first.len(), 6);
+    site.until(|site| !certificates(site).iter().any(|certificate| first.contains(certificate))).await?;
+    site.settled(&[0, 1, 2]).await?;
+    assert!(site.world.clock.now() < start() + site.certificate_life, "before the first ones end");
+    // A bootstrap whose record was lost may be repeated, which ends no container either.
+    for fact in site.nodes.facts_since(0).split_off(known) {
+        if let Observed::Applied { effect, .. } = fact.what {
+            let ends = ["stop of", "kill of"].iter().any(|what| effect.what.starts_with(what));
+            assert!(!ends, "{} during renewals", effect.what);
+        }
+    }
+    Ok(())
+}
+
+/// The certificates of all members.
+fn certificates(site: &Site) -> Vec<String> {
+    let files = (0..NODES).flat_map(|number| site.nodes.view(&address(number)).unwrap().files);
+    let certificate = |(path, content): (String, FileContent)| match content {
+        FileContent::Public(text) if !path.contains("/ca-") => Some(text),
+        _ => None,
+    };
+    files.filter_map(certificate).collect()
+}
+
+async fn asked_restart(site: &mut Site) -> Result<(), Stopped> {
+    site.cluster(&[0], &[1]).await;
+    site.settled(&[0]).await?;
+    site.images("etcd:2").await;
+    site.pass(OUTAGE).await;
+    let image = |site: &Site| site.nodes.view(&address(0)).unwrap().containers["etcd"].image.clone();
+    assert_eq!(image(site), "etcd:1", "the service does not stop etcd by itself");
+    let now = site.world.clock.now().format(&Rfc3339).unwrap();
+    // The request for a worker asks for nothing.
+    for number in [0, 1] {
+        let key = format!("madako/etcd-restarts/{}", address(number));
+        site.put(&key, &json!({"requested_at": now}).to_string()).await;
+    }
+    site.until(|site| image(site) == "etcd:2").await?;
+    site.settled(&[0]).await?;
+    let options = etcd_client::GetOptions::new().with_prefix();
+    let left = site.client.get("/cke/madako/etcd-restarts/", Some(options)).await.unwrap();
+    assert_eq!(left.count(), 0, "the requests are gone");
+    Ok(())
+}
+
+async fn older_image(site: &mut Site) -> Result<(), Stopped> {
+    site.images("etcd:2").await;
+    bootstrap(site).await?;
+    site.images("etcd:1").await;
+    site.pass(OUTAGE).await;
+    let held = |site: &Site| -> Vec<String> {
+        let page = site.running.as_ref().unwrap().instance.view().operations.newest().unwrap();
+        assert!(page.backing_off.is_empty(), "{page:?}");
+        page.held.iter().map(|held| format!("{} {}", held.held.what, held.held.reason.name())).collect()
+    };
+    assert_eq!(held(site), ["etcd-restart older-image"]);
+    site.nodes.end_container(&address(1), Container::Etcd);
+    site.pass(OUTAGE).await;
+    assert!(held(site).contains(&"etcd-start older-image".to_owned()), "{:?}", held(site));
+    for number in 0..3 {
+        assert_eq!(site.nodes.view(&address(number)).unwrap().containers["etcd"].image, "etcd:2");
+    }
+    site.images("etcd:2").await;
+    site.settled(&[0, 1, 2]).await
+}
+
+fn played(site: &Site, is_calm: bool) -> Played {
+    site.world.facts.read_nodes(&site.nodes);
+    let verdicts = site.world.facts.verdicts();
+    let broken = verdicts.iter().filter(|(_, verdict)| !verdict.violations.is_empty());
+    let mut wrong: Vec<&'static str> = broken.clone().map(|(promise, _)| promise.name()).collect();
+    let mut why: Vec<String> = broken.flat_map(|(_, verdict)| verdict.violations.clone()).collect();
+    if let Some(restless) = &site.restless {
+        wrong.push("calm");
+        why.push(restless.clone());
+    }
+    assert_eq!(wrong.is_empty(), is_calm, "{why:?}");
+    let facts = site.nodes.facts_since(0);
+    let records = site.records.lock().unwrap();
+    let effects = facts.iter().filter(|fact| !matches!(fact.what, Observed::Etcd(_)));
+    let moments = effects.map(|fact| fact.at).chain(records.iter().map(|record| record.at)).collect();
+    Played { wrong, why: why.join("\n"), points: points(&records, &facts), moments }
+}
+
+/// The first point of each stage of each command of each operation.
+fn points(records: &[Recorded], facts: &[NodeFact]) -> Vec<Point> {
+    let mut points: BTreeMap<(String, String, Stage), Point> = BTreeMap::new();
+    for (index, Recorded { at, record }) in records.iter().enumerate() {
+        if !record.is_unfinished() {
+            continue;
+        }
+        let end = records.get(index + 1).map_or(Duration::MAX, |next| next.at);
+        let happened = facts.iter().find_map(|fact| match &fact.what {
+            Observed::Applied { effect, .. } if (*at..end).contains(&fact.at) => {
+                Some((fact.at, effect.address.clone()))
+            }
+            _ => None,
+        });
+        let address = happened.as_ref().map(|(_, address)| address).or(record.targets.first());
+        let node = address.and_then(|address| number(address)).unwrap_or(0);
+        let answered = Some(end).filter(|end| *end < Duration::MAX).map(|end| end - BEFORE_A_RECORD);
+        let stages = [
+            (Stage::Announced, Some(*at)),
+            (Stage::Happened, happened.map(|(at, _)| at)),
+            (Stage::Answered, answered),
+        ];
+        for (stage, at) in stages {
+            let of = (record.operation.clone(), record.command.name.clone(), stage);
+            if let Some(at) = at {
+                points.entry(of.clone()).or_insert(Point { of, at, node });
+            }
+        }
+    }
+    points.into_values().collect()
+}
+
+/// The number of the node with an address.
+fn number(wanted: &str) -> Option<usize> {
+    (0..NODES).find(|number| address(*number) == wanted)
+}
