@@ -51,6 +51,7 @@ fn calm(cluster: &Cluster) -> FleetStatus {
         nodes: BTreeMap::new(),
         etcd: Some(EtcdStatus { healthy: true, members: Vec::new() }),
         bootstrap: None,
+        interrupted_removals: BTreeSet::new(),
         etcd_image_version: None,
     };
     for (node, id) in cluster.nodes.iter().zip(1..) {

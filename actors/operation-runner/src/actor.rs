@@ -43,6 +43,7 @@ use self::collect::{Question, fleet, observe};
 use self::execute::{Basis, Executor};
 use self::since::Since;
 use crate::backing_off::BackingOff;
+use crate::command::Command;
 use crate::decide::{Decision, decide};
 use crate::input::{Input, Settings};
 use crate::limits::COMMAND_LOST;
@@ -421,7 +422,9 @@ impl RunnerState {
             }
             Some((nodes, why)) => {
                 if let Some(nodes) = nodes {
-                    let nodes = if nodes.is_empty() { &step.operation.targets } else { &nodes };
+                    // No node takes part in the removal of a member.
+                    let is_blamed = nodes.is_empty() && !matches!(command, Command::RemoveEtcdMember { .. });
+                    let nodes = if is_blamed { &step.operation.targets } else { &nodes };
                     self.backing_off.failed(&self.left_out(step, nodes), Instant::now());
                 }
                 madako_operations_total(operation, "cancelled").increment(1);

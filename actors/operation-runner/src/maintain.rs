@@ -34,7 +34,8 @@ type Rule = for<'v> fn(&'v View<'v>) -> Option<Due<'v>>;
 const ALWAYS: [Rule; 6] =
     [|view| strangers(view, true), |view| outside(view, true), without_data, nameless, learners, unmarked];
 /// Rules that apply while all members are in sync.
-const IN_SYNC: [Rule; 4] = [new_nodes, |view| strangers(view, false), |view| outside(view, false), outdated];
+const IN_SYNC: [Rule; 5] =
+    [new_nodes, |view| strangers(view, false), |view| outside(view, false), outdated, leftovers];
 
 pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let first = |rules: &[Rule]| rules.iter().find_map(|rule| rule(view));
@@ -111,12 +112,24 @@ fn unmarked<'v>(view: &'v View<'v>) -> Option<Due<'v>> {
 }
 
 fn new_nodes<'v>(view: &'v View<'v>) -> Option<Due<'v>> {
-    nodes(view, OperationName::EtcdAddMember, |node| !view.is_member(node.address))
+    nodes(view, OperationName::EtcdAddMember, |node| node.control_plane && !view.is_member(node.address))
 }
 
 fn outdated<'v>(view: &'v View<'v>) -> Option<Due<'v>> {
     nodes(view, OperationName::EtcdRestart, |node| {
-        view.is_outdated(node, Container::Etcd, &wanted::etcd(node.address, InitialCluster::None))
+        node.control_plane
+            && view.is_outdated(node, Container::Etcd, &wanted::etcd(node.address, InitialCluster::None))
+    })
+}
+
+/// Former members whose removal did not end: their data are still there.
+fn leftovers<'v>(view: &'v View<'v>) -> Option<Due<'v>> {
+    let interrupted = &view.input.status.interrupted_removals;
+    nodes(view, OperationName::EtcdDestroyMember, |node| {
+        !node.control_plane
+            && (node.status.etcd_data || node.status.etcd_mark)
+            && interrupted.contains(node.address)
+            && !view.is_member(node.address)
     })
 }
 
@@ -138,13 +151,13 @@ fn members<'v>(
     Due::new(name, concerned.collect())
 }
 
-/// The control plane nodes that a rule concerns, in the order of the configuration.
+/// The nodes that a rule concerns, in the order of the configuration.
 fn nodes<'v>(
     view: &'v View<'v>,
     name: OperationName,
     concerns: impl Fn(&NodeView<'_>) -> bool,
 ) -> Option<Due<'v>> {
-    let concerned = view.control_plane_nodes().filter(|node| concerns(node)).map(|node| Concerned {
+    let concerned = view.nodes.iter().filter(|node| concerns(node)).map(|node| Concerned {
         address: node.address.to_owned(),
         id: None,
         node: Some(node),
@@ -230,13 +243,14 @@ fn operation(view: &View<'_>, due: &Due<'_>, held: &mut Vec<Held>) -> Option<Ope
 }
 
 /// Removes all concerned members, and their data from the nodes that are ready. A member whose name another program
-/// uses on its node is left out.
+/// uses on its node is left out. A former member waits for its node.
 fn destroy(view: &View<'_>, due: &Due<'_>, held: &mut Vec<Held>) -> Option<Operation> {
-    let is_ready = |member: &&Concerned<'_>| member.node.is_some_and(NodeView::is_ready);
+    let is_ready =
+        |member: &&Concerned<'_>| member.id.is_none() || member.node.is_some_and(NodeView::is_ready);
     let nodes = due.members.iter().filter(is_ready).filter_map(|member| member.node);
     let targets = view.usable(due.name, &[Need::Name(Container::Etcd)], nodes, held);
     let concerned =
         due.members.iter().filter(|member| !is_ready(member) || targets.contains(&member.address));
     let ids: Vec<u64> = concerned.filter_map(|member| member.id).collect();
-    (!ids.is_empty()).then(|| view.maker().destroy_members(targets, ids))
+    (!ids.is_empty() || !targets.is_empty()).then(|| view.maker().destroy_members(targets, ids))
 }

@@ -170,15 +170,17 @@ impl Maker<'_> {
         Operation::new(OperationName::EtcdAddMember, targets, commands)
     }
 
-    /// `ids` may have members of nodes that are no targets, because they are not reachable.
+    /// `ids` may have members of nodes that are no targets, because they are not reachable. A target may be a former
+    /// member without an id.
     pub(crate) fn destroy_members(&self, targets: Vec<String>, ids: Vec<u64>) -> Operation {
-        let mut commands = vec![
-            Command::VolumeRemove(Volume::Mark),
-            Command::RemoveEtcdMember { ids },
+        let remove = Some(Command::RemoveEtcdMember { ids: ids.clone() }).filter(|_| !ids.is_empty());
+        let mut commands = vec![Command::VolumeRemove(Volume::Mark)];
+        commands.extend(remove);
+        commands.extend([
             Command::KillContainers(Container::Etcd),
             Command::VolumeRemove(self.data()),
             wait(self.control_plane),
-        ];
+        ]);
         if is_planted(Canary::DataRemovedFirst) {
             commands[1..4].rotate_left(1);
         }
@@ -199,7 +201,7 @@ impl Maker<'_> {
     /// A restart that an operator asked for. It does not need other members, and ends when etcd answers again.
     pub(crate) fn asked_restart(&self, target: String) -> Operation {
         let mut operation = self.restart(target);
-        operation.commands.remove(0);
+        operation.commands.retain(|command| !matches!(command, Command::WaitEtcdSync { .. }));
         operation.commands.push(wait(&operation.targets));
         Operation { asked: true, ..operation }
     }

@@ -5,7 +5,7 @@
 mod read;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -34,6 +34,8 @@ pub struct FleetStatus {
     pub etcd: Option<EtcdStatus>,
     /// The newest record of a bootstrap.
     pub bootstrap: Option<Bootstrap>,
+    /// Addresses of nodes on which the removal of a member began and did not end.
+    pub interrupted_removals: BTreeSet<String>,
     /// Version of the program in the configured image.
     pub etcd_image_version: Option<EtcdVersion>,
 }

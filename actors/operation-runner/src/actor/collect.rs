@@ -36,7 +36,7 @@ impl Question {
             addresses: cluster.nodes.iter().map(|node| node.address.clone()).collect(),
             control_plane: cluster.control_plane().map(|node| node.address.clone()).collect(),
             volume: options.etcd_volume.clone(),
-            bootstrapped: state.repair.records.bootstrap.is_some(),
+            bootstrapped: state.repair.records.bootstrap().is_some(),
         }
     }
 
@@ -109,7 +109,8 @@ pub(crate) fn fleet(
         config_version: state.config_version?,
         nodes: collected.nodes.clone(),
         etcd: collected.etcd.clone(),
-        bootstrap: state.repair.records.bootstrap.as_ref().map(|(_, bootstrap)| (**bootstrap).clone()),
+        bootstrap: state.repair.records.bootstrap(),
+        interrupted_removals: state.repair.records.interrupted_removals(),
         etcd_image_version: image_version,
     })
 }

@@ -173,6 +173,8 @@ impl Executor {
                 for id in ids {
                     let permit = self.permits.get().await;
                     self.etcd.remove(&permit, &control_plane, *id).await?;
+                    // Without its leader, etcd answers nothing until it has elected another one.
+                    self.wait(&control_plane, false).await?;
                 }
                 Ok(())
             }

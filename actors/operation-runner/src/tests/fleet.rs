@@ -47,6 +47,7 @@ impl Fleet {
                 nodes: [].into(),
                 etcd: None,
                 bootstrap: None,
+                interrupted_removals: BTreeSet::new(),
                 etcd_image_version: None,
             },
             backing_off: BTreeSet::new(),

@@ -73,6 +73,37 @@ fn members_outside_of_the_control_plane_and_not_in_sync_are_destroyed() {
 }
 
 #[test]
+fn an_interrupted_removal_is_finished() {
+    let change = |fleet: &mut Fleet| {
+        for address in [X, Y] {
+            fleet.node(address).etcd_data = true;
+            fleet.status.interrupted_removals.insert(address.to_owned());
+        }
+    };
+    check(Fleet::running(), change, "etcd-maintain; etcd-destroy-member(.21 .22)");
+    let mut fleet = Fleet::running();
+    change(&mut fleet);
+    let wait = "wait-etcd-sync https://.11:2379,https://.12:2379,https://.13:2379";
+    let expected =
+        ["volume-remove etcd-added-member", "kill-containers etcd", "volume-remove etcd-cke", wait];
+    assert_eq!(commands(&fleet), expected);
+    // A node without a record of a removal keeps its volume, as with CKE, and so does a node that backs off.
+    let backs_off = |fleet: &mut Fleet| {
+        change(fleet);
+        fleet.status.interrupted_removals.remove(Y);
+        fleet.backing_off.insert(X.to_owned());
+    };
+    check(Fleet::running(), backs_off, "completed; held etcd-destroy-member backing-off(.21)");
+    let joins = |fleet: &mut Fleet| {
+        change(fleet);
+        fleet.join(X, true);
+        fleet.join(Y, true);
+        fleet.run_rivers();
+    };
+    check(Fleet::running(), joins, "etcd-maintain; etcd-add-member(.21)");
+}
+
+#[test]
 fn a_member_whose_data_are_gone_is_removed_and_added_anew() {
     for wiped in [true, false] {
         check(

@@ -105,6 +105,7 @@ impl Model {
             nodes: nodes.collect(),
             etcd: self.etcd_status(),
             bootstrap: self.record.clone(),
+            interrupted_removals: BTreeSet::new(),
             etcd_image_version: None,
         }
     }

@@ -32,6 +32,7 @@ static STATUS: Schema = Schema {
         ("nodes", Kind::Map(&Kind::Object(&NODE))),
         ("etcd", Kind::Object(&ETCD)),
         ("bootstrap", Kind::Object(&BOOTSTRAP)),
+        ("interrupted_removals", Kind::List(&Kind::Text)),
         ("etcd_image_version", Kind::Word(VERSION)),
     ],
 };
@@ -124,6 +125,7 @@ impl Reader {
             nodes,
             etcd: tree.get("etcd").map(|etcd| self.etcd(etcd)),
             bootstrap: tree.get("bootstrap").map(|bootstrap| self.bootstrap(bootstrap)),
+            interrupted_removals: texts(tree, "interrupted_removals").into_iter().collect(),
             etcd_image_version: self.version(tree, "etcd_image_version", Path::Root),
         }
     }

@@ -3,7 +3,7 @@
 //! Each value is decoded by itself: an unusable value is a fault and is left out. Values that did not change since
 //! the last view are reused, so that a view of a thousand entries costs little.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
@@ -12,7 +12,7 @@ use crate::canary::{Canary, is_planted};
 use crate::keys;
 use crate::node_status::Bootstrap;
 use crate::reboot::{RebootQueueEntry, RebootStatus};
-use crate::record::Record;
+use crate::record::{Record, RecordStatus};
 use crate::repair::kept::KeptEntry;
 use crate::repair::{RepairQueueEntry, RepairStatus};
 use crate::state::Fault;
@@ -20,6 +20,8 @@ use crate::store::{Condition, Entry};
 
 /// The operation that forms the cluster of etcd (CKE's name).
 const ETCD_BOOTSTRAP: &str = "etcd-bootstrap";
+const ETCD_ADD_MEMBER: &str = "etcd-add-member";
+const ETCD_DESTROY_MEMBER: &str = "etcd-destroy-member";
 
 /// A value with the revisions of its key.
 #[derive(Debug, PartialEq)]
@@ -78,8 +80,42 @@ pub struct Records {
     pub known: BTreeMap<i64, i64>,
     /// The unfinished records.
     pub unfinished: Items<Record>,
-    /// The newest bootstrap of etcd, with the id of its record.
-    pub bootstrap: Option<(i64, Arc<Bootstrap>)>,
+    /// Bootstraps of etcd, and additions and removals of its members, by the id of their record.
+    pub etcd: BTreeMap<i64, Arc<EtcdRecord>>,
+}
+
+/// A record of an operation that makes or removes data of etcd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EtcdRecord {
+    operation: String,
+    status: RecordStatus,
+    targets: Vec<String>,
+}
+
+impl Records {
+    /// The newest bootstrap of etcd.
+    #[must_use]
+    pub fn bootstrap(&self) -> Option<Bootstrap> {
+        let newest = self.etcd.values().rev().find(|record| record.operation == ETCD_BOOTSTRAP)?;
+        Some(Bootstrap { status: newest.status.clone(), targets: newest.targets.clone() })
+    }
+
+    /// Addresses of nodes on which a removal of a member began and did not end.
+    #[must_use]
+    pub fn interrupted_removals(&self) -> BTreeSet<String> {
+        let mut interrupted = BTreeSet::new();
+        for record in self.etcd.values() {
+            let is_removal = record.operation == ETCD_DESTROY_MEMBER;
+            for target in &record.targets {
+                if is_removal && record.status != RecordStatus::Completed {
+                    interrupted.insert(target.clone());
+                } else {
+                    interrupted.remove(target);
+                }
+            }
+        }
+        interrupted
+    }
 }
 
 impl RepairQueue {
@@ -221,7 +257,7 @@ impl Records {
         let mut next = number(entries, keys::RECORD_ID, 1, faults);
         let mut known = BTreeMap::new();
         let mut unfinished = BTreeMap::new();
-        let mut bootstrap = None;
+        let mut etcd = BTreeMap::new();
         for (key, entry) in below(entries, keys::RECORDS) {
             let Some(id) = number_of(key, keys::RECORDS) else { continue };
             known.insert(id, entry.mod_revision);
@@ -229,16 +265,16 @@ impl Records {
                 if let Some(item) = last.unfinished.get(&id) {
                     unfinished.insert(id, Arc::clone(item));
                 }
-                if let Some(same) = last.bootstrap.as_ref().filter(|(last, _)| *last == id) {
-                    bootstrap = Some(same.clone());
+                if let Some(same) = last.etcd.get(&id) {
+                    etcd.insert(id, Arc::clone(same));
                 }
                 continue;
             }
             // Old records are history: an unreadable one blocks nothing.
             let Ok(record) = serde_json::from_slice::<Record>(&entry.value) else { continue };
-            if record.operation == ETCD_BOOTSTRAP {
-                let found = Bootstrap { status: record.status.clone(), targets: record.targets.clone() };
-                bootstrap = Some((id, Arc::new(found)));
+            if [ETCD_BOOTSTRAP, ETCD_ADD_MEMBER, ETCD_DESTROY_MEMBER].contains(&&*record.operation) {
+                let Record { operation, status, targets, .. } = record.clone();
+                etcd.insert(id, Arc::new(EtcdRecord { operation, status, targets }));
             }
             if record.is_unfinished() {
                 unfinished.insert(id, item(record, entry));
@@ -248,7 +284,7 @@ impl Records {
         if let (Some((next, _)), Some((newest, _))) = (&mut next, known.last_key_value()) {
             *next = (*next).max(newest + 1);
         }
-        Self { next, known, unfinished, bootstrap }
+        Self { next, known, unfinished, etcd }
     }
 }
 

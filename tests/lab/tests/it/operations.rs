@@ -1,5 +1,6 @@
 //! Operations on real machines: rivers and etcd from nothing, changes of their parameters, and changes of the members.
 
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use tokio::time::Instant;
 
 use crate::contract::{Role, arguments, label};
@@ -38,6 +39,7 @@ async fn three_members_serve_their_users_and_survive_restarts() {
     a_cut_node_holds_what_needs_it_alone(&fleet).await;
     members_restart_one_after_another(&fleet).await;
     stopped_containers_start_again(&fleet).await;
+    renewed_certificates_are_served_without_a_restart(&fleet).await;
 
     assert!(fleet.history().await.iter().any(|record| record["operation"] == "etcd-bootstrap"));
     fleet.shows_no_key(&[0, 1, 2], Vec::new()).await;
@@ -140,8 +142,40 @@ async fn stopped_containers_start_again(fleet: &Fleet) {
     assert_eq!(value.trim(), "value");
 }
 
+/// etcd reads its files anew for each connection.
+async fn renewed_certificates_are_served_without_a_restart(fleet: &Fleet) {
+    let machine = fleet.machine(1);
+    let script = format!("import ssl; print(ssl.get_server_certificate(('{}', 2379)))", machine.address());
+    let served = async || fleet.program("python3", &["-c", &script]).await.unwrap();
+    let started =
+        async || machine.docker(&["inspect", "--format={{.State.StartedAt}}", "etcd"]).await.unwrap();
+    let (first, since) = (served().await, started().await);
+
+    let mut ended = CertificateParams::new(vec![machine.address()]).unwrap();
+    (ended.not_before, ended.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
+    let key = KeyPair::generate().unwrap();
+    let old = ended.self_signed(&key).unwrap().pem();
+    let write = format!(
+        "cd /etc/etcd/pki && echo '{}' >server.key && echo '{}' >server.crt",
+        key.serialize_pem(),
+        old.trim_end()
+    );
+    machine.sh(&write).await.unwrap();
+
+    let is_renewed = async || {
+        let history = fleet.history().await;
+        let newest = history.iter().find(|record| record["operation"] == "etcd-renew-certificates")?;
+        (newest["status"] == "completed").then(|| newest["targets"].clone())
+    };
+    let targets = eventually("the certificate is renewed", is_renewed).await;
+    assert_eq!(targets, serde_json::json!([machine.address()]));
+    let renewed = served().await;
+    assert!(renewed != first && renewed.trim() != old.trim(), "a new certificate is served: {renewed}");
+    assert_eq!(started().await, since, "etcd did not restart");
+    fleet.settled(&[0, 1, 2]).await;
+}
+
 #[tokio::test]
-#[ignore = "it fails: a former member can keep its volume of data (docs/ROADMAP.md, operations on nodes)"]
 async fn one_member_becomes_five_and_then_three() {
     let Some(fleet) = Fleet::start(5).await else { return };
     fleet.set_cluster(&[0], &[1, 2, 3, 4]).await;

@@ -45,9 +45,14 @@ fn disturbances(seed: u64, moments: &BTreeSet<Duration>) -> Vec<(Duration, Distu
     let moments: Vec<Duration> = moments.iter().copied().collect();
     let mut chance = ChaCha8Rng::seed_from_u64(seed);
     let mut below = |most: usize| usize::try_from(chance.next_u32()).unwrap() % most;
+    let mut at = Duration::ZERO;
     (0..=below(3))
-        .map(|_| {
-            let (at, node) = (moments[below(moments.len())], below(NODES));
+        .map(|number| {
+            // Some happen together.
+            if number == 0 || below(3) > 0 {
+                at = moments[below(moments.len())];
+            }
+            let node = below(NODES);
             let disturbance = match below(6) {
                 0 => Disturbance::Killed,
                 1 => Disturbance::Paused,
@@ -123,22 +128,20 @@ fn the_second_half_of_the_bugs_is_found() {
     found(1, 2);
 }
 
-/// Prints the first seed of each bug, for the table.
+/// Prints the first seed of each bug, for the table: with the story of the table, or with each story.
 #[test]
 #[ignore = "a search, for changes after which other seeds are the first"]
 fn first_seeds() {
     let mut player = Player::new();
-    for bug in bugs() {
-        let row = table().into_iter().find(|row| row.name == bug.name());
-        let stories =
-            Story::SEEDED.into_iter().filter(|(name, _)| row.as_ref().is_none_or(|row| row.story == *name));
-        for (name, story) in stories {
-            let mut seeds = 1..=50;
-            let found = seeds.find_map(|seed| {
+    for (row, bug) in table().into_iter().zip(bugs()) {
+        let listed = story(&row.story);
+        let others = Story::SEEDED.into_iter().map(|(_, story)| story).filter(|story| *story != listed);
+        let found = std::iter::once(listed).chain(others).find_map(|story| {
+            (1..=100).find_map(|seed| {
                 let played = player.play(story, seed, Some(bug));
-                (!played.wrong.is_empty()).then_some((seed, played.wrong))
-            });
-            println!("{}: {name} {found:?}", bug.name());
-        }
+                (!played.wrong.is_empty()).then_some((story, seed, played.wrong))
+            })
+        });
+        println!("{}: {found:?}", bug.name());
     }
 }

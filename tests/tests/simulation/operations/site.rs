@@ -107,6 +107,7 @@ pub struct Site {
     acts: VecDeque<(Duration, Act)>,
     /// The last wanted members.
     wanted: Vec<usize>,
+    workers: Vec<String>,
 }
 
 /// Begin of the simulated time.
@@ -158,6 +159,7 @@ impl Site {
             began: Instant::now(),
             acts: acts.into(),
             wanted: Vec::new(),
+            workers: Vec::new(),
         };
         tokio::spawn(watch_records(site.world.store.clone(), site.began, Arc::clone(&site.records)));
         site.put("sabakan/disabled", "true").await;
@@ -186,6 +188,7 @@ impl Site {
 
     /// Stores a cluster whose control plane nodes and workers have these numbers.
     pub async fn cluster(&mut self, control_plane: &[usize], workers: &[usize]) {
+        self.workers = addresses(workers);
         let node = |number: &usize, control_plane: bool| json!({"address": address(*number), "user": "cke", "control_plane": control_plane});
         let nodes = control_plane.iter().map(|number| node(number, true));
         let nodes: Vec<Value> = nodes.chain(workers.iter().map(|number| node(number, false))).collect();
@@ -294,7 +297,14 @@ impl Site {
             let view = self.nodes.view(address).unwrap();
             Container::ALL.iter().all(|it| view.containers.get(it.name()).is_some_and(|it| it.running))
         };
+        // The data of a former member are gone from a worker, once its removal began there.
+        let removals = self.records.lock().unwrap().clone();
+        let removals = removals.iter().filter(|it| it.record.operation == "etcd-destroy-member");
+        let removed: BTreeSet<&String> = removals.flat_map(|it| &it.record.targets).collect();
+        let mut former = self.workers.iter().filter(|worker| removed.contains(worker));
+        let is_clean = former.all(|address| self.nodes.view(address).unwrap().volumes.is_empty());
         phase
+            && is_clean
             && members.len() == etcd.members.len()
             && members == wanted.iter().cloned().collect()
             && wanted.iter().all(runs)

@@ -163,7 +163,7 @@ impl Fleet {
         Ok(Collected {
             count: value("madako_operations_collect_seconds_count")?.map_or(0, number),
             seconds: value("madako_operations_collect_seconds_sum")?.unwrap_or_default(),
-            unreachable: value("madako_nodes_unreachable")?.map(number),
+            unreachable: value("madako_nodes{state=\"unreachable\"}")?.map(number),
         })
     }
 }

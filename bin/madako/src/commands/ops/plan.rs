@@ -34,8 +34,9 @@ use crate::serve_args::parse_updates;
 /// "in_sync": true}]}, "bootstrap": {"status": "completed", "targets": [ADDRESS]}}. PARAMETERS are those of the label
 /// com.cybozu.cke: {"extra_args": [], "extra_binds": [], "extra_env": {}}. Lists and maps may be null; "etcd" is null
 /// if etcd does not answer, and "bootstrap" if there is no record of a bootstrap. Optional fields are "foreign" of a
-/// container, "etcd_empty", "etcd_other_volume" and "etcd_certificates" of a node, "version" of a member, and
-/// "etcd_image_version". "etcd_certificates" is {"server.crt": {"not_before": TIME, "not_after": TIME}, "peer.crt": ...}.
+/// container, "etcd_empty", "etcd_other_volume" and "etcd_certificates" of a node, "version" of a member,
+/// "etcd_image_version", and "interrupted_removals" (addresses in records of `etcd-destroy-member` that did not end).
+/// "etcd_certificates" is {"server.crt": {"not_before": TIME, "not_after": TIME}, "peer.crt": ...}.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  madako ops plan\n  madako ops plan --cluster cluster.yml --status status.json -o json"

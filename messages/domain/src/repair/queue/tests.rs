@@ -102,3 +102,25 @@ fn what_was_kept_of_another_entry_of_the_same_number_says_nothing() {
     assert_eq!(queue.kept_of(0).unwrap().drain.as_deref(), Some("mine"));
     assert_eq!(queue.kept_of(1), None);
 }
+
+#[test]
+fn a_removal_of_a_member_is_interrupted_until_one_ends_or_the_node_is_added() {
+    let mut values = Vec::new();
+    let mut after = |operation: &str, status: &str, targets: &str| {
+        let id = values.len() + 1;
+        let record =
+            format!(r#"{{"id":"{id}","operation":"{operation}","status":"{status}","targets":{targets}}}"#);
+        values.push((format!("records/{id:016x}"), record));
+        let values: Vec<(&str, &str)> =
+            values.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let records = decode(&values).0.records;
+        records.interrupted_removals().into_iter().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(after("etcd-bootstrap", "completed", r#"["a","b"]"#), "");
+    assert_eq!(after("etcd-destroy-member", "cancelled", r#"["a","b","c"]"#), "a b c");
+    assert_eq!(after("etcd-restart", "completed", r#"["a"]"#), "a b c");
+    assert_eq!(after("etcd-destroy-member", "completed", r#"["c"]"#), "a b");
+    assert_eq!(after("etcd-add-member", "cancelled", r#"["b"]"#), "a");
+    assert_eq!(after("etcd-destroy-member", "completed", "[]"), "a");
+    assert_eq!(after("etcd-destroy-member", "running", r#"["b"]"#), "a b");
+}
