@@ -19,7 +19,10 @@
 //!   [`Workflow::wake`] and once a round.
 //!
 //! # Assumes
-//! The effect's port checks its permit at the beginning, and stops the effect when its future is dropped.
+//! - The effect's port checks its permit at the beginning, and stops the effect when its future is dropped.
+//! - The workflow's user cancels each unfinished record of its own that is neither [`Workflow::under_way`] nor the
+//!   [`Workflow::conclusion`] after [`Workflow::observe`]: an announcement that another one replaced can become
+//!   durable at any later time, and the workflow has forgotten it.
 //!
 //! # Does not
 //! The brain has no clock, no task and no store. It does not make changes: its user makes one from the newest state,

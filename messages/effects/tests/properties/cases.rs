@@ -6,7 +6,7 @@ use madako_effects::{Action, AttemptEnd, EffectEvent, Evidence, RETRY_FIRST, Wor
 use madako_protocol::actors::{CommitError, Committed};
 use madako_protocol::permit::{Moment, Permit};
 
-use super::Task;
+use super::{Change, Task, World};
 
 #[test]
 fn the_end_of_one_command_and_the_start_of_the_next_are_one_change() {
@@ -122,4 +122,40 @@ fn a_change_that_was_refused_waits_for_a_newer_state_and_one_without_an_answer_f
     let Some(Action::Commit { number, .. }) = flow.change((), 5, now) else { panic!() };
     let _told = flow.on(EffectEvent::Committed { number, result: Ok(Committed { revision: 8 }) }, now);
     assert!(!flow.may_decide_on(7) && flow.may_decide_on(8), "a state that shows the last change");
+}
+
+/// A seed of the property leads here: the announcement is durable only after another one replaced it, and the change
+/// that is in flight then is never answered.
+#[test]
+fn a_replaced_announcement_that_becomes_durable_last_never_begins_and_is_disowned() {
+    let mut world = World::new(0);
+    let task = |thing, record| Task { thing, record, attempts: 1 };
+    let number = |action: Option<Action<Change, Task>>| match action {
+        Some(Action::Commit { number, .. }) => number,
+        action => panic!("{action:?}"),
+    };
+    let first = task(0, 0);
+    let announces = Change::Announce(first);
+    let announced = number(world.flow.announce(announces.clone(), first, 0, world.now));
+    assert!(world.write(&announces));
+    let result = Ok(Committed { revision: world.store.revision });
+    let _asks = world.flow.on(EffectEvent::Committed { number: announced, result }, world.now);
+    let _concludes = world.flow.withdraw("somebody objects", world.now);
+    let (_, conclusion) = world.flow.conclusion().expect("it is withdrawn");
+    let conclusion = conclusion.clone();
+
+    let [replaced, last] = [task(1, 1), task(0, 1)];
+    let floats = Change::Record(first, conclusion.clone(), Some(replaced));
+    let sent = number(world.flow.record(floats.clone(), Some(replaced), 1, world.now));
+    let result = Err(CommitError::Unanswered { deadline: Duration::from_secs(10) });
+    let _retries = world.flow.on(EffectEvent::Committed { number: sent, result }, world.now);
+    world.now += RETRY_FIRST;
+    let _decides = world.flow.on(EffectEvent::Passed, world.now);
+    let replaces = Change::Record(first, conclusion, Some(last));
+    let _unanswered = number(world.flow.record(replaces.clone(), Some(last), 1, world.now));
+    assert!(world.write(&floats) && !world.write(&replaces));
+
+    world.settle();
+    world.judge_the_end();
+    assert!(world.begun.is_empty() && world.disowned.contains(&replaced.record));
 }

@@ -257,6 +257,11 @@ impl World {
             let actions = self.flow.observe(seen, self.now);
             self.perform(actions);
         }
+        // An actor that finds its conclusion recorded drops it and decides in the same look: both users of the workflow
+        // do so. Otherwise a record that became durable with the same change waits for another look.
+        if self.flow.conclusion().is_some_and(|(task, _)| !view.unfinished.contains_key(&task.record)) {
+            self.flow.is_recorded();
+        }
         let conclusion = self.flow.conclusion().map(|(task, conclusion)| (*task, conclusion.clone()));
         let ours = self.flow.under_way().copied().or(conclusion.as_ref().map(|(task, _)| *task));
         let lost = view.unfinished.keys().find(|record| ours.is_none_or(|task| task.record != **record));
@@ -271,13 +276,8 @@ impl World {
         }
         let goes_on = !self.is_quiet && self.draw(4) > 0;
         let action = if let Some((task, conclusion)) = conclusion {
-            if view.unfinished.contains_key(&task.record) {
-                let next = (goes_on && self.draw(2) == 0).then_some(next);
-                self.flow.record(Change::Record(task, conclusion, next), next, view.revision, self.now)
-            } else {
-                self.flow.is_recorded();
-                None
-            }
+            let next = (goes_on && self.draw(2) == 0).then_some(next);
+            self.flow.record(Change::Record(task, conclusion, next), next, view.revision, self.now)
         } else if let Some(record) = lost {
             self.flow.change(Change::Disown(*record), view.revision, self.now)
         } else if goes_on && ours.is_none() {
@@ -446,6 +446,12 @@ proptest! {
         }
         world.settle();
         world.judge_the_end();
+        // Each commit without an answer that can still become durable does so last of all.
+        while !world.floating.is_empty() {
+            world.step(&Step::Land(0));
+            world.settle();
+            world.judge_the_end();
+        }
         // Late answers have no effect, and the next effect can begin and end.
         let count = world.recorded.len();
         world.is_quiet = false;
