@@ -60,9 +60,12 @@ pub(crate) fn wait_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     if renewal.is_some() {
         return renewal;
     }
-    let is_down = |address: &str| view.node(address).is_none_or(|node| !node.status.runs(Container::Etcd));
+    let is_down = |address: &str| {
+        view.node(address).is_none_or(|node| !node.status.reachable || !node.status.runs(Container::Etcd))
+    };
     let known = if view.members.is_empty() { view.control_plane.clone() } else { view.out_of_sync() };
-    let lost: Vec<String> = known.into_iter().filter(|address| is_down(address)).collect();
+    let down: Vec<String> = known.iter().filter(|address| is_down(address)).cloned().collect();
+    let lost = if down.is_empty() { known } else { down };
     if !lost.is_empty() {
         let violation = "etcd does not answer: a majority of its voting members must run".to_owned();
         let reason = Reason::Quorum { violation, needed: lost.clone() };

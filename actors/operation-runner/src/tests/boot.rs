@@ -323,7 +323,21 @@ fn a_start_is_held_for_a_foreign_container_a_changed_volume_and_an_older_image()
 #[test]
 fn an_etcd_without_majority_is_waited_for_and_nothing_is_removed() {
     let wait = "etcd-wait; etcd-wait-cluster(https://.11:2379 https://.12:2379 https://.13:2379)";
-    check(Fleet::running(), |fleet| fleet.status.etcd = None, wait);
+    // All of them run.
+    let held = format!("{wait}; held etcd-remove-member quorum(.11 .12 .13)");
+    check(Fleet::running(), |fleet| fleet.status.etcd = None, &held);
+    // The state of a container on an unreachable node is unknown.
+    check(
+        Fleet::running(),
+        |fleet| {
+            fleet.status.etcd = None;
+            fleet.node(C).reachable = false;
+        },
+        &format!(
+            "{wait}; held rivers-bootstrap unreachable(.13); held etcd-rivers-bootstrap unreachable(.13); \
+             held etcd-remove-member quorum(.13)"
+        ),
+    );
     assert_eq!(
         {
             let mut fleet = Fleet::running();

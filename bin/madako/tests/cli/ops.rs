@@ -169,6 +169,7 @@ async fn the_operations_of_the_leader_are_shown() {
         "\
 Phase    etcd-maintain (mode act)
 Running  etcd-restart on 10.0.0.11: stop-container (record 17)
+Nodes    1 of 2 reachable
 
 NEXT       TARGETS    COMMAND          OF
 stop-etcd  10.0.0.31  kill-containers  etcd

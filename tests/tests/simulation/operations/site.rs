@@ -297,18 +297,21 @@ impl Site {
             let view = self.nodes.view(address).unwrap();
             Container::ALL.iter().all(|it| view.containers.get(it.name()).is_some_and(|it| it.running))
         };
-        // The data of a former member are gone from a worker, once its removal began there.
-        let removals = self.records.lock().unwrap().clone();
-        let removals = removals.iter().filter(|it| it.record.operation == "etcd-destroy-member");
-        let removed: BTreeSet<&String> = removals.flat_map(|it| &it.record.targets).collect();
-        let mut former = self.workers.iter().filter(|worker| removed.contains(worker));
-        let is_clean = former.all(|address| self.nodes.view(address).unwrap().volumes.is_empty());
         phase
-            && is_clean
             && members.len() == etcd.members.len()
             && members == wanted.iter().cloned().collect()
             && wanted.iter().all(runs)
             && etcd.healthy
+            && self.is_clean()
+    }
+
+    /// The data of a former member are gone from a worker, if its removal began there.
+    fn is_clean(&self) -> bool {
+        let records = self.records.lock().unwrap();
+        let removals = records.iter().filter(|it| it.record.operation == "etcd-destroy-member");
+        let removed: BTreeSet<&String> = removals.flat_map(|it| &it.record.targets).collect();
+        let mut former = self.workers.iter().filter(|worker| removed.contains(worker));
+        former.all(|address| self.nodes.view(address).unwrap().volumes.is_empty())
     }
 }
 

@@ -102,6 +102,10 @@ fn table(page: &Page) -> String {
     let mut text = format!("Phase    {} (mode {})\n", printable(&page.phase), printable(&page.mode));
     let running = page.running.as_ref().map_or_else(|| "nothing".to_owned(), running);
     text.push_str(&format!("Running  {}\n", printable(&running)));
+    if !page.nodes.is_empty() {
+        let reachable = page.nodes.values().filter(|node| node.reachable).count();
+        text.push_str(&format!("Nodes    {reachable} of {} reachable\n", page.nodes.len()));
+    }
     text.push_str(&tables("NEXT", &page.next, &page.held));
     let nodes = absent(page);
     if !nodes.is_empty() {
