@@ -49,7 +49,11 @@ async fn six_nodes_without_a_state(fleet: &Fleet) {
     machine(5).start_sshd().await.unwrap();
     machine(6).hang_sshd().await.unwrap();
     machine(7).force_command("yes").await.unwrap();
-    machine(8).force_command("kill -KILL $PPID; sleep infinity").await.unwrap();
+    // Each command loses its server while it runs.
+    machine(8)
+        .force_command("(sleep 0.05; kill -KILL $PPID) & eval \"$SSH_ORIGINAL_COMMAND\"")
+        .await
+        .unwrap();
 
     let host_key = fleet.unreachable(3, "madako ssh forget").await;
     assert_eq!(host_key.matches("SHA256:").count(), 2, "both fingerprints: {host_key}");

@@ -214,6 +214,7 @@ async fn lost_members_are_replaced_only_while_a_majority_lives() {
     let value = fleet.etcdctl(&["get", "--print-value-only", "/registry/kept"]).await.unwrap();
     assert_eq!(value.trim(), "value");
     fleet.shows_no_key(&[0, 1, 3], Vec::new()).await;
+    two_members_without_data_are_not_removed(&fleet).await;
 }
 
 async fn an_installed_machine_returns_with_the_data(fleet: &Fleet) {
@@ -249,6 +250,11 @@ async fn without_a_majority_nothing_is_removed(fleet: &Fleet) {
     }
     fleet.settled(&[0, 1, 2]).await;
     assert_eq!(list().await, before, "the members are the same");
+    nothing_was_removed(fleet, newest).await;
+}
+
+/// No operation removed a member since this number of records.
+async fn nothing_was_removed(fleet: &Fleet, newest: usize) {
     let since = fleet.history().await;
     let since = since.iter().take(since.len() - newest);
     let removals: Vec<_> =
@@ -268,4 +274,30 @@ async fn a_dead_member_is_replaced(fleet: &Fleet) {
         .await;
     measured("a dead member replaced, from the stored cluster until no operation is due", began.elapsed());
     fleet.has(&writes).await;
+}
+
+/// Nothing can bring them back but a backup; the service must not make it worse.
+async fn two_members_without_data_are_not_removed(fleet: &Fleet) {
+    const LOST: [usize; 2] = [1, 3];
+    let newest = fleet.history().await.len();
+    for machine in LOST {
+        fleet.machine(machine).reimage().await.unwrap();
+    }
+    for machine in LOST {
+        fleet.unreachable(machine, "madako ssh forget").await;
+    }
+    for machine in LOST {
+        fleet.madako(&["ssh", "forget", &fleet.address(machine)]).await.unwrap();
+    }
+    for machine in LOST {
+        let runs = async || (fleet.running(machine).await == ["etcd-rivers", "rivers"]).then_some(());
+        eventually("the service starts all but etcd", runs).await;
+    }
+    let (targets, why) = fleet.held("etcd-remove-member", "quorum").await;
+    let lost = LOST.map(|machine| fleet.address(machine));
+    assert_eq!(targets, lost);
+    assert!(lost.iter().all(|address| why.contains(address)), "the message names the lost members: {why}");
+    let volumes = fleet.machine(0).docker(&["volume", "ls", "--quiet"]).await.unwrap();
+    assert!(volumes.contains("etcd-cke"), "{volumes}");
+    nothing_was_removed(fleet, newest).await;
 }
