@@ -42,8 +42,7 @@ use tracing::Span;
 use self::collect::{Question, fleet, observe};
 use self::execute::{Basis, Executor};
 use self::since::Since;
-use crate::backing_off::BackingOff;
-use crate::command::Command;
+use crate::backing_off::{self, BackingOff};
 use crate::decide::{Decision, decide};
 use crate::input::{Input, Settings};
 use crate::limits::COMMAND_LOST;
@@ -369,7 +368,7 @@ impl RunnerState {
         if let Some((announced, conclusion)) = self.effects.conclusion() {
             let (step, basis, span) =
                 (announced.step.clone(), announced.basis.clone(), announced.span.clone());
-            let failure = failure(conclusion);
+            let failure = failure(conclusion, &step.operation.targets);
             let error = failure.as_ref().map(|(_, why)| why.clone());
             if let Some((change, next)) = records::end(state, &step, error.as_deref(), now) {
                 self.learn(&step, failure, next.is_some());
@@ -422,9 +421,7 @@ impl RunnerState {
             }
             Some((nodes, why)) => {
                 if let Some(nodes) = nodes {
-                    // No node takes part in the removal of a member.
-                    let is_blamed = nodes.is_empty() && !matches!(command, Command::RemoveEtcdMember { .. });
-                    let nodes = if is_blamed { &step.operation.targets } else { &nodes };
+                    let nodes = backing_off::causes(&step.operation, command, &nodes);
                     self.backing_off.failed(&self.left_out(step, nodes), Instant::now());
                 }
                 madako_operations_total(operation, "cancelled").increment(1);
@@ -519,7 +516,10 @@ impl RunnerState {
                 Action::Pause { .. } | Action::Decide => {}
                 Action::Abort => self.runner.abort(),
                 Action::Record { effect, took } => {
-                    let failed = self.effects.conclusion().and_then(|(_, end)| failure(end)).is_some();
+                    let is_end = |(_, end): (_, &Conclusion<_>)| {
+                        matches!(end, Conclusion::Ended(OperationEnd::Succeeded))
+                    };
+                    let failed = !self.effects.conclusion().is_none_or(is_end);
                     let outcome = if failed { "failed" } else { "succeeded" };
                     let command = effect.step.command().name();
                     madako_operation_command_seconds(command, outcome).record(took);
@@ -545,11 +545,11 @@ impl RunnerState {
     }
 }
 
-/// The failure of a command: the nodes to leave out (none means all targets), and the reason.
+/// The failure of a command: the nodes on which it failed, and the reason.
 type FailedCommand = (Option<Vec<String>>, String);
 
 /// The failure of a command. An operation that must be held leaves out no node.
-fn failure(conclusion: &Conclusion<OperationEnd>) -> Option<FailedCommand> {
+fn failure(conclusion: &Conclusion<OperationEnd>, targets: &[String]) -> Option<FailedCommand> {
     match conclusion {
         Conclusion::Ended(OperationEnd::Succeeded) => None,
         Conclusion::Ended(OperationEnd::Failed { nodes, why }) => {
@@ -557,9 +557,10 @@ fn failure(conclusion: &Conclusion<OperationEnd>) -> Option<FailedCommand> {
         }
         Conclusion::Ended(OperationEnd::Held { why }) => Some((None, why.clone())),
         Conclusion::Withdrawn { why, .. } => Some((Some(Vec::new()), why.clone())),
-        Conclusion::Unheard { limit } => {
-            Some((Some(Vec::new()), format!("outcome unknown: the command did not end within {limit:?}")))
-        }
+        Conclusion::Unheard { limit } => Some((
+            Some(targets.to_vec()),
+            format!("outcome unknown: the command did not end within {limit:?}"),
+        )),
     }
 }
 

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use madako_protocol::permit::Moment;
 
+use crate::command::Command;
 use crate::limits::{BACK_OFF_FIRST, BACK_OFF_MOST};
-use crate::operation::OperationName;
+use crate::operation::{Operation, OperationName};
 
 #[derive(Debug, Default)]
 pub(crate) struct BackingOff(BTreeMap<String, Failure>);
@@ -50,11 +51,37 @@ impl BackingOff {
     }
 }
 
+/// The nodes that caused a failure, of which the command knows those on which it failed. If it knows none, its targets
+/// are the cause where it waits for a member that the operation has started on them, and in a bootstrap, which needs all
+/// of them.
+pub(crate) fn causes<'o>(operation: &'o Operation, command: &Command, failed: &'o [String]) -> &'o [String] {
+    use OperationName::{EtcdAddMember, EtcdBootstrap, EtcdStart};
+    let is_of_targets = matches!(
+        (operation.name, command),
+        (EtcdBootstrap, _) | (EtcdStart | EtcdAddMember, Command::WaitEtcdSync { .. })
+    );
+    if failed.is_empty() && is_of_targets { &operation.targets } else { failed }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::operation::{single, start};
+
+    #[test]
+    fn only_nodes_that_can_be_the_cause_are_left_out() {
+        let [a, b] = ["a".to_owned(), "b".to_owned()];
+        let operation = start(vec![a.clone(), b.clone()]);
+        let wait = operation.commands.last().unwrap();
+        assert_eq!(causes(&operation, wait, &[]), [a.clone(), b.clone()]);
+        assert_eq!(causes(&operation, wait, std::slice::from_ref(&b)), [b]);
+        let prepare = Command::PrepareEtcdCertificates;
+        assert_eq!(causes(&operation, &prepare, &[]), [""; 0], "an authority is the cause");
+        let restart = single(OperationName::EtcdRestart, vec![a], wait.clone());
+        assert_eq!(causes(&restart, wait, &[]), [""; 0], "another member is the cause");
+    }
 
     #[test]
     fn pauses_double_until_a_success() {
