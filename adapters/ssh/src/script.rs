@@ -1,7 +1,8 @@
 //! The shell script of each action.
 //!
 //! Guarantees: each text from outside is one quoted word. A private text is only in the standard input. A script acts
-//! on a container by its id, after it has found CKE's label on that container. It may run twice.
+//! on a container by its id, after it has found CKE's label on that container. It may run twice. etcd starts without a
+//! list of first members only on data, as far as the login can read the volume.
 //!
 //! Assumes: a POSIX shell, docker's command line, and coreutils.
 
@@ -14,6 +15,14 @@ use crate::tar::{self, TarError};
 
 /// Exit code of a script that found a container of another program.
 pub(crate) const FOREIGN: u32 = 80;
+/// Exit code of a script that found no data for a member of etcd.
+pub(crate) const NO_DATA: u32 = 82;
+/// The directory of etcd's data in its container.
+pub(crate) const DATA: &str = "/var/lib/etcd";
+/// Format of the place of a volume: driver, number of options, directory.
+pub(crate) const PLACE: &str = "{{.Driver}} {{len .Options}} {{.Mountpoint}}";
+/// The option with the first members of a cluster of etcd.
+const FIRST_MEMBERS: &str = "--initial-cluster=";
 /// journald listens here for the output of containers.
 pub(crate) const JOURNAL: &str = "/run/systemd/journal/socket";
 
@@ -54,7 +63,8 @@ pub(crate) fn render(action: &NodeAction, seconds: u64) -> Result<Script, TarErr
 }
 
 /// Sets `id` to the id of the container with exactly that name, or to nothing. Refuses a container without a label of
-/// CKE.
+/// CKE. CKE and this service write a label in one form, of which the script demands the beginning and the end: a shell
+/// cannot check the JSON between them.
 fn find(container: Container) -> String {
     let name = container.name();
     format!(
@@ -63,7 +73,7 @@ id=$(docker container ls --all --quiet --no-trunc --filter 'name=^/{name}$') || 
 if [ -n "$id" ]; then
   label=$(docker container inspect --format '{{{{index .Config.Labels "{label}"}}}}' "$id") || exit 1
   case $label in
-    "{{"*"}}") ;;
+    '{{"builtin":{{'*'}}}}') ;;
     *) echo 'the container {name} belongs to another program: it has no label {label}' >&2; exit {FOREIGN};;
   esac
 fi
@@ -106,19 +116,49 @@ fn logging() -> String {
 /// Sets `se` if SELinux enforces.
 const SELINUX: &str = "se=\nif [ \"$(getenforce 2>/dev/null)\" = Enforcing ]; then se=1; fi\n";
 
-fn run(spec: &ContainerSpec, restart: bool, seconds: u64) -> String {
-    let running = if restart { end(seconds) } else { "exit 0\n".to_owned() };
+/// Refuses a start of etcd on a volume without data: without a list of first members, etcd would form a cluster of its
+/// own. Any other file, such as `lost+found` or a backup, is no data of a member.
+///
+/// A volume that the login cannot read, or that the engine mounts only for a container, is not judged; neither is another
+/// directory of data in the arguments of the operator.
+fn demand_data(spec: &ContainerSpec) -> String {
+    let is_first = spec.builtin.args.iter().any(|arg| arg.starts_with(FIRST_MEMBERS));
+    let is_elsewhere = spec.extra.args.iter().any(|arg| arg.trim_start_matches('-').starts_with("data-dir"));
+    let volume = spec.volumes.iter().find(|(_, path)| path == DATA).map(|(name, _)| quote(name));
+    let Some(name) = volume.filter(|_| spec.container == Container::Etcd && !is_first && !is_elsewhere)
+    else {
+        return String::new();
+    };
     format!(
-        r#"{find}if [ -n "$id" ]; then
+        r#"place=$(docker volume inspect --format '{PLACE}' -- {name}) || exit 1
+case $place in
+  'local 0 /'*)
+    dir=${{place#local 0 }}
+    if [ -d "$dir" ] && [ -r "$dir" ] && [ -x "$dir" ] && ! [ -e "$dir/member" ]; then
+      echo "etcd was not started: its volume $dir has no directory member, and etcd would form a cluster of its own" >&2
+      exit {NO_DATA}
+    fi;;
+esac
+"#
+    )
+}
+
+fn run(spec: &ContainerSpec, restart: bool, seconds: u64) -> String {
+    let keep = if restart { "" } else { "[ \"$running\" = true ] && exit 0\n" };
+    format!(
+        r#"{find}running=
+if [ -n "$id" ]; then
   running=$(docker container inspect --format '{{{{.State.Running}}}}' "$id") || exit 1
-  if [ "$running" = true ]; then
-{running}else
-docker container rm --force "$id" >/dev/null || exit 1
 fi
+{keep}{data}if [ "$running" = true ]; then
+{end}elif [ -n "$id" ]; then
+docker container rm --force "$id" >/dev/null || exit 1
 fi
 {logging}{SELINUX}printf '%s\n' {label} | docker run "$@" {words} >/dev/null
 "#,
         find = find(spec.container),
+        data = demand_data(spec),
+        end = end(seconds),
         logging = logging(),
         label = quote(&format!("{}={}", label::LABEL, label::write(&spec.builtin, &spec.extra))),
         words = run_words(spec).join(" "),

@@ -21,12 +21,10 @@ use serde::Deserialize;
 
 use crate::label::{self, LABEL};
 use crate::limits::{MAX_CERTIFICATE, SIZE_PATIENCE};
-use crate::script::quote;
+use crate::script::{DATA, PLACE, quote};
 
 /// Exit code of the script if the container engine does not work.
 pub(crate) const NO_ENGINE: u32 = 81;
-/// The directory of etcd's data in its container.
-const DATA: &str = "/var/lib/etcd";
 /// The certificates in an answer. Each of the first two has a private key beside it.
 const CERTIFICATES: [&str; 4] = [ETCD_SERVER, ETCD_PEER, ETCD_PEER_CA, ETCD_CLIENT_CA];
 
@@ -59,7 +57,7 @@ echo END
 /// reads all its volumes and images; so it is asked only while etcd does not run, and may fail.
 fn content(volume: &str) -> String {
     format!(
-        r#"if look=$(docker volume inspect --format '{{{{.Driver}}}} {{{{len .Options}}}} {{{{.Mountpoint}}}}' -- {name} 2>/dev/null); then
+        r#"if look=$(docker volume inspect --format '{PLACE}' -- {name} 2>/dev/null); then
   found=unknown
   case $look in
     'local 0 /'*)

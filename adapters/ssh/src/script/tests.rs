@@ -147,8 +147,60 @@ fn the_grace_leaves_time_for_the_rest() {
 }
 
 #[test]
+fn etcd_starts_without_first_members_only_on_data() {
+    let docker = FakeDocker::new();
+    let data = docker.path().join("data");
+    std::fs::remove_dir(data.join("member")).unwrap();
+    for other_file in [false, true] {
+        if other_file {
+            std::fs::create_dir(data.join("lost+found")).unwrap();
+        }
+        for (running, restart) in
+            [(None, false), (Some(false), false), (Some(false), true), (Some(true), true)]
+        {
+            let docker = FakeDocker::new();
+            docker.place("local", &data);
+            if let Some(running) = running {
+                docker.container("etcd", running, OWN);
+            }
+            let outcome = docker.act(&start(restart), SECONDS);
+            assert_eq!(outcome.code, Some(NO_DATA.try_into().unwrap()), "{running:?} {restart}");
+            let said = format!("etcd was not started: its volume {} has no directory member", data.display());
+            assert!(outcome.stderr.starts_with(&said), "{outcome:?}");
+            assert_eq!(docker.changes(), Vec::<Vec<String>>::new(), "a member that runs goes on");
+        }
+    }
+    docker.place("nfs", &data);
+    assert_eq!(docker.act(&start(false), SECONDS), Outcome::success(), "perhaps not mounted");
+    docker.place("local", &data.join("missing"));
+    assert_eq!(docker.act(&start(false), SECONDS), Outcome::success(), "not readable");
+    std::fs::remove_file(docker.path().join("place")).unwrap();
+    let outcome = docker.act(&start(false), SECONDS);
+    assert!(outcome.code == Some(1) && outcome.stderr.contains("no such volume: etcd-cke"), "{outcome:?}");
+}
+
+#[test]
+fn first_members_rivers_and_another_directory_of_data_need_no_data_in_the_volume() {
+    let etcd = spec();
+    let mut first = etcd.clone();
+    first.builtin.args.push("--initial-cluster=10.0.0.1=https://10.0.0.1:2380".to_owned());
+    let mut elsewhere = etcd.clone();
+    elsewhere.extra.args.push("--data-dir=/var/lib/etcd/a".to_owned());
+    let rivers = ContainerSpec { container: Container::Rivers, volumes: Vec::new(), ..etcd };
+    for spec in [first, elsewhere, rivers] {
+        let docker = FakeDocker::new();
+        std::fs::remove_dir(docker.path().join("data/member")).unwrap();
+        let container = spec.container;
+        let outcome = docker.act(&NodeAction::RunContainer { spec, restart: false }, SECONDS);
+        assert_eq!(outcome, Outcome::success(), "{container}");
+    }
+}
+
+#[test]
 fn a_container_of_another_program_is_never_touched() {
-    for label in ["", "not JSON", "<no value>"] {
+    for label in
+        ["", "not JSON", "<no value>", "{x}", "{}", r#"{"builtin":[]}"#, r#"{"builtin":{},"extra":{}"#]
+    {
         for running in [false, true] {
             let docker = FakeDocker::new();
             docker.container("etcd", running, label);

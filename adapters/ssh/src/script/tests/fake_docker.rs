@@ -30,6 +30,7 @@ case "$1 $verb" in
     case $4 in *Labels*) cat "$FAKE/containers/$name/label";; *Running*) cat "$FAKE/containers/$name/running";; esac;;
   'container rm') rm -r "$FAKE/containers/${4#id-}";;
   'image inspect') [ -e "$FAKE/image" ] && [ "$5" = "$(cat "$FAKE/image")" ] || exit 1;;
+  'volume inspect') [ -e "$FAKE/place" ] || { echo "no such volume: $6" >&2; exit 1; }; cat "$FAKE/place";;
   'volume ls') cat "$FAKE/volumes" 2>/dev/null;;
   'run run') cat >"$FAKE/stdin";;
 esac
@@ -57,6 +58,8 @@ impl FakeDocker {
         fs::create_dir(docker.path().join("containers")).unwrap();
         docker.program("docker", DOCKER);
         docker.program("getenforce", "exit 1");
+        docker.place("local", &docker.path().join("data"));
+        fs::create_dir_all(docker.path().join("data/member")).unwrap();
         docker
     }
 
@@ -80,6 +83,11 @@ impl FakeDocker {
 
     pub(super) fn volumes(&self, names: &[&str]) {
         fs::write(self.path().join("volumes"), names.join("\n") + "\n").unwrap();
+    }
+
+    /// Gives each volume this driver and directory.
+    pub(super) fn place(&self, driver: &str, directory: &Path) {
+        fs::write(self.path().join("place"), format!("{driver} 0 {}\n", directory.display())).unwrap();
     }
 
     pub(super) fn image(&self, name: &str) {
