@@ -79,6 +79,8 @@ impl SshDriver {
         let stream = self.step("TCP connection", target, TcpStream::connect((ip, self.options.port))).await?;
         let stream = stream.map_err(|error| unreachable(format!("no TCP connection: {error}")))?;
         stream.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
+        // A dead node ends above: it takes no place from a living one.
+        let _turn = self.handshakes.acquire().await.expect("the semaphore is never closed");
 
         let (stream, owner) = OwnedStream::new(stream);
         let (open, closed) = watch::channel(());
@@ -134,7 +136,6 @@ impl SshDriver {
 #[async_trait]
 impl NodeDriver for SshDriver {
     async fn connect(&self, target: &NodeTarget) -> Result<Arc<dyn NodeConnection>, NodeError> {
-        let _turn = self.handshakes.acquire().await.expect("the semaphore is never closed");
         Ok(Arc::new(Box::pin(self.shake_hands(target)).await?))
     }
 }

@@ -14,7 +14,8 @@ pub(crate) const KEEP_ALIVE_MISSES: usize = 3;
 /// Time without any progress after which a connection ends, also if its peer accepts no data. It exceeds the time in
 /// which keep-alive notices a dead node.
 pub(crate) const INACTIVITY: Duration = Duration::from_secs(30);
-/// Handshakes at once over all nodes: each costs about a millisecond of computation, and 5,000 nodes may return at once.
+/// Handshakes at once over all nodes, logins included: each costs about a millisecond of computation, and 5,000 nodes may
+/// return at once. TCP connections before them cost no computation, and each node has at most one.
 pub const MAX_HANDSHAKES: usize = 64;
 
 /// Bytes that a node may send before the client has read them. It fits a small container's memory 1,000 times.

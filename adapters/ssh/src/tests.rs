@@ -13,8 +13,9 @@ use madako_protocol::node::{NodeAction, NodeConnection, NodeDriver as _, NodeErr
 use madako_protocol::permit::Permit;
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey};
 use tempfile::TempDir;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use tokio::time::{self, Instant};
 
 use self::server::{Server, key};
@@ -354,14 +355,47 @@ async fn handshakes_wait_for_their_turn() {
             tokio::spawn(async move { driver.connect(&target(None)).await.err() })
         })
         .collect();
-    let mut accepted = Vec::new();
+    // A client speaks first when its handshake begins.
+    let mut speaking = JoinSet::new();
+    for _ in 0..=MAX_HANDSHAKES {
+        let stream = time::timeout(PATIENCE, listener.accept()).await.unwrap().unwrap().0;
+        speaking.spawn(async move {
+            assert_eq!(stream.peek(&mut [0]).await.unwrap(), 1);
+            stream
+        });
+    }
+    let mut spoke = Vec::new();
     for _ in 0..MAX_HANDSHAKES {
-        accepted.push(time::timeout(PATIENCE, listener.accept()).await.unwrap().unwrap());
+        spoke.push(time::timeout(PATIENCE, speaking.join_next()).await.unwrap());
     }
     assert!(driver.free_handshakes() == 0 && connecting.iter().all(|connecting| !connecting.is_finished()));
-    accepted.pop();
-    time::timeout(PATIENCE, listener.accept()).await.expect("the last one has its turn").unwrap();
+    assert!(speaking.try_join_next().is_none(), "the last one waits");
+    spoke.pop();
+    time::timeout(PATIENCE, speaking.join_next()).await.expect("the last one has its turn");
     connecting.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn dead_nodes_take_no_place_from_a_living_one() {
+    let node = Node::new().await;
+    // A listener with a full queue ignores further connections, as a dead node does.
+    let dead = TcpSocket::new_v4().unwrap();
+    dead.bind(([127, 0, 0, 2], node.server.port).into()).unwrap();
+    let listener = dead.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let _queue = [TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap()];
+    let options = SshOptions { step: PATIENCE * 2, ..node.options() };
+    let driver = Arc::new(SshDriver::new(node.key.clone(), options, 7));
+    let mut connecting = JoinSet::new();
+    for _ in 0..MAX_HANDSHAKES {
+        let driver = Arc::clone(&driver);
+        let target = NodeTarget { address: "127.0.0.2".to_owned(), ..target(None) };
+        connecting.spawn(async move { driver.connect(&target).await.err() });
+    }
+    // All of them begin before this test goes on.
+    tokio::task::yield_now().await;
+    time::timeout(PATIENCE, driver.connect(&target(None))).await.expect("a place is free").unwrap();
+    assert!(connecting.try_join_next().is_none(), "the dead nodes do not answer");
 }
 
 #[test]

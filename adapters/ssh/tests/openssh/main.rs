@@ -11,7 +11,6 @@
 mod node;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use madako_domain::containers::{Container, Mount, ServiceParams};
@@ -19,11 +18,9 @@ use madako_domain::host_key::HostKey;
 use madako_protocol::node::{ContainerSpec, NodeAction, NodeDriver as _, NodeError};
 use madako_protocol::permit::Permit;
 use madako_ssh::SshOptions;
-use madako_ssh::limits::MAX_HANDSHAKES;
-use tokio::task::JoinSet;
 use tokio::time::{self, Instant};
 
-use crate::node::{Node, PATIENCE, Settings, target, wait_for, wait_for_end};
+use crate::node::{Node, PATIENCE, Settings, target, wait_for_end};
 
 const KILL: NodeAction = NodeAction::KillContainer(Container::Etcd);
 /// Writes its id and its child's, and hangs without a reaction to SIGTERM.
@@ -218,34 +215,6 @@ async fn a_frozen_server_is_noticed() {
     assert!(node.signal_connections("STOP"));
     time::timeout(PATIENCE, connection.closed()).await.expect("keep-alive notices it");
     assert!(matches!(connection.status("v").await, Err(NodeError::Unreachable { .. })));
-}
-
-#[tokio::test]
-async fn handshakes_wait_for_their_turn() {
-    let Some(node) = Node::start(Settings::default()).await else { return };
-    // The kernel accepts connections for it, and nothing answers.
-    node.signal_server("STOP");
-    let driver = Arc::new(node.driver(node.options()));
-    let mut connecting = JoinSet::new();
-    for _ in 0..MAX_HANDSHAKES + 8 {
-        let driver = Arc::clone(&driver);
-        connecting.spawn(async move { driver.connect(&target(None)).await.map(drop) });
-    }
-    let connected = || connections(node.port) >= MAX_HANDSHAKES;
-    wait_for(connected).await;
-    assert_eq!(connections(node.port), MAX_HANDSHAKES);
-    assert!(connecting.try_join_next().is_none());
-    node.signal_server("CONT");
-    while let Some(connected) = connecting.join_next().await {
-        connected.unwrap().unwrap();
-    }
-}
-
-/// Number of connections to this port.
-fn connections(port: u16) -> usize {
-    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    // Address and port of the peer, and the state "established".
-    sockets.matches(&format!(" 0100007F:{port:04X} 01 ")).count()
 }
 
 #[tokio::test]

@@ -132,13 +132,6 @@ impl Node {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    /// Sends a signal to the server, which accepts connections.
-    pub(crate) fn signal_server(&self, signal: &str) {
-        let sent =
-            Command::new("/bin/sh").args(["-c", "kill -s \"$0\" \"$1\"", signal]).arg(self.id()).status();
-        assert!(sent.unwrap().success());
-    }
-
     /// Sends a signal to the processes of all connections. False if there is none.
     pub(crate) fn signal_connections(&self, signal: &str) -> bool {
         let sent = Command::new("pkill").args(["--signal", signal, "--parent"]).arg(self.id()).status();
