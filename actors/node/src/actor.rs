@@ -4,6 +4,7 @@ mod requests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::host_key::{HostKey, PinnedKey, pinned_for};
@@ -84,23 +85,17 @@ pub struct NodeState {
 /// The connection.
 enum Link {
     /// An attempt runs. The task ends with this state.
-    Connecting {
-        _attempt: Task,
-    },
+    Connecting { _attempt: Task },
     /// The host key is on its way to the store.
-    Pinning {
-        connection: Arc<dyn NodeConnection>,
-        _commit: Task,
-    },
+    Pinning { connection: Arc<dyn NodeConnection>, _commit: Task },
     Up {
         connection: Arc<dyn NodeConnection>,
+        /// The node answered a request on this connection. Some nodes accept logins and close each connection.
+        has_answered: Arc<AtomicBool>,
         _watch: Task,
     },
     /// The next attempt follows a pause.
-    Down {
-        error: NodeError,
-        _timer: Task,
-    },
+    Down { error: NodeError, _timer: Task },
 }
 
 impl Actor for Node {
@@ -256,7 +251,6 @@ impl NodeState {
 
     fn up(&mut self, connection: Arc<dyn NodeConnection>) {
         madako_node_connections_total("connected").increment(1);
-        self.backoff.succeeded();
         let (number, myself) = (self.attempt, self.myself.clone());
         let watched = Arc::clone(&connection);
         let watch = Task::start_anew(async move {
@@ -264,7 +258,7 @@ impl NodeState {
             // The actor is gone.
             let _ = myself.cast(NodeMessage::Closed { number }.into());
         });
-        self.link = Link::Up { connection, _watch: watch };
+        self.link = Link::Up { connection, has_answered: Arc::default(), _watch: watch };
         for request in std::mem::take(&mut self.early) {
             self.take(request);
         }
@@ -275,6 +269,11 @@ impl NodeState {
         self.attempt += 1;
         for request in self.early.drain(..).chain(self.queue.drain(..)) {
             request.refuse(error.clone());
+        }
+        if let Link::Up { has_answered, .. } = &self.link
+            && has_answered.load(Ordering::Relaxed)
+        {
+            self.backoff.succeeded();
         }
         let pause = self.backoff.failed(self.chance.random_range(0.0..1.0));
         let timer = later(self.myself.clone(), pause, NodeMessage::Connect);
@@ -290,9 +289,13 @@ impl NodeState {
                 request.refuse(NodeError::Unreachable { address: self.given.address.clone(), why });
             }
             (Link::Connecting { .. } | Link::Pinning { .. }, request) => self.early.push(request),
-            (Link::Up { connection, .. }, request @ Request::Observe { .. }) => {
+            (Link::Up { connection, has_answered, .. }, request @ Request::Observe { .. }) => {
+                let (connection, has_answered) = (Arc::clone(connection), Arc::clone(has_answered));
                 // A newer read replaces an older one, whose caller has given up.
-                self.observing = Some(Task::start(request.execute(Arc::clone(connection))));
+                self.observing = Some(Task::start(async move {
+                    let is_answered = request.execute(connection).await;
+                    has_answered.fetch_or(is_answered, Ordering::Relaxed);
+                }));
             }
             (Link::Up { .. }, request @ Request::Act { .. }) => {
                 self.queue.push_back(request);
@@ -303,14 +306,16 @@ impl NodeState {
 
     /// Begins the next action, unless one runs.
     fn act(&mut self) {
-        let Link::Up { connection, .. } = &self.link else { return };
+        let Link::Up { connection, has_answered, .. } = &self.link else { return };
         if self.acting.as_ref().is_some_and(|acting| !acting.has_ended()) {
             return;
         }
         let Some(request) = self.queue.pop_front() else { return };
-        let (connection, myself) = (Arc::clone(connection), self.myself.clone());
+        let (connection, has_answered) = (Arc::clone(connection), Arc::clone(has_answered));
+        let myself = self.myself.clone();
         self.acting = Some(Task::start(async move {
-            request.execute(connection).await;
+            let is_answered = request.execute(connection).await;
+            has_answered.fetch_or(is_answered, Ordering::Relaxed);
             // The actor is gone, and with it the queue.
             let _ = myself.cast(NodeMessage::Acted.into());
         }));

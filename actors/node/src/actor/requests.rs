@@ -18,15 +18,15 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// Executes the request. A caller that drops its receiver cancels it.
-    pub(super) async fn execute(self, connection: Arc<dyn NodeConnection>) {
+    /// Executes the request, and returns true if the node answered it. A caller that drops its receiver cancels it.
+    pub(super) async fn execute(self, connection: Arc<dyn NodeConnection>) -> bool {
         match self {
             Self::Observe { volume, reply } => answered(connection.status(&volume), reply).await,
             Self::Act { mut permit, action, reply } => {
                 if is_planted(Canary::PermitOutlived) {
                     permit = Permit::give(permit.epoch(), permit.until() + Duration::from_secs(3600));
                 }
-                answered(connection.act(&permit, &action), reply).await;
+                answered(connection.act(&permit, &action), reply).await
             }
         }
     }
@@ -41,12 +41,14 @@ impl Request {
     }
 }
 
-async fn answered<T>(request: impl Future<Output = Result<T, NodeError>>, mut reply: Reply<T>) {
+async fn answered<T>(request: impl Future<Output = Result<T, NodeError>>, mut reply: Reply<T>) -> bool {
     let result = tokio::select! {
         biased;
-        () = reply.closed() => return,
+        () = reply.closed() => return false,
         result = request => result,
     };
+    let is_answer = matches!(result, Ok(_) | Err(NodeError::Engine { .. } | NodeError::Failed { .. }));
     // A caller that is gone needs no answer.
     let _ = reply.send(result);
+    is_answer
 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -26,6 +26,8 @@ struct World {
     attempts: AtomicU64,
     targets: Mutex<Vec<Option<String>>>,
     broken: Notify,
+    /// Each connection breaks at once.
+    breaks: AtomicBool,
     release: Notify,
     /// Begun and ended actions.
     begun: AtomicU64,
@@ -98,6 +100,9 @@ impl NodeConnection for Wire {
     }
 
     async fn closed(&self) {
+        if self.0.breaks.load(Ordering::SeqCst) {
+            return;
+        }
         self.0.broken.notified().await;
     }
 }
@@ -276,6 +281,30 @@ async fn requests_to_an_unreachable_node_are_answered_at_once_and_it_comes_back(
     *site.world.refuses.lock().unwrap() = None;
     site.count(|world| &world.attempts, 6).await;
     site.observe().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_closes_each_connection_after_the_login_is_tried_more_and_more_seldom() {
+    let site = site(None, "", HostKeyPolicy::Any).await;
+    site.observe().await.unwrap();
+    site.world.breaks.store(true, Ordering::SeqCst);
+    site.world.broken.notify_one();
+    site.count(|world| &world.attempts, 2).await;
+    let since = Moment::now();
+    site.count(|world| &world.attempts, 5).await;
+    // 2, 4 and 8 s, less up to a quarter.
+    assert!(since.elapsed() > Duration::from_secs(10), "{:?}", since.elapsed());
+    site.world.breaks.store(false, Ordering::SeqCst);
+    site.count(|world| &world.attempts, 6).await;
+    site.observe().await.unwrap();
+    let since = Moment::now();
+    site.world.broken.notify_one();
+    site.count(|world| &world.attempts, 7).await;
+    assert!(
+        since.elapsed() < Duration::from_secs(2),
+        "an answer begins the pauses anew: {:?}",
+        since.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]
