@@ -11,6 +11,9 @@ use madako_json::strict::walk::{Path, unknown_names};
 /// The modes of mount propagation in container engines.
 const PROPAGATIONS: [&str; 7] = ["", "shared", "slave", "private", "rshared", "rslave", "rprivate"];
 
+/// Characters besides ASCII letters and digits that mean themselves in every shell.
+const PLAIN: &str = "-_=./:,@%+";
+
 pub(crate) fn warnings(cluster: &Cluster, form: ClusterForm) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if !cluster.dns_servers.is_empty() && !cluster.dns_service.is_empty() {
@@ -67,6 +70,7 @@ fn options(options: &Tree, warnings: &mut Vec<Warning>) {
     let root = Path::Root.field("options");
     for (component, parameters) in options.fields() {
         let path = root.field(component);
+        shell(parameters, &path, warnings);
         let path = path.field("extra_binds");
         for (index, mount) in items(parameters.get("extra_binds")).iter().enumerate() {
             for (name, known) in [("propagation", &PROPAGATIONS[..]), ("selinux_label", &["", "z", "Z"])] {
@@ -97,6 +101,28 @@ fn options(options: &Tree, warnings: &mut Vec<Warning>) {
     {
         let message = "container runtimes read files that end in .conf or .conflist";
         warnings.push(Warning::new("options.kubelet.cni_conf_file.name", message));
+    }
+}
+
+/// Warns about parameters that the shell of a node changes, because CKE joins the words of a command without quotes.
+/// Each may be a secret, and is not shown.
+fn shell(parameters: &Tree, path: &Path<'_>, warnings: &mut Vec<Warning>) {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || PLAIN.contains(c);
+    let args = path.field("extra_args");
+    for (index, arg) in items(parameters.get("extra_args")).iter().enumerate() {
+        let Some(text) = arg.text() else { continue };
+        if text.is_empty() {
+            warnings.push(Warning::new(args.item(index), "CKE drops an empty argument"));
+        } else if !text.chars().all(is_plain) {
+            warnings.push(Warning::new(args.item(index), "CKE gives the argument to a shell without quotes"));
+        }
+    }
+    let env = path.field("extra_env");
+    for (name, value) in parameters.get("extra_env").into_iter().flat_map(Tree::fields) {
+        if value.text().is_some_and(|text| !text.chars().all(is_plain)) {
+            let message = "CKE gives the value to a shell without quotes";
+            warnings.push(Warning::new(env.entry(name), message));
+        }
     }
 }
 
