@@ -1,6 +1,8 @@
 //! The certificates of a member of etcd: their subjects and uses (CKE's, see `docs/decisions/operations-beside-cke.md`),
 //! and their renewal.
 
+use std::net::IpAddr;
+
 use madako_domain::authority::Authority;
 use madako_domain::cluster::Node;
 use madako_domain::containers::{Container, ETCD_PEER, ETCD_SERVER};
@@ -32,10 +34,13 @@ fn is_due(view: &View<'_>, node: &NodeView<'_>) -> bool {
     node.status.runs(Container::Etcd) && [ETCD_SERVER, ETCD_PEER].iter().any(must_renew)
 }
 
-/// The server certificate of a node's member.
+/// The server certificate of a node's member. Vault adds the common name of CKE's request to the names; an address as common
+/// name is among the addresses.
 pub(crate) fn server(node: &Node) -> CertificateRequest {
     let names = ["localhost", "cke-etcd", "cke-etcd.kube-system", "cke-etcd.kube-system.svc"];
-    let dns_names = names.map(str::to_owned).to_vec();
+    let hostname =
+        Some(node.hostname.as_str()).filter(|name| !name.is_empty() && name.parse::<IpAddr>().is_err());
+    let dns_names = names.into_iter().chain(hostname).map(str::to_owned).collect();
     CertificateRequest { authority: Authority::Server, dns_names, usage: Usage::Server, ..member(node) }
 }
 
@@ -53,5 +58,22 @@ fn member(node: &Node) -> CertificateRequest {
         addresses: vec!["127.0.0.1".to_owned(), node.address.clone()],
         usage: Usage::Both,
         validity: CERTIFICATE_VALIDITY,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_name_is_a_dns_name_of_the_server_certificate_alone() {
+        for (hostname, is_named) in [("node-1", true), ("", false), ("10.0.0.1", false)] {
+            let node =
+                Node { hostname: hostname.to_owned(), address: "10.0.0.1".to_owned(), ..Node::default() };
+            let names = server(&node).dns_names;
+            assert_eq!(names.len(), 4 + usize::from(is_named), "{names:?}");
+            assert_eq!(names.contains(&hostname.to_owned()), is_named, "{names:?}");
+            assert!(peer(&node).dns_names.is_empty());
+        }
     }
 }
