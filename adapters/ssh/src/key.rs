@@ -17,24 +17,40 @@ impl fmt::Debug for SshKey {
     }
 }
 
-/// The reason why a text is no usable private key. It repeats nothing of the text.
+/// The fault of a file without a usable private key, as a clause about the file. It repeats nothing of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The key has a passphrase.
-    #[error("the private key is encrypted: give one without passphrase (ssh-keygen -p -N '' -f FILE)")]
+    #[error("which holds an encrypted private key")]
     Encrypted,
     /// The text holds a public key.
-    #[error("the text is a public key: give the private key of the pair")]
+    #[error("which holds a public key")]
     Public,
     /// The text is longer than any private key.
-    #[error("the text has more than {MAX_KEY} bytes: give a file with one private key")]
+    #[error("which has more than {MAX_KEY} bytes")]
     TooLong,
     /// The kind of the key is not supported.
-    #[error("the private key is of an unsupported kind: give an RSA, Ed25519 or ECDSA key")]
+    #[error("which holds a private key of an unsupported kind")]
     Kind,
     /// No private key can be read.
-    #[error("the text is no private key: give one in the form of OpenSSH or PEM (ssh-keygen -t ed25519)")]
+    #[error("which holds no readable private key")]
     Unreadable,
+}
+
+impl KeyError {
+    /// What the file must hold.
+    #[must_use]
+    pub fn expected(self) -> &'static str {
+        match self {
+            Self::Encrypted => "a private key without passphrase (ssh-keygen -p -N '' -f FILE)",
+            Self::Public => "the private key of the pair",
+            Self::TooLong => "a file with one private key",
+            Self::Kind => "an RSA, Ed25519 or ECDSA key",
+            Self::Unreadable => {
+                "an RSA, Ed25519 or ECDSA key in the form of OpenSSH or PEM (ssh-keygen -t ed25519)"
+            }
+        }
+    }
 }
 
 /// Reads a private key in the form of OpenSSH or PEM (PKCS#1, PKCS#8, SEC1).

@@ -92,7 +92,8 @@ fn read_ssh(mut section: Fields) -> Option<Ssh> {
     let key = match section.filled("key_file") {
         Some(path) => pem::read_private(&mut section, "key_file", &path).and_then(|text| {
             let key = madako_ssh::read_key(&text);
-            key.map_err(|error| section.report("key_file", format!("{path:?}"), error.to_string())).ok()
+            key.map_err(|error| section.report("key_file", format!("{path:?}, {error}"), error.expected()))
+                .ok()
         }),
         None => {
             section.report_missing("key_file", "the path of a private key");
@@ -224,7 +225,8 @@ mod tests {
         keys.write("pki", "hunter2", 0o604);
         keys.write("ssh", "hunter2", 0o600);
         let message = refusal(&keys.sections());
-        assert!(message.contains("is no private key") && !message.contains("hunter2"), "{message}");
+        let part = "ssh\", which holds no readable private key, expected an RSA, Ed25519 or ECDSA key";
+        assert!(message.contains(part) && !message.contains("hunter2"), "{message}");
         keys.write("ssh", SSH_KEY, 0o644);
         let message = refusal(&format!(
             "{}operations: {{mode: on, modes: 1}}\nimages: {{etcd: '--privileged', tools: 'a b', pause: c}}",
@@ -254,6 +256,22 @@ mod tests {
         ] {
             let message = refusal(text);
             assert!(message.contains(part), "{part:?} is not in {message}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_ssh_key_is_one_sentence_with_its_file_its_fault_and_the_expected_key() {
+        let keys = Keys::new();
+        for (text, part) in [
+            (
+                "-----BEGIN ENCRYPTED PRIVATE KEY-----",
+                "ssh\", which holds an encrypted private key, expected a private key without passphrase (",
+            ),
+            ("ssh-ed25519 AAAA", "ssh\", which holds a public key, expected the private key of the pair"),
+        ] {
+            keys.write("ssh", text, 0o600);
+            let message = refusal(&keys.sections());
+            assert!(message.contains("ssh.key_file: got \"/") && message.contains(part), "{message}");
         }
     }
 
