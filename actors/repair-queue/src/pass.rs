@@ -345,9 +345,14 @@ impl<'a> View<'a> {
         // A machine that left the cluster needs no drain.
         let is_drained = candidate.node.is_none()
             || (self.live.kubernetes && self.live.drains.get(&candidate.index) == Some(&Drain::Done));
-        // An unavailable registry must not keep the node empty.
-        if is_drained && until < self.now && self.held.unplaced.contains(&candidate.entry.address) {
-            return abandon(Abandoned::Timeout { waits: Some(BlockedBy::RackUnknown.to_string()) });
+        if is_drained && until < self.now {
+            // An unavailable registry must not keep the node empty. The member that etcd lacks may need a repair, too,
+            // and control plane nodes are repaired one at a time.
+            let unplaced = self.held.unplaced.contains(&candidate.entry.address);
+            let waits = if unplaced { Some(BlockedBy::RackUnknown) } else { self.quorum(candidate) };
+            if let Some(waits) = waits {
+                return abandon(Abandoned::Timeout { waits: Some(waits.to_string()) });
+            }
         }
         if is_drained {
             return self.drained(candidate, operation, step);
@@ -441,8 +446,8 @@ impl<'a> View<'a> {
         if blocked_by.as_ref().is_some_and(frees_slot) {
             return (action, blocked_by);
         }
-        if let Some(violation) = self.live.quorum.get(&candidate.entry.address) {
-            return (action, Some(BlockedBy::Quorum { violation: violation.clone() }));
+        if let Some(violation) = self.quorum(candidate) {
+            return (action, Some(violation));
         }
         if let Some(rival) = rival {
             return (action, Some(rival));
@@ -496,8 +501,16 @@ impl<'a> View<'a> {
         let blocked_by = self
             .disabled_or_held(candidate)
             .or_else(|| self.health_unknown(candidate, operation))
+            // Another member may have failed since the drain began.
+            .or_else(|| self.quorum(candidate))
             .or_else(|| self.no_command_because());
         (Action::Execute { step }, blocked_by)
+    }
+
+    /// Obstacle to a drain or command of a control plane node: it would break invariant I2.
+    fn quorum(&self, candidate: &Candidate<'_>) -> Option<BlockedBy> {
+        let violation = self.live.quorum.get(&candidate.entry.address)?.clone();
+        Some(BlockedBy::Quorum { violation })
     }
 
     /// No step or command begins and no entry fails before a new leader can know which racks failed while there was

@@ -431,6 +431,23 @@ fn a_drain_ends_with_its_pods_with_its_time_or_with_the_node() {
 }
 
 #[test]
+fn a_drained_node_waits_for_the_quorum_of_etcd_until_the_time_of_the_drain_is_over() {
+    let violation = "one of three members is in sync".to_owned();
+    let drained = |address: &str, ago| {
+        let store = store(&[processing(0, address, 0, Draining, ago)]);
+        let mut context = context(&store);
+        context.live.drains.insert(0, Drain::Done);
+        context.live.quorum.insert("a".to_owned(), violation.clone());
+        actions_with(&store, &context)[&0].clone()
+    };
+    let held = Some(BlockedBy::Quorum { violation: violation.clone() });
+    assert_eq!(drained("a", 50), (Action::Execute { step: 0 }, held));
+    let waits = Some(violation.clone());
+    assert_eq!(drained("a", 61), (Action::Abandon(Abandoned::Timeout { waits }), None));
+    assert_eq!(drained("b", 61), (Action::Execute { step: 0 }, None), "its member is out of sync");
+}
+
+#[test]
 fn what_a_clock_ahead_wrote_takes_its_own_time_from_when_it_is_seen() {
     let hour = -3_600;
     let back_off = Some(NOW + time::Duration::seconds(3_600 + 200));
