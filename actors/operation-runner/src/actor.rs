@@ -39,7 +39,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
 use tracing::Span;
 
-use self::collect::{Question, fleet, observe};
+use self::collect::{Question, fleet, observe, shows_data};
 use self::execute::{Basis, Executor};
 use self::since::Since;
 use crate::backing_off::{self, BackingOff};
@@ -143,6 +143,8 @@ pub struct RunnerState {
     collecting: Option<(Instant, Task)>,
     /// The newest collection that no later effect has made obsolete.
     collected: Option<(Instant, Box<Collected>)>,
+    /// Data of etcd were seen.
+    seen_data: bool,
     decision: Option<Decision>,
     /// The phase in the store, as far as this actor wrote it.
     phase: Option<OperationPhase>,
@@ -192,6 +194,7 @@ impl Actor for Runner {
             collection: 0,
             collecting: None,
             collected: None,
+            seen_data: false,
             decision: None,
             phase: None,
             writing_phase: None,
@@ -227,6 +230,10 @@ impl Actor for Runner {
                 if let Some((since, _)) = state.collecting.take() {
                     madako_operations_collect_seconds().record(since.elapsed());
                     // The age counts from the answer: with slow nodes a collection may take longer than an interval.
+                    state.seen_data |= shows_data(&collected.nodes) || collected.etcd.is_some();
+                    if collected.etcd.as_ref().is_some_and(|etcd| etcd.healthy) {
+                        state.backing_off.succeeded([&OperationName::EtcdWaitCluster.name().to_owned()]);
+                    }
                     state.collected = Some((Instant::now(), collected));
                 }
                 None
@@ -320,7 +327,7 @@ impl RunnerState {
         }
         self.collection += 1;
         let (number, myself) = (self.collection, self.myself.clone());
-        let question = Question::new(inputs);
+        let question = Question::new(inputs, self.seen_data);
         let prefix = self.given.nodes.clone();
         let ports = self.given.ports.clone();
         let task = Task::start_anew(async move {
@@ -431,15 +438,14 @@ impl RunnerState {
         self.given.events.emit(Event::Operation { id: step.record, operation, what, failed });
     }
 
-    /// The nodes of the cluster among those on which a command failed. Without one, the operation itself is left out; a
-    /// wait has taken its time already.
+    /// The nodes of the cluster among those on which a command failed. Without one, the operation itself is left out.
     fn left_out(&self, step: &Step, failed: &[String]) -> Vec<String> {
         let cluster = self.state.as_ref().and_then(|state| state.cluster.as_ref());
         let is_node = |address: &&String| {
             cluster.is_some_and(|cluster| cluster.value.nodes.iter().any(|node| node.address == **address))
         };
         let nodes: Vec<String> = failed.iter().filter(is_node).cloned().collect();
-        if nodes.is_empty() && step.operation.name != OperationName::EtcdWaitCluster {
+        if nodes.is_empty() {
             return vec![step.operation.name.name().to_owned()];
         }
         nodes

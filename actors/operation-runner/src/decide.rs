@@ -47,15 +47,16 @@ pub fn decide(input: &Input<'_>) -> Decision {
     Decision { phase, operations, held }
 }
 
-/// A row without the operations that back off; `None` if no other is in it.
+/// A row without the operations that back off; `None` if no other is in it. While the wait for etcd backs off, no later
+/// row counts.
 fn ready(view: &View<'_>, (phase, due): (OperationPhase, Vec<Operation>), held: &mut Vec<Held>) -> Row {
-    let is_aborted = due.is_empty();
+    let is_last = due.is_empty() || phase == OperationPhase::EtcdWait;
     let backs_off = |operation: &Operation| view.input.backing_off.contains(operation.name.name());
     let (waiting, ready): (Vec<Operation>, Vec<Operation>) = due.into_iter().partition(backs_off);
     let reason = Reason::BackingOff;
     let waiting = waiting.into_iter();
     held.extend(waiting.map(|it| Held { what: it.name, reason: reason.clone(), targets: it.targets }));
-    (is_aborted || !ready.is_empty()).then_some((phase, ready))
+    (is_last || !ready.is_empty()).then_some((phase, ready))
 }
 
 /// The upgrade needs all control plane nodes. Without data of etcd it makes no marks: they would make an interrupted

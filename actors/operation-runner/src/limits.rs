@@ -29,3 +29,5 @@ pub(crate) const PROMOTE_TRIES: u32 = 150;
 pub(crate) const MAX_ERROR: usize = 2048;
 /// Validity of the certificates of etcd's members: leaves are valid for a year.
 pub(crate) const CERTIFICATE_VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Id of the first record of a store, as in CKE.
+pub(crate) const FIRST_RECORD: i64 = 1;

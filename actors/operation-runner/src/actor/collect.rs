@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::ContainerOptions;
-use madako_domain::node_status::{FleetStatus, NodeStatus};
+use madako_domain::node_status::{ConfigVersion, FleetStatus, NodeStatus};
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{Collected, NodeMessage};
 use madako_protocol::authorities::Authorities;
@@ -15,20 +15,25 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Inputs, RunnerPorts};
-use crate::limits::{ACTOR_DEADLINE, ACTOR_POLL, COLLECT_DEADLINE};
+use crate::limits::{ACTOR_DEADLINE, ACTOR_POLL, COLLECT_DEADLINE, FIRST_RECORD};
 
 /// The question of a collection.
 pub(crate) struct Question {
     addresses: Vec<String>,
     control_plane: Vec<String>,
     volume: String,
-    /// etcd was bootstrapped, as far as the records show.
+    /// The records show a bootstrap of etcd, or data of etcd were seen before.
     bootstrapped: bool,
+    /// A node without a known state may have data of etcd: a fleet of the second form was upgraded, and its history
+    /// lacks the first record, which may have been the bootstrap.
+    may_have_data: bool,
 }
 
 impl Question {
-    pub(super) fn new(inputs: &Inputs) -> Self {
-        Self::of(&inputs.cluster, &inputs.options, &inputs.state)
+    /// `seen`: data of etcd were seen before.
+    pub(super) fn new(inputs: &Inputs, seen: bool) -> Self {
+        let question = Self::of(&inputs.cluster, &inputs.options, &inputs.state);
+        Self { bootstrapped: question.bootstrapped || seen, ..question }
     }
 
     pub(crate) fn of(cluster: &Cluster, options: &ContainerOptions, state: &ClusterState) -> Self {
@@ -37,7 +42,17 @@ impl Question {
             control_plane: cluster.control_plane().map(|node| node.address.clone()).collect(),
             volume: options.etcd_volume.clone(),
             bootstrapped: state.repair.records.bootstrap().is_some(),
+            may_have_data: state.config_version == Some(ConfigVersion::Two)
+                && !state.repair.records.known.contains_key(&FIRST_RECORD),
         }
+    }
+
+    /// True if etcd has data, as far as the nodes and the records show. Invariant I2 applies then.
+    fn has_data(&self, nodes: &BTreeMap<String, NodeStatus>) -> bool {
+        let is_known = |address: &String| nodes.get(address).is_some_and(|node| node.reachable);
+        self.bootstrapped
+            || shows_data(nodes)
+            || (self.may_have_data && !self.control_plane.iter().all(is_known))
     }
 
     /// Reads all nodes at the same time, then etcd. `observe` reads a node, given its address and etcd's volume.
@@ -63,11 +78,15 @@ impl Question {
                 Err(error) => drop(errors.insert(address, error)),
             }
         }
-        let has_data = nodes.values().any(|node| node.etcd_data);
-        let asked_etcd = has_data || self.bootstrapped;
+        let asked_etcd = self.has_data(&nodes);
         let answer = if asked_etcd { ports.etcd.status(&self.control_plane).await.ok() } else { None };
         Collected { nodes, errors, asked_etcd, etcd: answer }
     }
+}
+
+/// True if a node has data of etcd, or the mark of a member.
+pub(super) fn shows_data(nodes: &BTreeMap<String, NodeStatus>) -> bool {
+    nodes.values().any(|node| node.etcd_data || node.etcd_mark)
 }
 
 /// Adds the validity of certificates, which a node does not tell.
@@ -113,4 +132,49 @@ pub(crate) fn fleet(
         interrupted_removals: state.repair.records.interrupted_removals(),
         etcd_image_version: image_version,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(may_have_data: bool, bootstrapped: bool) -> Question {
+        let control_plane = vec!["a".to_owned(), "b".to_owned()];
+        let addresses = control_plane.clone();
+        Question { addresses, control_plane, volume: "v".to_owned(), bootstrapped, may_have_data }
+    }
+
+    fn nodes(answered: &[&str]) -> BTreeMap<String, NodeStatus> {
+        let empty = NodeStatus { reachable: true, ..NodeStatus::default() };
+        answered.iter().map(|address| ((*address).to_owned(), empty.clone())).collect()
+    }
+
+    #[test]
+    fn a_fleet_whose_nodes_do_not_answer_has_data_unless_it_is_known_to_be_new() {
+        for answered in [&[][..], &["a"]] {
+            assert!(question(true, false).has_data(&nodes(answered)), "{answered:?}");
+            assert!(question(false, true).has_data(&nodes(answered)), "{answered:?}");
+            assert!(!question(false, false).has_data(&nodes(answered)), "{answered:?}");
+        }
+        assert!(!question(true, false).has_data(&nodes(&["a", "b"])), "all nodes answered without data");
+        let mut marked = nodes(&["a", "b"]);
+        marked.get_mut("a").unwrap().etcd_mark = true;
+        assert!(question(false, false).has_data(&marked), "a member was added");
+    }
+
+    #[test]
+    fn a_node_that_does_not_answer_may_have_data_only_after_the_upgrade_and_without_the_first_record() {
+        let options = madako_json::go::RawJson::from_text("null".to_owned()).unwrap();
+        let options = ContainerOptions::read(&options).unwrap();
+        let mut state = ClusterState::default();
+        let may = |state: &ClusterState| Question::of(&Cluster::default(), &options, state).may_have_data;
+        state.config_version = Some(ConfigVersion::One);
+        assert!(!may(&state));
+        state.config_version = Some(ConfigVersion::Two);
+        assert!(may(&state));
+        state.repair.records.known.insert(2, 1);
+        assert!(may(&state));
+        state.repair.records.known.insert(1, 1);
+        assert!(!may(&state), "the whole history is there, and has no bootstrap");
+    }
 }

@@ -35,7 +35,7 @@ impl RunnerState {
         if let Some((_, collected)) = &self.collected {
             self.find(OperationsState {
                 is_due,
-                has_data: collected.nodes.values().any(|node| node.etcd_data),
+                has_data: collected.asked_etcd,
                 etcd: collected.etcd.clone().map(Arc::new),
             });
         }

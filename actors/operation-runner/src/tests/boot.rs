@@ -326,6 +326,16 @@ fn an_etcd_without_majority_is_waited_for_and_nothing_is_removed() {
     // All of them run.
     let held = format!("{wait}; held etcd-remove-member quorum(.11 .12 .13)");
     check(Fleet::running(), |fleet| fleet.status.etcd = None, &held);
+    // Between two waits nothing is due, so that repairs of workers find a gap.
+    check(
+        Fleet::running(),
+        |fleet| {
+            fleet.status.etcd = None;
+            fleet.backing_off.insert("etcd-wait-cluster".to_owned());
+        },
+        "etcd-wait; held etcd-remove-member quorum(.11 .12 .13); \
+         held etcd-wait-cluster backing-off(https://.11:2379 https://.12:2379 https://.13:2379)",
+    );
     // The state of a container on an unreachable node is unknown.
     check(
         Fleet::running(),
