@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use madako_domain::containers::{Container, Mount, ServiceParams};
 use madako_domain::host_key::HostKey;
-use madako_protocol::node::{ContainerSpec, NodeAction, NodeDriver as _, NodeError};
+use madako_protocol::node::{ContainerSpec, NodeAction, NodeError};
 use madako_protocol::permit::Permit;
 use madako_ssh::SshOptions;
 use tokio::time::{self, Instant};
 
-use crate::node::{Node, PATIENCE, Settings, target, wait_for_end};
+use crate::node::{Node, PATIENCE, Settings, wait_for_end};
 
 const KILL: NodeAction = NodeAction::KillContainer(Container::Etcd);
 /// Writes its id and its child's, and hangs without a reaction to SIGTERM.
