@@ -76,7 +76,7 @@ mod tests {
         let operation = start(vec![a.clone(), b.clone()]);
         let wait = operation.commands.last().unwrap();
         assert_eq!(causes(&operation, wait, &[]), [a.clone(), b.clone()]);
-        assert_eq!(causes(&operation, wait, std::slice::from_ref(&b)), [b]);
+        assert_eq!(causes(&operation, wait, std::slice::from_ref(&b)), std::slice::from_ref(&b));
         let prepare = Command::PrepareEtcdCertificates;
         assert_eq!(causes(&operation, &prepare, &[]), [""; 0], "an authority is the cause");
         let restart = single(OperationName::EtcdRestart, vec![a], wait.clone());

@@ -136,6 +136,8 @@ pub(crate) fn fleet(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn question(may_have_data: bool, bootstrapped: bool) -> Question {
@@ -172,9 +174,9 @@ mod tests {
         assert!(!may(&state));
         state.config_version = Some(ConfigVersion::Two);
         assert!(may(&state));
-        state.repair.records.known.insert(2, 1);
+        Arc::make_mut(&mut state.repair).records.known.insert(2, 1);
         assert!(may(&state));
-        state.repair.records.known.insert(1, 1);
+        Arc::make_mut(&mut state.repair).records.known.insert(1, 1);
         assert!(!may(&state), "the whole history is there, and has no bootstrap");
     }
 }
