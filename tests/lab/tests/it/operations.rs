@@ -214,7 +214,6 @@ async fn lost_members_are_replaced_only_while_a_majority_lives() {
     let value = fleet.etcdctl(&["get", "--print-value-only", "/registry/kept"]).await.unwrap();
     assert_eq!(value.trim(), "value");
     fleet.shows_no_key(&[0, 1, 3], Vec::new()).await;
-    two_members_without_data_are_not_removed(&fleet).await;
 }
 
 async fn an_installed_machine_returns_with_the_data(fleet: &Fleet) {
@@ -277,8 +276,13 @@ async fn a_dead_member_is_replaced(fleet: &Fleet) {
 }
 
 /// Nothing can bring them back but a backup; the service must not make it worse.
-async fn two_members_without_data_are_not_removed(fleet: &Fleet) {
-    const LOST: [usize; 2] = [1, 3];
+#[tokio::test]
+#[ignore = "minutes: the waits for a silent etcd take most of the time (make test-long)"]
+async fn two_members_without_data_are_not_removed() {
+    const LOST: [usize; 2] = [1, 2];
+    let Some(fleet) = Fleet::start(3).await else { return };
+    fleet.set_cluster(&[0, 1, 2], &[]).await;
+    fleet.settled(&[0, 1, 2]).await;
     let newest = fleet.history().await.len();
     for machine in LOST {
         fleet.machine(machine).reimage().await.unwrap();
@@ -299,5 +303,5 @@ async fn two_members_without_data_are_not_removed(fleet: &Fleet) {
     assert!(lost.iter().all(|address| why.contains(address)), "the message names the lost members: {why}");
     let volumes = fleet.machine(0).docker(&["volume", "ls", "--quiet"]).await.unwrap();
     assert!(volumes.contains("etcd-cke"), "{volumes}");
-    nothing_was_removed(fleet, newest).await;
+    nothing_was_removed(&fleet, newest).await;
 }
