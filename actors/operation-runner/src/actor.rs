@@ -522,10 +522,10 @@ impl RunnerState {
                 Action::Pause { .. } | Action::Decide => {}
                 Action::Abort => self.runner.abort(),
                 Action::Record { effect, took } => {
-                    let is_end = |(_, end): (_, &Conclusion<_>)| {
+                    let is_success = |(_, end): (_, &Conclusion<_>)| {
                         matches!(end, Conclusion::Ended(OperationEnd::Succeeded))
                     };
-                    let failed = !self.effects.conclusion().is_none_or(is_end);
+                    let failed = !self.effects.conclusion().is_none_or(is_success);
                     let outcome = if failed { "failed" } else { "succeeded" };
                     let command = effect.step.command().name();
                     madako_operation_command_seconds(command, outcome).record(took);
@@ -551,7 +551,7 @@ impl RunnerState {
     }
 }
 
-/// The failure of a command: the nodes on which it failed, and the reason.
+/// The failure of a command: the nodes on which it failed, or `None` if nothing backs off, and the reason.
 type FailedCommand = (Option<Vec<String>>, String);
 
 /// The failure of a command. An operation that must be held leaves out no node.

@@ -173,9 +173,10 @@ impl Maker<'_> {
     /// `ids` may have members of nodes that are no targets, because they are not reachable. A target may be a former
     /// member without an id.
     pub(crate) fn destroy_members(&self, targets: Vec<String>, ids: Vec<u64>) -> Operation {
-        let remove = Some(Command::RemoveEtcdMember { ids: ids.clone() }).filter(|_| !ids.is_empty());
         let mut commands = vec![Command::VolumeRemove(Volume::Mark)];
-        commands.extend(remove);
+        if !ids.is_empty() {
+            commands.push(Command::RemoveEtcdMember { ids });
+        }
         commands.extend([
             Command::KillContainers(Container::Etcd),
             Command::VolumeRemove(self.data()),

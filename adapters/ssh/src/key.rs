@@ -38,7 +38,7 @@ pub enum KeyError {
 }
 
 impl KeyError {
-    /// What the file must hold.
+    /// The expected content of the file.
     #[must_use]
     pub fn expected(self) -> &'static str {
         match self {
