@@ -29,7 +29,8 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
 
 /// True if the node has the data of a member, as far as is known.
 ///
-/// A mark shows it, and so does a healthy etcd. Without an answer of etcd, a stopped container with the node's own
+/// A mark shows it, and so does a healthy etcd that lists the member with a name. A member without a name never started,
+/// so its volume must be known to have content. Without an answer of etcd, a stopped container with the node's own
 /// parameters shows it as well: it is made after the member was added.
 fn is_added(view: &View<'_>, node: &NodeView<'_>) -> bool {
     let is_volume_enough = node.status.etcd_data && is_planted(Canary::EmptyVolumeStarted);
@@ -40,7 +41,9 @@ fn is_added(view: &View<'_>, node: &NodeView<'_>) -> bool {
         return false;
     }
     if view.is_healthy() || view.is_member(node.address) {
-        return view.is_member(node.address);
+        let mut own = view.members.iter().filter(|member| member.address == node.address);
+        let has_content = node.status.etcd_empty == Some(false);
+        return own.any(|member| !member.member.name.is_empty() || has_content || is_volume_enough);
     }
     node.status.etcd_mark || was_started(node)
 }

@@ -1,5 +1,6 @@
 //! The containers that should run: images and parameters.
 
+use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::{Container, ContainerOptions, ETCD_PKI, Mount, ServiceParams};
 use madako_domain::node_status::ContainerStatus;
@@ -13,7 +14,8 @@ const ETCD_FILES: [&str; 6] =
 /// The first members of a cluster of etcd, as a starting member takes them. A member that has data ignores them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InitialCluster<'a> {
-    /// The member has data.
+    /// The member has data. The state `existing` without members makes etcd refuse an empty volume, on which it would
+    /// form a cluster of its own.
     None,
     /// All members start for the first time. Each has its address as its name.
     New(&'a [String]),
@@ -85,7 +87,7 @@ pub fn etcd(address: &str, initial: InitialCluster<'_>) -> ServiceParams {
         "--experimental-initial-corrupt-check".to_owned(),
     ];
     let (members, state) = match initial {
-        InitialCluster::None => (None, ""),
+        InitialCluster::None => (None, "existing"),
         InitialCluster::New(addresses) => {
             let members = addresses.iter().map(|address| format!("{address}={}", peer_url(address)));
             (Some(members.collect::<Vec<_>>().join(",")), "new")
@@ -96,6 +98,8 @@ pub fn etcd(address: &str, initial: InitialCluster<'_>) -> ServiceParams {
         args.push(format!("--initial-advertise-peer-urls={}", peer_url(address)));
         args.push(format!("--initial-cluster={members}"));
         args.push("--initial-cluster-token=cke".to_owned());
+    }
+    if initial != InitialCluster::None || !is_planted(Canary::EmptyVolumeStarted) {
         args.push(format!("--initial-cluster-state={state}"));
     }
     let bind = Mount {

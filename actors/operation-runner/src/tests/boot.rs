@@ -299,6 +299,27 @@ fn etcd_never_starts_on_an_empty_volume() {
 }
 
 #[test]
+fn a_member_without_a_name_starts_only_if_its_volume_is_known_to_have_content() {
+    let expected = [
+        (None, "etcd-maintain; etcd-add-member(.13)"),
+        (Some(true), "etcd-maintain; etcd-add-member(.13)"),
+        (Some(false), "etcd-start; etcd-start(.13)"),
+    ];
+    for (empty, expected) in expected {
+        check(
+            Fleet::running(),
+            |fleet| {
+                fleet.wipe(C);
+                fleet.node(C).etcd_data = true;
+                fleet.node(C).etcd_empty = empty;
+                fleet.members(&[(A, '+'), (B, '+'), (C, 'n')]);
+            },
+            expected,
+        );
+    }
+}
+
+#[test]
 fn a_start_is_held_for_a_foreign_container_a_changed_volume_and_an_older_image() {
     check(
         Fleet::stopped(),

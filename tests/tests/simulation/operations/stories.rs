@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use madako_datacenter_sim::nodes::{NodeFact, Observed};
 use madako_domain::containers::Container;
+use madako_domain::record::{Command, Record};
 use madako_protocol::node::FileContent;
 use madako_simulation::planted::Handling;
 use serde_json::json;
@@ -46,7 +47,7 @@ pub enum Stage {
 
 #[derive(Debug, Clone)]
 pub struct Point {
-    /// Operation, command and stage.
+    /// Operation, command and stage. A command on a container or a volume is named with it.
     pub of: (String, String, Stage),
     pub at: Duration,
     /// Number of a node of the operation.
@@ -247,13 +248,22 @@ fn points(records: &[Recorded], facts: &[NodeFact]) -> Vec<Point> {
             (Stage::Answered, answered),
         ];
         for (stage, at) in stages {
-            let of = (record.operation.clone(), record.command.name.clone(), stage);
+            let of = (record.operation.clone(), command_of(record), stage);
             if let Some(at) = at {
                 points.entry(of.clone()).or_insert(Point { of, at, node });
             }
         }
     }
     points.into_values().collect()
+}
+
+/// The command of a record, with its target if the commands of an operation differ in it alone.
+fn command_of(record: &Record) -> String {
+    let Command { name, target, .. } = &record.command;
+    match name.starts_with("volume-") {
+        true => format!("{name} {target}"),
+        false => name.clone(),
+    }
 }
 
 /// The number of the node with an address.

@@ -102,7 +102,12 @@ impl World {
     }
 
     fn start_new(&mut self, address: &str, arguments: &Arguments) -> Result<MemberData, String> {
-        let Some(initial) = &arguments.initial else { return Ok(self.start_alone(address, arguments)) };
+        let Some(initial) = &arguments.initial else {
+            if arguments.is_existing {
+                return Err("cannot fetch cluster info from peer urls".to_owned());
+            }
+            return Ok(self.start_alone(address, arguments));
+        };
         if initial.get(&arguments.name) != Some(&arguments.peer_url) {
             return Err(format!("couldn't find local name {:?} in the initial cluster", arguments.name));
         }
