@@ -366,6 +366,7 @@ impl LeaderState {
             | Mutation::Repair(_)
             | Mutation::Phase(_)
             | Mutation::HostKey { .. }
+            | Mutation::EtcdBackup { .. }
             | Mutation::Placement(_) => None,
         };
         let writes_status = transaction
@@ -429,6 +430,9 @@ impl LeaderState {
                 let mut pinned = pinned.clone();
                 pinned.pinned_at.get_or_insert(self.given.clock.now());
                 kept_transaction(epoch, &keys::host_key(address), Some(&pinned), *revision)?
+            }
+            Mutation::EtcdBackup { record, revision } => {
+                kept_transaction(epoch, keys::ETCD_BACKUP, Some(record), *revision)?
             }
             Mutation::Placement(change) => {
                 let gate = self.given.placement.as_ref().ok_or(CommitError::PlacementElsewhere { what })?;

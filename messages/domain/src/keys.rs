@@ -69,6 +69,9 @@ pub const ETCD_RESTARTS: &str = "madako/etcd-restarts/";
 pub const ETCD_RESTORE: &str = "madako/etcd/restore";
 /// The last restore of etcd that began.
 pub const ETCD_RESTORED: &str = "madako/etcd/restored";
+/// The last backup of etcd that counts.
+pub const ETCD_BACKUP: &str = "madako/etcd/backup";
+
 /// The key of an authority's certificate.
 #[must_use]
 pub fn ca(authority: Authority) -> String {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
+use crate::backup::BackupRecord;
 use crate::cluster::Cluster;
 use crate::constraints::Constraints;
 use crate::containers::ContainerOptions;
@@ -96,6 +97,8 @@ pub struct ClusterState {
     pub restore: Option<RestoreRequest>,
     /// The last restore of etcd that began.
     pub restored: Option<Arc<Restored>>,
+    /// The last backup of etcd that counts.
+    pub etcd_backup: Option<Revised<BackupRecord>>,
     /// Mod revision of each existing key of the values above.
     pub revisions: BTreeMap<String, i64>,
     /// The lease of the key `status`, if it exists.
@@ -215,6 +218,8 @@ impl ClusterState {
             .map(|(value, revision)| Revised { value, revision });
         state.settings = json::<Settings>(entries, keys::SETTINGS, &mut faults)
             .map(|(value, revision)| Revised { value, revision });
+        state.etcd_backup = json::<BackupRecord>(entries, keys::ETCD_BACKUP, &mut faults)
+            .map(|(value, revision)| Revised { value, revision });
         state.status_lease = entries.get(keys::STATUS).map(|entry| entry.lease);
         state.revisions = [
             keys::CLUSTER,
@@ -233,6 +238,7 @@ impl ClusterState {
             keys::CONFIG_VERSION,
             keys::ETCD_RESTORE,
             keys::ETCD_RESTORED,
+            keys::ETCD_BACKUP,
         ]
         .into_iter()
         .chain(below(entries, keys::REPAIR_HOLDS))

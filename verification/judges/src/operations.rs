@@ -164,7 +164,7 @@ pub(crate) struct VoterDataKept(FormerClusters);
 
 impl Predicate for VoterDataKept {
     fn observe(&mut self, Context { fact, written, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
-        self.0.see(fact, written);
+        self.0.observe(fact, written);
         let Fact::Etcd(EtcdFact::DataRemoved { effect, cluster, member, is_voting }) = fact else { return };
         ruling.holds(!is_voting || self.0.has(*cluster), || {
             let NodeEffect { what, address, .. } = effect;
