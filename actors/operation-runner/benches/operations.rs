@@ -95,6 +95,7 @@ fn measure(cluster: &Cluster, status: &FleetStatus, phase: &OperationPhase) -> (
         restarts: &BTreeSet::new(),
         restore: None,
         stale: &BTreeSet::new(),
+        authorities: None,
         settings: &settings,
     };
     assert_eq!(&decide(&input).phase, phase, "the case is what it says");

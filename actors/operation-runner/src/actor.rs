@@ -10,6 +10,7 @@ mod execute;
 mod restore_commands;
 mod show;
 mod since;
+mod tidy;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -145,6 +146,8 @@ pub struct RunnerState {
     collecting: Option<(Instant, Task)>,
     /// The newest collection that no later effect has made obsolete.
     collected: Option<(Instant, Box<Collected>)>,
+    /// The question to the authorities.
+    asking: Option<Task>,
     /// Data of etcd were seen.
     seen_data: bool,
     decision: Option<Decision>,
@@ -160,6 +163,8 @@ pub struct RunnerState {
     timer: Option<Task>,
     /// The end of the first pause of a node.
     wake: Option<Task>,
+    /// The removal of expired certificates; `None` in an actor that only observes.
+    _tidy: Option<Task>,
     _feed: Task,
 }
 
@@ -185,6 +190,10 @@ impl Actor for Runner {
             prepared: Arc::new(Mutex::new(BTreeMap::new())),
             versions: Arc::new(Mutex::new(BTreeMap::new())),
         };
+        let tidy = (given.mode == Mode::Act).then(|| {
+            let authorities = Arc::clone(&given.ports.authorities);
+            tidy::every(given.settings.certs_gc_interval, permits.clone(), authorities)
+        });
         Ok(RunnerState {
             runner: EffectRunner::new(myself.clone(), permits, RunnerMessage::Effect),
             given,
@@ -196,6 +205,7 @@ impl Actor for Runner {
             collection: 0,
             collecting: None,
             collected: None,
+            asking: None,
             seen_data: false,
             decision: None,
             phase: None,
@@ -205,6 +215,7 @@ impl Actor for Runner {
             unreachable_since: Since::default(),
             timer: None,
             wake: None,
+            _tidy: tidy,
             _feed: feed,
         })
     }
@@ -238,6 +249,13 @@ impl Actor for Runner {
                     }
                     state.collected = Some((Instant::now(), collected));
                 }
+                None
+            }
+            RunnerMessage::Authorities { number, ready } => {
+                state.asking = None;
+                let collected = state.collected.as_mut().filter(|_| number == state.collection);
+                let Some((_, collected)) = collected else { return Ok(()) };
+                collected.authorities = Some(ready);
                 None
             }
             RunnerMessage::Effect(event) => {
@@ -311,8 +329,12 @@ impl RunnerState {
             return self.collect(&inputs);
         }
         self.decide(&inputs, &collected);
+        let must_ask = collected.authorities.is_none() && self.needs_certificates();
         self.collected = Some((since, collected));
         self.publish(&inputs);
+        if must_ask {
+            return self.ask_authorities();
+        }
         if self.given.mode == Mode::Act {
             self.write_phase();
             if !self.settle_restore(&inputs.state) {
@@ -324,12 +346,33 @@ impl RunnerState {
         self.wake = pause.map(|pause| later(self.myself.clone(), pause, RunnerMessage::Tick));
     }
 
+    /// True if the next operation needs certificates.
+    fn needs_certificates(&self) -> bool {
+        let next = self.decision.as_ref().and_then(|decision| decision.operations.first());
+        next.is_some_and(Operation::needs_certificates)
+    }
+
+    /// Asks the authorities whether they issue certificates, unless a question is under way.
+    fn ask_authorities(&mut self) {
+        if self.asking.is_some() {
+            return;
+        }
+        let (number, myself) = (self.collection, self.myself.clone());
+        let authorities = Arc::clone(&self.given.ports.authorities);
+        self.asking = Some(Task::start_anew(async move {
+            let ready = authorities.ready().await.map_err(|error| error.to_string());
+            // The actor is gone: its successor asks again.
+            let _ = myself.cast(RunnerMessage::Authorities { number, ready }.into());
+        }));
+    }
+
     /// Begins a collection, unless one runs.
     fn collect(&mut self, inputs: &Inputs) {
         if self.collecting.is_some() {
             return;
         }
         self.collection += 1;
+        self.asking = None;
         let (number, myself) = (self.collection, self.myself.clone());
         let question = Question::new(inputs, self.seen_data);
         let prefix = self.given.nodes.clone();
@@ -371,6 +414,11 @@ impl RunnerState {
             restarts: &restarts,
             restore: requested.map(|request| RequestedRestore { request, is_under_way }),
             stale: inputs.state.restored.as_ref().map_or(&nothing, |restored| &restored.stale),
+            authorities: collected
+                .authorities
+                .as_ref()
+                .and_then(|ready| ready.as_ref().err())
+                .map(String::as_str),
             settings: &self.given.settings,
         });
         madako_operations_decide_seconds().record(started.elapsed());

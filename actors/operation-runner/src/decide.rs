@@ -49,16 +49,30 @@ pub fn decide(input: &Input<'_>) -> Decision {
     Decision { phase, operations, held }
 }
 
-/// A row without the operations that back off; `None` if no other is in it. While the wait for etcd backs off, no later
-/// row counts.
+/// A row without the operations that back off or lack the authorities; `None` if no other is in it. While the bootstrap of
+/// etcd or the wait for it is held, no later row counts.
 fn ready(view: &View<'_>, (phase, due): (OperationPhase, Vec<Operation>), held: &mut Vec<Held>) -> Row {
-    let is_last = due.is_empty() || phase == OperationPhase::EtcdWait;
-    let backs_off = |operation: &Operation| view.input.backing_off.contains(operation.name.name());
-    let (waiting, ready): (Vec<Operation>, Vec<Operation>) = due.into_iter().partition(backs_off);
-    let reason = Reason::BackingOff;
-    let waiting = waiting.into_iter();
-    held.extend(waiting.map(|it| Held { what: it.name, reason: reason.clone(), targets: it.targets }));
-    (is_last || !ready.is_empty()).then_some((phase, ready))
+    let was_empty = due.is_empty();
+    let mut ready = Vec::new();
+    for operation in due {
+        match obstacle(view, &operation) {
+            Some(reason) => held.push(Held { what: operation.name, reason, targets: operation.targets }),
+            None => ready.push(operation),
+        }
+    }
+    match phase {
+        OperationPhase::EtcdBoot if ready.is_empty() => Some((OperationPhase::EtcdBootAborted, ready)),
+        OperationPhase::EtcdWait => Some((phase, ready)),
+        _ => (was_empty || !ready.is_empty()).then_some((phase, ready)),
+    }
+}
+
+/// Why an operation that is due does not begin, whatever its targets are.
+fn obstacle(view: &View<'_>, operation: &Operation) -> Option<Reason> {
+    let authorities = view.input.authorities.filter(|_| operation.needs_certificates());
+    let authorities = authorities.map(|why| Reason::Authorities { why: why.to_owned() });
+    let backs_off = view.input.backing_off.contains(operation.name.name());
+    authorities.or(backs_off.then_some(Reason::BackingOff))
 }
 
 /// The upgrade needs all control plane nodes. Without data of etcd it makes no marks: they would make an interrupted

@@ -27,6 +27,10 @@ pub enum Reason {
     Unreachable,
     /// The last command on the node, or of an operation without nodes, failed a short time ago.
     BackingOff,
+    /// No certificate can be issued at present.
+    Authorities {
+        why: String,
+    },
     /// Another program has a container of that name.
     ForeignContainer {
         container: Container,
@@ -89,6 +93,7 @@ impl fmt::Display for Reason {
                 f.write_str("these nodes do not answer, or their container engine does not work")
             }
             Self::BackingOff => f.write_str("the last command failed a short time ago"),
+            Self::Authorities { why } => write!(f, "no certificate can be issued at present: {why}"),
             Self::ForeignContainer { container } => {
                 write!(
                     f,

@@ -1,6 +1,7 @@
 //! The inputs of a decision.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::{Container, ContainerOptions};
@@ -8,7 +9,7 @@ use madako_domain::node_status::FleetStatus;
 use madako_domain::restore::RestoreRequest;
 use time::OffsetDateTime;
 
-use crate::limits::MAX_CONCURRENT_UPDATES;
+use crate::limits::{CERTS_GC_INTERVAL, MAX_CONCURRENT_UPDATES};
 
 /// Names of the images.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,11 +45,17 @@ pub struct Settings {
     /// Nodes on which one operation starts or restarts rivers.
     pub max_concurrent_updates: usize,
     pub images: Images,
+    /// Time between two removals of expired certificates from Vault.
+    pub certs_gc_interval: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { max_concurrent_updates: MAX_CONCURRENT_UPDATES, images: Images::default() }
+        Self {
+            max_concurrent_updates: MAX_CONCURRENT_UPDATES,
+            images: Images::default(),
+            certs_gc_interval: CERTS_GC_INTERVAL,
+        }
     }
 }
 
@@ -74,5 +81,7 @@ pub struct Input<'a> {
     pub restore: Option<RequestedRestore<'a>>,
     /// Addresses of nodes that may have data of before the last restore of etcd.
     pub stale: &'a BTreeSet<String>,
+    /// The reason for which no certificate can be issued at present; `None`: there is none, or the authorities were not asked.
+    pub authorities: Option<&'a str>,
     pub settings: &'a Settings,
 }

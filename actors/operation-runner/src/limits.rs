@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Nodes on which one operation starts or restarts rivers (CKE's default of `--max-concurrent-updates`).
 pub const MAX_CONCURRENT_UPDATES: usize = 10;
+/// Time between two removals of expired certificates from Vault (CKE's default of `--certs-gc-interval`).
+pub const CERTS_GC_INTERVAL: Duration = Duration::from_secs(3600);
 /// Members below which the service restarts none by itself: with two members, one that is down stops etcd.
 pub const LEAST_MEMBERS_TO_RESTART: usize = 3;
 

@@ -69,6 +69,12 @@ impl Operation {
         Self { name, targets, commands, asked: false }
     }
 
+    /// True if the authorities must issue certificates for it.
+    #[must_use]
+    pub fn needs_certificates(&self) -> bool {
+        self.commands.contains(&Command::PrepareEtcdCertificates)
+    }
+
     /// Checks invariant I2 after each command.
     #[must_use]
     pub fn quorum(&self, members: &[EtcdMember]) -> Option<Violation> {

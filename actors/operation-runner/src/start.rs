@@ -7,7 +7,7 @@ use madako_domain::status::OperationPhase;
 use crate::certificates;
 use crate::decide::Row;
 use crate::held::{Held, Reason};
-use crate::operation::{self, OperationName};
+use crate::operation::{self, Operation, OperationName};
 use crate::view::{Need, NodeView, View};
 
 /// Starts the members that are down. A member without data never starts: etcd would form a cluster of its own.
@@ -61,8 +61,23 @@ pub(crate) fn wait_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         return None;
     }
     let renewal = certificates::row(view, held);
-    if renewal.is_some() {
+    if let (Some((_, due)), Some(why)) = (&renewal, view.input.authorities) {
+        let reason = Reason::Authorities { why: why.to_owned() };
+        let hold =
+            |it: &Operation| Held { what: it.name, reason: reason.clone(), targets: it.targets.clone() };
+        held.extend(due.iter().map(hold));
+    } else if renewal.is_some() {
         return renewal;
+    }
+    if let (Some(why), None) = (view.input.authorities, &view.input.status.etcd) {
+        // Without a certificate, nobody can ask etcd whether it is healthy.
+        let wait = view.maker().wait_cluster();
+        held.push(Held {
+            what: wait.name,
+            reason: Reason::Authorities { why: why.to_owned() },
+            targets: wait.targets,
+        });
+        return Some((OperationPhase::EtcdWait, Vec::new()));
     }
     let is_down = |address: &str| {
         view.node(address).is_none_or(|node| !node.status.reachable || !node.status.runs(Container::Etcd))

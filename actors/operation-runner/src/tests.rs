@@ -1,5 +1,6 @@
 //! Examples and properties of the brain.
 
+mod authorities;
 mod boot;
 mod fleet;
 mod maintenance;

@@ -12,7 +12,9 @@ use tokio::time::Instant;
 use tonic::transport::{Certificate, Endpoint};
 
 use crate::failure::Failure;
-use crate::limits::{CERTIFICATE, CERTIFICATE_AGE, CONNECT, KEEP_ALIVE, MOST_CONNECTIONS};
+use crate::limits::{
+    CERTIFICATE, CERTIFICATE_AGE, CONNECT, KEEP_ALIVE, MOST_CONNECTIONS, RENEWAL_PAUSE, REQUEST,
+};
 
 /// The user of etcd whose name the client certificate has.
 const USER: &str = "root";
@@ -59,6 +61,11 @@ impl Connections {
         Ok(client)
     }
 
+    /// True if the certificate still lives while a request is under way.
+    fn is_valid(&self) -> bool {
+        self.made.elapsed() + REQUEST < CERTIFICATE
+    }
+
     /// Closes a connection that may be half-open, after its present requests.
     pub(crate) fn forget(&self, address: &str) {
         self.clients().remove(address);
@@ -69,7 +76,13 @@ impl Connections {
 pub(crate) struct Pool {
     authorities: Arc<dyn Authorities>,
     port: u16,
-    present: tokio::sync::Mutex<Option<Arc<Connections>>>,
+    present: tokio::sync::Mutex<Option<Present>>,
+}
+
+struct Present {
+    connections: Arc<Connections>,
+    /// The time of the next certificate.
+    renew_at: Instant,
 }
 
 impl Pool {
@@ -77,25 +90,38 @@ impl Pool {
         Self { authorities, port, present: tokio::sync::Mutex::new(None) }
     }
 
-    /// Connections whose certificate is not about to end. `what` names the request in errors.
+    /// Connections whose certificate is not about to end. Without an answer of the authorities, a certificate stays in use
+    /// until its end. `what` names the request in errors.
     pub(crate) async fn connections(&self, what: &'static str) -> Result<Arc<Connections>, EtcdError> {
         let mut present = self.present.lock().await;
-        if let Some(connections) = present.as_ref().filter(|present| present.made.elapsed() < CERTIFICATE_AGE)
-        {
-            return Ok(Arc::clone(connections));
-        }
         let made = Instant::now();
-        let tls =
-            self.tls().await.map_err(|error| EtcdError::Certificates { what, why: error.to_string() })?;
-        let connections = Connections { tls, port: self.port, made, clients: Mutex::default() };
-        Ok(Arc::clone(present.insert(Arc::new(connections))))
+        if let Some(present) = present.as_ref().filter(|present| made < present.renew_at) {
+            return Ok(Arc::clone(&present.connections));
+        }
+        match self.tls().await {
+            Ok(tls) => {
+                let connections =
+                    Arc::new(Connections { tls, port: self.port, made, clients: Mutex::default() });
+                let renew_at = made + CERTIFICATE_AGE;
+                *present = Some(Present { connections: Arc::clone(&connections), renew_at });
+                Ok(connections)
+            }
+            Err(error) => {
+                let valid = present.as_mut().filter(|present| present.connections.is_valid());
+                let Some(present) = valid else {
+                    return Err(EtcdError::Certificates { what, why: error.to_string() });
+                };
+                present.renew_at = Instant::now() + RENEWAL_PAUSE;
+                Ok(Arc::clone(&present.connections))
+            }
+        }
     }
 
-    /// Takes connections out of use of which none reached etcd: an authority may have changed.
+    /// Asks for another certificate after connections of which none reached etcd: an authority may have changed.
     pub(crate) async fn discard(&self, failed: &Arc<Connections>) {
         let mut present = self.present.lock().await;
-        if present.as_ref().is_some_and(|present| Arc::ptr_eq(present, failed)) {
-            *present = None;
+        if let Some(present) = present.as_mut().filter(|it| Arc::ptr_eq(&it.connections, failed)) {
+            present.renew_at = Instant::now();
         }
     }
 
@@ -113,5 +139,71 @@ impl Pool {
         let issued = self.authorities.issue(&request).await?;
         let identity = Identity::from_pem(issued.certificate, issued.private_key.reveal());
         Ok(TlsOptions::new().ca_certificate(Certificate::from_pem(trusted)).identity(identity))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use async_trait::async_trait;
+    use madako_domain::certificate::Validity;
+    use madako_protocol::authorities::{Due, Issued};
+    use madako_protocol::secret::Secret;
+    use tokio::time::advance;
+
+    use super::*;
+
+    /// Authorities that can fail, and count.
+    #[derive(Default)]
+    struct Failing {
+        fails: AtomicBool,
+        asked: AtomicUsize,
+    }
+
+    #[async_trait]
+    impl Authorities for Failing {
+        async fn certificate(&self, authority: Authority) -> Result<String, AuthorityError> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let fails = self.fails.load(Ordering::Relaxed);
+            if fails { Err(AuthorityError::Missing { authority }) } else { Ok(String::new()) }
+        }
+
+        async fn issue(&self, _: &CertificateRequest) -> Result<Issued, AuthorityError> {
+            Ok(Issued { certificate: String::new(), private_key: Secret::default() })
+        }
+
+        fn validity(&self, _: &str) -> Option<Validity> {
+            None
+        }
+
+        fn due(&self, _: Option<&str>, _: &str, _: &CertificateRequest) -> Option<Due> {
+            None
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_certificate_stays_in_use_until_its_end_while_no_other_is_issued() {
+        let authorities = Arc::new(Failing::default());
+        let pool = Pool::new(Arc::clone(&authorities) as _, 2379);
+        let first = pool.connections("status").await.unwrap();
+        authorities.fails.store(true, Ordering::Relaxed);
+        advance(CERTIFICATE_AGE).await;
+        for _ in 0..3 {
+            let again = pool.connections("status").await.unwrap();
+            assert!(Arc::ptr_eq(&first, &again));
+        }
+        assert_eq!(authorities.asked.load(Ordering::Relaxed), 2, "one more question in a pause");
+        pool.discard(&first).await;
+        assert!(Arc::ptr_eq(&first, &pool.connections("status").await.unwrap()), "there is no better one");
+        advance(CERTIFICATE - CERTIFICATE_AGE).await;
+        let error = pool.connections("status").await.map(drop).unwrap_err();
+        assert!(matches!(error, EtcdError::Certificates { .. }), "{error}");
+        authorities.fails.store(false, Ordering::Relaxed);
+        let next = pool.connections("status").await.unwrap();
+        assert!(!Arc::ptr_eq(&first, &next));
+        advance(Duration::from_secs(1)).await;
+        assert!(Arc::ptr_eq(&next, &pool.connections("status").await.unwrap()));
     }
 }

@@ -20,6 +20,8 @@ pub(crate) const LEASE_TTL: i64 = 10;
 pub(crate) const CERTIFICATE: Duration = Duration::from_secs(3600);
 /// Age at which the client certificate, and all connections with it, are replaced.
 pub(crate) const CERTIFICATE_AGE: Duration = Duration::from_secs(1800);
+/// Pause after authorities gave no certificate, while the former one is valid.
+pub(crate) const RENEWAL_PAUSE: Duration = Duration::from_secs(30);
 
 /// Connections that are kept: some times the members of a large cluster (etcd advises against more than seven).
 pub(crate) const MOST_CONNECTIONS: usize = 64;

@@ -89,6 +89,7 @@ impl ReqwestTransport {
             HttpMethod::Get => Method::GET,
             HttpMethod::Post => Method::POST,
             HttpMethod::Put => Method::PUT,
+            HttpMethod::Delete => Method::DELETE,
         };
         let headers = header_map(&request.headers).map_err(invalid)?;
         let limit = request.max_response_bytes;

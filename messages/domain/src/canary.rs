@@ -90,6 +90,8 @@ canaries! {
     BackupUnproved, Operations, "A backup is recorded as proved without a proof.";
     OrphanKept, Operations, "The record of an operation whose actor failed stays unfinished.";
     RestoreBesideMajority, Operations, "A restore of etcd begins while a majority of its members answers.";
+    TokenPastItsEnd, Operations, "A token of Vault is used after its end.";
+    CertificateForAnother, Operations, "Vault is asked for a certificate with another name.";
 }
 
 #[cfg(debug_assertions)]

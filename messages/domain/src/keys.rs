@@ -61,6 +61,10 @@ pub const CONFIG_VERSION: &str = "config-version";
 pub const CA: &str = "ca/";
 /// Encrypted keys of the authorities, `madako/pki/<name>`.
 pub const CA_KEYS: &str = "madako/pki/";
+/// The access to Vault, as JSON; without it, the authorities are the built-in ones.
+pub const VAULT: &str = "vault";
+/// Encrypted private keys for the logins on nodes, `madako/ssh/keys/<address>`; the default key has no address.
+pub const SSH_KEYS: &str = "madako/ssh/keys/";
 /// Pinned host keys, `madako/ssh/host-keys/<address>`.
 pub const HOST_KEYS: &str = "madako/ssh/host-keys/";
 /// Requests of operators to restart a member of etcd, by the address of the node.
@@ -82,6 +86,12 @@ pub fn ca(authority: Authority) -> String {
 #[must_use]
 pub fn ca_key(authority: Authority) -> String {
     format!("{CA_KEYS}{authority}")
+}
+
+/// The key of an encrypted private key for the logins on a node; an empty address is the default.
+#[must_use]
+pub fn ssh_key(address: &str) -> String {
+    format!("{SSH_KEYS}{address}")
 }
 
 /// URL of the leader's pages, bound to its lease.

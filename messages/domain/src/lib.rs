@@ -37,6 +37,7 @@ pub mod state;
 pub mod status;
 pub mod store;
 pub mod template;
+pub mod vault;
 
 #[cfg(test)]
 mod tests;

@@ -349,6 +349,13 @@ pub enum RunnerMessage {
         /// The state of the nodes and of etcd.
         collected: Box<Collected>,
     },
+    /// The authorities answered whether they issue certificates.
+    Authorities {
+        /// Number of the collection that the question belongs to; the actor ignores older ones.
+        number: u64,
+        /// The reason why not.
+        ready: Result<(), String>,
+    },
     /// An event of a change or of the command that it announced.
     Effect(EffectEvent<OperationEnd>),
     /// The commit of the phase ended.
@@ -416,6 +423,8 @@ pub struct Collected {
     pub asked_etcd: bool,
     /// The answer of etcd; `None` if it was not asked or did not answer.
     pub etcd: Option<EtcdStatus>,
+    /// Whether the authorities issue certificates, or the reason why not; `None` if they were not asked.
+    pub authorities: Option<Result<(), String>>,
 }
 
 /// The end of a command of an operation.

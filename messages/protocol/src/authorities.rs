@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use madako_domain::authority::Authority;
 use madako_domain::certificate::Validity;
 
+use crate::permit::{Permit, PermitEnded};
 use crate::secret::Secret;
+use crate::vault::VaultError;
 
 /// The permitted use of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +53,9 @@ pub struct Issued {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorityError {
     /// The authority has no certificate.
-    #[error("there is no authority {authority}: madako ca init creates it")]
+    #[error(
+        "there is no authority {authority}: madako ca init creates it, or madako vault init where Vault is used"
+    )]
     Missing {
         /// Name of the authority.
         authority: Authority,
@@ -72,6 +76,26 @@ pub enum AuthorityError {
         /// The message of the store.
         why: String,
     },
+    /// Neither Vault nor a key of this service's own can issue.
+    #[error(
+        "cannot issue certificates: the store has no key vault (madako vault init writes it), and the configuration \
+         has no section pki"
+    )]
+    NoIssuer,
+    /// Vault did not carry out a request.
+    #[error(transparent)]
+    Vault(#[from] VaultError),
+    /// The issued certificate is not the requested one.
+    #[error("the certificate that Vault issued for {common_name} is not usable: {why}")]
+    Unfit {
+        /// Common name of the subject.
+        common_name: String,
+        /// The difference.
+        why: String,
+    },
+    /// The permit had expired; the removal did not begin.
+    #[error(transparent)]
+    Permit(#[from] PermitEnded),
     /// The request is invalid.
     #[error("cannot issue a certificate for {common_name}: {why}")]
     Request {
@@ -107,6 +131,22 @@ pub trait Authorities: Send + Sync + 'static {
     /// # Errors
     /// See [`AuthorityError`].
     async fn issue(&self, request: &CertificateRequest) -> Result<Issued, AuthorityError>;
+
+    /// Whether certificates can be issued at present, as far as one cheap question tells.
+    ///
+    /// # Errors
+    /// The reason why not. A later [`Authorities::issue`] would fail for it.
+    async fn ready(&self) -> Result<(), AuthorityError> {
+        Ok(())
+    }
+
+    /// Removes the expired certificates of an authority, where a server keeps them. Returns whether one does.
+    ///
+    /// # Errors
+    /// See [`AuthorityError`].
+    async fn tidy(&self, _permit: &Permit, _authority: Authority) -> Result<bool, AuthorityError> {
+        Ok(false)
+    }
 
     /// The validity of a certificate in PEM; `None` if the text is none.
     fn validity(&self, certificate: &str) -> Option<Validity>;

@@ -51,6 +51,14 @@ pub enum NodeError {
         /// Fingerprint of the node's key.
         offered: String,
     },
+    /// There is no private key for the login.
+    #[error("no private key for the login on {address}: {why}")]
+    Key {
+        /// Address of the node.
+        address: String,
+        /// The reason, without a part of a key.
+        why: String,
+    },
     /// The node refused the login.
     #[error("{address} refused the login of {user}: {why}")]
     Login {

@@ -25,6 +25,8 @@ pub enum HttpMethod {
     Post,
     /// PUT.
     Put,
+    /// DELETE.
+    Delete,
 }
 
 madako_json::named!(HttpMethod);
@@ -32,7 +34,7 @@ madako_json::named!(HttpMethod);
 /// An HTTP request with limits.
 #[derive(Debug, Clone)]
 pub struct HttpRequest {
-    /// GET, POST or PUT.
+    /// The method.
     pub method: HttpMethod,
     /// Absolute URL, `http` or `https`.
     pub url: String,

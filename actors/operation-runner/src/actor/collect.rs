@@ -9,6 +9,7 @@ use madako_domain::record::RecordStatus;
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{Collected, NodeMessage};
 use madako_protocol::authorities::Authorities;
+use madako_protocol::etcd::EtcdError;
 use madako_protocol::mailbox::Envelope;
 use ractor::{ActorRef, registry};
 use tokio::sync::oneshot;
@@ -80,8 +81,15 @@ impl Question {
             }
         }
         let asked_etcd = self.has_data(&nodes);
-        let answer = if asked_etcd { ports.etcd.status(&self.control_plane).await.ok() } else { None };
-        Collected { nodes, errors, asked_etcd, etcd: answer }
+        let (mut etcd, mut authorities) = (None, None);
+        if asked_etcd {
+            match ports.etcd.status(&self.control_plane).await {
+                Ok(status) => etcd = Some(status),
+                Err(EtcdError::Certificates { why, .. }) => authorities = Some(Err(why)),
+                Err(_) => {}
+            }
+        }
+        Collected { nodes, errors, asked_etcd, etcd, authorities }
     }
 }
 

@@ -37,6 +37,7 @@ pub(super) struct Fleet {
     /// The request of a restore, and whether it is under way.
     pub(super) restore: Option<(RestoreRequest, bool)>,
     pub(super) stale: BTreeSet<String>,
+    pub(super) authorities: Option<String>,
     pub(super) settings: Settings,
 }
 
@@ -58,6 +59,7 @@ impl Fleet {
             restarts: BTreeSet::new(),
             restore: None,
             stale: BTreeSet::new(),
+            authorities: None,
             settings: Settings::default(),
         };
         for address in [A, B, C] {
@@ -207,6 +209,7 @@ impl Fleet {
                 .as_ref()
                 .map(|(request, is_under_way)| RequestedRestore { request, is_under_way: *is_under_way }),
             stale: &self.stale,
+            authorities: self.authorities.as_deref(),
             settings: &self.settings,
         })
     }

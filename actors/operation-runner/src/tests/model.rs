@@ -92,6 +92,7 @@ impl Model {
             restarts: &BTreeSet::new(),
             restore: None,
             stale: &BTreeSet::new(),
+            authorities: None,
             settings: &settings,
         };
         let decision = decide(&input);

@@ -113,7 +113,7 @@ impl<T: Field> Field for Vec<T> {
 }
 
 /// A password, token or key. `Debug` hides it; JSON contains it.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 

@@ -30,19 +30,11 @@ pub(super) async fn gather(global: &Global) -> Result<Inputs, Failure> {
     let mut operations = config.operations.clone();
     // The mode is that of the service. This command never acts.
     operations.mode = Some(OperationsMode::Observe);
-    let lacking = || {
-        Failure::bad_input(
-            "the command connects to the nodes, and the configuration lacks the section `ssh` or `pki`: add it, give \
-             --cluster and --status, or run madako ops, which asks the leader",
-        )
-    };
-    if operations.ssh.is_none() || operations.pki.is_none() {
-        return Err(lacking());
-    }
     let store: Arc<dyn Store> = Arc::new(access::open_configured(&config)?);
     let seed = host::seed().map_err(Failure::Failed)?;
     let clock = Arc::new(SystemClock);
-    let ports = ports(&operations, Arc::clone(&store), clock, seed).ok_or_else(lacking)?;
+    let ports = ports(&operations, Arc::clone(&store), clock, seed)
+        .ok_or_else(|| Failure::failed("operations on nodes are off"))?;
     let snapshot = store.list("").await?;
     let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
     let unusable = |why: &str| Failure::failed(format_args!("the stored cluster cannot be used: {why}"));
@@ -61,8 +53,10 @@ pub(super) async fn gather(global: &Global) -> Result<Inputs, Failure> {
     let restore = state.restore.clone().filter(|request| request.is_valid(now) || state.is_restoring());
     let restore = restore.map(|request| (request, state.is_restoring()));
     let stale = state.restored.as_ref().map(|restored| restored.stale.clone()).unwrap_or_default();
+    // A read certificate of etcd is no proof that another one can be issued.
+    let authorities = ports.runner.authorities.ready().await.err().map(|error| error.to_string());
     let images = config.operations.settings.images.clone();
-    Ok(Inputs { cluster, options, status, restarts, restore, stale, images })
+    Ok(Inputs { cluster, options, status, restarts, restore, stale, authorities, images })
 }
 
 async fn collect(

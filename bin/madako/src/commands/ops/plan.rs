@@ -23,7 +23,7 @@ use crate::serve_args::parse_updates;
 /// Shows the operations of the next reconcile pass, and the operations that are held, with the reasons. Changes nothing.
 ///
 /// Without files, the command reads the cluster from the store and collects the status itself: it connects to every node
-/// with the sections `ssh` and `pki` of the configuration, whether a leader runs or not. It pins no host key. Nodes whose
+/// with the keys of the service (Vault, or the sections `ssh` and `pki` of the configuration), whether a leader runs or not. It pins no host key. Nodes whose
 /// state cannot be read count as unreachable, and standard error names the reason. `madako ops` shows what the leader
 /// knows, such as nodes that back off.
 ///
@@ -67,6 +67,8 @@ pub(super) struct Inputs {
     pub(super) restore: Option<(RestoreRequest, bool)>,
     /// Nodes with data of before the last restore.
     pub(super) stale: BTreeSet<String>,
+    /// The reason for which no certificate can be issued.
+    pub(super) authorities: Option<String>,
     pub(super) images: Images,
 }
 
@@ -75,7 +77,11 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         (Some(cluster), Some(status)) => from_files(cluster, status)?,
         _ => collected::gather(global).await?,
     };
-    let settings = Settings { max_concurrent_updates: args.max_concurrent_updates, images: inputs.images };
+    let settings = Settings {
+        max_concurrent_updates: args.max_concurrent_updates,
+        images: inputs.images,
+        ..Settings::default()
+    };
     let decision = decide(&Input {
         cluster: &inputs.cluster,
         options: &inputs.options,
@@ -88,6 +94,7 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
             .as_ref()
             .map(|(request, is_under_way)| RequestedRestore { request, is_under_way: *is_under_way }),
         stale: &inputs.stale,
+        authorities: inputs.authorities.as_deref(),
         settings: &settings,
     });
     show(args.output, &decision, table)
@@ -114,6 +121,7 @@ fn from_files(cluster_file: &str, status_file: &str) -> Result<Inputs, Failure> 
         restarts: BTreeSet::new(),
         restore: None,
         stale: BTreeSet::new(),
+        authorities: None,
         images: Images::default(),
     })
 }

@@ -1,0 +1,57 @@
+//! The port to the private keys for logins on nodes.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+
+use crate::secret::Secret;
+
+/// The keys of one source: by the address of a node, and a default key under the empty address.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LoginKeys(pub BTreeMap<String, Secret>);
+
+impl LoginKeys {
+    /// The key of a node, or the default key.
+    #[must_use]
+    pub fn of(&self, address: &str) -> Option<&Secret> {
+        self.0.get(address).or_else(|| self.0.get(""))
+    }
+}
+
+/// The reason why keys cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot read the SSH keys in {place}: {why}")]
+pub struct LoginKeysError {
+    /// The place of the keys.
+    pub place: String,
+    /// The reason, without a part of a key.
+    pub why: String,
+}
+
+/// The port to the sources of private keys.
+#[async_trait]
+pub trait LoginKeySource: Send + Sync + 'static {
+    /// All keys. The first source with a key of a node counts.
+    ///
+    /// # Errors
+    /// A source cannot be read. A later source is no substitute, since a node may need the key of the first one.
+    async fn read(&self) -> Result<Vec<LoginKeys>, LoginKeysError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_a_node_counts_before_the_default() {
+        let keys = |given: &[&str]| {
+            LoginKeys(
+                given.iter().map(|at| ((*at).to_owned(), Secret::new(format!("key of {at}")))).collect(),
+            )
+        };
+        let both = keys(&["", "10.0.0.1"]);
+        assert_eq!(both.of("10.0.0.1").map(Secret::reveal), Some("key of 10.0.0.1"));
+        assert_eq!(both.of("10.0.0.2").map(Secret::reveal), Some("key of "));
+        assert_eq!(keys(&["10.0.0.1"]).of("10.0.0.2"), None);
+    }
+}
