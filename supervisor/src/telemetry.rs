@@ -35,7 +35,7 @@ const OF_A_LEADER: [&[Metric]; 8] = [
 ];
 
 /// Tables of everything else.
-const OF_AN_INSTANCE: [&[Metric]; 10] = [
+const OF_AN_INSTANCE: [&[Metric]; 11] = [
     METRICS,
     madako_host::METRICS,
     madako_http::METRICS,
@@ -43,6 +43,7 @@ const OF_AN_INSTANCE: [&[Metric]; 10] = [
     madako_kubernetes::METRICS,
     madako_leader::METRICS,
     madako_metrics_providers::METRICS,
+    madako_pki::METRICS,
     madako_protocol::mailbox::METRICS,
     madako_sabakan::METRICS,
     madako_store::METRICS,

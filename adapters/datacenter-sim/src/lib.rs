@@ -4,7 +4,7 @@
 //! [`SimulatedRegistry`] serves it over TCP or in memory ([`InMemoryHttp`]); a [`FaultSwitch`] injects registry faults.
 //! [`SimulatedPrometheus`] serves changing metrics, [`host::SimulatedHost`] runs repair commands on the machines, and
 //! [`kubernetes::SimulatedKubernetes`] has nodes, pods and disruption budgets; [`nodes::SimulatedNodes`] has containers,
-//! volumes and the etcd of the cluster.
+//! volumes and the etcd of the cluster, and [`vault::SimulatedVault`] issues its certificates.
 //!
 //! Guarantees: a history depends only on its configuration (including the seed) and on the operator's actions with
 //! their times. States change by sabakan's rules; searches return the same machines as sabakan.
@@ -35,6 +35,7 @@ mod spoiled;
 mod tcp;
 mod transitions;
 mod variables;
+pub mod vault;
 
 pub use config::{DatacenterConfig, MAX_MACHINES, Rates, RoleCount};
 pub use controls::ControlError;

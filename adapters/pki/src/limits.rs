@@ -1,5 +1,7 @@
 //! Limits and times of this crate, with their units and derivations.
 
+use std::time::Duration as StdDuration;
+
 use time::Duration;
 
 /// Upper bound of a PEM text in bytes: an RSA key of 4,096 bits has 3.3 KiB, a certificate with a hundred names 8 KiB.
@@ -11,3 +13,20 @@ pub(crate) const SKEW: Duration = Duration::minutes(5);
 
 /// Validity of an authority, as in CKE (`ttl` 876000h).
 pub(crate) const CA_VALIDITY: Duration = Duration::hours(876_000);
+
+/// Time for one request to Vault, including the connection: a new key takes it some hundred milliseconds.
+pub(crate) const VAULT_DEADLINE: StdDuration = StdDuration::from_secs(10);
+/// Upper bound of an answer of Vault in bytes: the SSH keys of 300 nodes with RSA keys of 4,096 bits.
+pub(crate) const MAX_VAULT_ANSWER: usize = 1 << 20;
+/// Part of the lease of a token after which it is renewed.
+pub(crate) const RENEWED_AFTER: u32 = 2;
+/// Pause after a failed renewal of a token that is still valid: about as long as Vault needs to elect another leader.
+pub(crate) const RENEWAL_PAUSE: StdDuration = StdDuration::from_secs(30);
+/// Messages of Vault that an error names: one cause seldom gives more.
+pub(crate) const MAX_VAULT_MESSAGES: usize = 3;
+/// Characters of one of them.
+pub(crate) const MAX_VAULT_MESSAGE: usize = 300;
+/// Bytes of a key with which Kubernetes encrypts its secrets (AES-256).
+pub(crate) const ENCRYPTION_KEY_BYTES: usize = 32;
+/// Keys that a rotation keeps: the new one, and the one before it, which decrypts what is stored (CKE's number).
+pub(crate) const KEPT_ENCRYPTION_KEYS: usize = 2;

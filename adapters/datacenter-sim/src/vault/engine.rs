@@ -1,0 +1,144 @@
+//! The engines for certificates and secrets.
+
+use std::time::Duration;
+
+use madako_domain::authority::Authority;
+use madako_protocol::authorities::{CertificateRequest, Usage};
+use serde_json::{Map, Value, json};
+
+use super::SimulatedVault;
+use super::answers::{Answer, Asked, data, errors, no_route};
+
+/// Prefix of the mounts of authorities.
+const AUTHORITIES: &str = "cke/ca-";
+/// Mount of the secrets.
+const SECRETS: &str = "cke/secrets";
+
+/// The answer to a read of something that does not exist.
+fn nothing() -> Answer {
+    errors(404, &[])
+}
+
+impl SimulatedVault {
+    /// The answer of an engine; `None` if the path belongs to none.
+    pub(super) async fn engine(&self, asked: &Asked) -> Option<Answer> {
+        if let Some(rest) = asked.path.strip_prefix(AUTHORITIES) {
+            let (name, rest) = rest.split_once('/')?;
+            let mount = format!("{AUTHORITIES}{name}");
+            if !self.lock().mounts.contains_key(&mount) {
+                return Some(no_route(&asked.path));
+            }
+            let authority: Authority = name.parse().ok()?;
+            return Some(self.authority(authority, &mount, rest, asked).await);
+        }
+        if asked.path.starts_with("cke/secrets/") {
+            let mut state = self.lock();
+            if !state.mounts.contains_key(SECRETS) {
+                return Some(no_route(&asked.path));
+            }
+            if !asked.reads() {
+                state.secrets.insert(asked.path.clone(), asked.body.clone());
+                return Some((204, None));
+            }
+            let found = state.secrets.get(&asked.path).cloned();
+            return Some(found.map_or_else(nothing, |found| data(Value::Object(found))));
+        }
+        asked.path.starts_with("cke/").then(|| no_route(&asked.path))
+    }
+
+    async fn authority(&self, authority: Authority, mount: &str, rest: &str, asked: &Asked) -> Answer {
+        match rest.split_once('/') {
+            Some(("roles", _)) => self.role(asked),
+            Some(("issue", role)) => {
+                let role = self.lock().roles.get(&format!("{mount}/roles/{role}")).cloned();
+                match role {
+                    None => errors(400, &[&format!("unknown role: {}", asked.path)]),
+                    Some(_) if !self.lock().roots.contains(mount) => {
+                        errors(500, &["no default issuer currently configured"])
+                    }
+                    Some(role) => self.issue(authority, &role, asked).await,
+                }
+            }
+            Some(("root", "generate/internal")) => match self.authorities.certificate(authority).await {
+                Ok(certificate) => {
+                    self.lock().roots.insert(mount.to_owned());
+                    data(json!({ "certificate": certificate }))
+                }
+                Err(error) => errors(500, &[&error.to_string()]),
+            },
+            _ if rest == "tidy" => {
+                (202, Some(json!({ "warnings": ["Tidy operation successfully started."] })))
+            }
+            _ => errors(404, &["unsupported path"]),
+        }
+    }
+
+    fn role(&self, asked: &Asked) -> Answer {
+        use madako_protocol::ports::HttpMethod::{Delete, Get, Post, Put};
+        let mut state = self.lock();
+        match asked.method {
+            Get => match state.roles.get(&asked.path) {
+                None => nothing(),
+                Some(role) => data(Value::Object(role.clone())),
+            },
+            Put | Post => {
+                state.roles.insert(asked.path.clone(), asked.body.clone());
+                data(Value::Object(asked.body.clone()))
+            }
+            Delete => {
+                state.roles.remove(&asked.path);
+                (204, None)
+            }
+        }
+    }
+
+    async fn issue(&self, authority: Authority, role: &Map<String, Value>, asked: &Asked) -> Answer {
+        match self.authorities.issue(&wanted(authority, role, asked)).await {
+            Ok(issued) => data(json!({
+                "certificate": issued.certificate,
+                "private_key": issued.private_key.reveal(),
+            })),
+            Err(error) => errors(400, &[&error.to_string()]),
+        }
+    }
+}
+
+/// The certificate that a request asks for under a role.
+fn wanted(authority: Authority, role: &Map<String, Value>, asked: &Asked) -> CertificateRequest {
+    let of_role = |name: &str| role.get(name).and_then(Value::as_str).unwrap_or_default();
+    let list = |name: &str| -> Vec<String> {
+        asked.text(name).split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()
+    };
+    let common_name = asked.text("common_name").to_owned();
+    let mut dns_names = list("alt_names");
+    // A real Vault also adds an address as a DNS name, which no client looks at.
+    let is_name = common_name.parse::<std::net::IpAddr>().is_err();
+    if asked.text("exclude_cn_from_sans") != "true" && is_name {
+        dns_names.push(common_name.clone());
+    }
+    let usage = match (of_role("server_flag"), of_role("client_flag")) {
+        ("false", _) => Usage::Client,
+        (_, "false") => Usage::Server,
+        _ => Usage::Both,
+    };
+    let given = Some(asked.text("ttl")).filter(|ttl| !ttl.is_empty()).map(time);
+    let validity = given.unwrap_or_else(|| time(of_role("ttl"))).min(time(of_role("max_ttl")));
+    CertificateRequest {
+        authority,
+        common_name,
+        organization: of_role("organization").to_owned(),
+        dns_names,
+        addresses: list("ip_sans"),
+        usage,
+        validity,
+    }
+}
+
+/// A time in hours or seconds.
+fn time(text: &str) -> Duration {
+    let (digits, unit) = match text.strip_suffix('h') {
+        Some(hours) => (hours, 3600),
+        None => (text.trim_end_matches('s'), 1),
+    };
+    Duration::from_secs(digits.parse::<u64>().unwrap_or(0).saturating_mul(unit))
+}

@@ -1,0 +1,55 @@
+//! Certificates of Vault's authorities.
+
+use madako_domain::authority::Authority;
+use madako_domain::vault::mount;
+use madako_protocol::authorities::{AuthorityError, CertificateRequest, Issued};
+use madako_protocol::secret::Secret;
+use madako_protocol::vault::VaultError;
+use serde_json::Value;
+
+use super::client::{Body, Request};
+use super::requests;
+use super::session::Session;
+use super::telemetry::Call;
+
+/// Time before now at which a certificate must have ended to be removed (CKE's value).
+const TIDY_SAFETY: &str = "1m0s";
+
+impl Session {
+    /// Issues a certificate as CKE does.
+    pub(crate) async fn issue(&self, wanted: &CertificateRequest) -> Result<Issued, AuthorityError> {
+        let issue = requests::issue(wanted);
+        let engine = mount(wanted.authority);
+        let role = format!("{engine}/roles/{}", issue.role);
+        // A one-time role that a killed process left names another user's group.
+        let is_there =
+            !issue.one_time && self.call(&Request::get(Call::Role, role.as_str())).await?.data.is_some();
+        if !is_there {
+            self.call(&Request::put(Call::Role, role.as_str(), issue.role_body)).await?;
+        }
+        let request = Request::put(Call::Issue, format!("{engine}/issue/{}", issue.role), issue.body);
+        let issued = self.call(&request).await;
+        if issue.one_time {
+            // Also after a refusal: CKE would take the role that is left for the next user.
+            self.call(&Request::delete(Call::Role, role.as_str())).await?;
+        }
+        let answer = issued?;
+        let text = |name| answer.text(name).ok_or_else(|| self.client.lacks(&request, name));
+        let certificate = text("certificate")?.to_owned();
+        Ok(Issued { certificate, private_key: Secret::new(text("private_key")?) })
+    }
+
+    /// Starts the removal of expired certificates. Vault does it in the background.
+    pub(crate) async fn tidy(&self, authority: Authority) -> Result<(), VaultError> {
+        let members = [
+            ("tidy_cert_store", Value::Bool(true)),
+            ("tidy_revocation_list", Value::Bool(true)),
+            ("safety_buffer", Value::from(TIDY_SAFETY)),
+        ];
+        let body = Body(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
+        let request = Request::put(Call::Tidy, format!("{}/tidy", mount(authority)), body);
+        let answer = self.call(&request).await?;
+        tracing::debug!(%authority, warnings = ?answer.warnings, "Vault removes expired certificates");
+        Ok(())
+    }
+}

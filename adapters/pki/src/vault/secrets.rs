@@ -1,0 +1,119 @@
+//! The secrets of CKE in Vault: private keys for logins on nodes, and the keys with which Kubernetes encrypts.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use madako_domain::vault::{KUBERNETES_SECRET, SSH_SECRET};
+use madako_protocol::login_keys::LoginKeys;
+use madako_protocol::secret::Secret;
+use madako_protocol::vault::VaultError;
+use rand::TryRng as _;
+use rand::rngs::SysRng;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::Vault;
+use super::client::{Body, Request};
+use super::session::Session;
+use super::telemetry::Call;
+use crate::limits::{ENCRYPTION_KEY_BYTES, KEPT_ENCRYPTION_KEYS};
+
+/// Name of Kubernetes' provider of encryption.
+const PROVIDER: &str = "aescbc";
+
+/// Kubernetes' configuration of the provider.
+#[derive(Default, Serialize, Deserialize)]
+struct Provider {
+    #[serde(default)]
+    keys: Vec<EncryptionKey>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct EncryptionKey {
+    name: String,
+    secret: String,
+}
+
+/// CKE's secrets at a server.
+#[derive(Debug)]
+pub struct VaultSecrets(pub(crate) std::sync::Arc<Session>);
+
+impl Vault {
+    /// CKE's secrets; `None` if the store has no access to Vault.
+    ///
+    /// # Errors
+    /// The access is unusable.
+    pub async fn secrets(&self) -> Result<Option<VaultSecrets>, VaultError> {
+        Ok(self.session().await?.map(VaultSecrets))
+    }
+}
+
+impl VaultSecrets {
+    /// The private keys for logins on nodes; none if there never was one.
+    ///
+    /// # Errors
+    /// See [`VaultError`].
+    pub async fn login_keys(&self) -> Result<LoginKeys, VaultError> {
+        let fields = self.read(SSH_SECRET).await?;
+        let text = |(address, value): (String, Value)| Some((address, Secret::new(value.as_str()?)));
+        Ok(LoginKeys(fields.into_iter().filter_map(text).collect::<BTreeMap<_, _>>()))
+    }
+
+    /// Stores a private key for logins on a node, or the default key under the empty address. Two commands at the same time
+    /// may lose one of two keys: this store of Vault compares nothing.
+    ///
+    /// # Errors
+    /// See [`VaultError`].
+    pub async fn put_login_key(&self, address: &str, key: &Secret) -> Result<(), VaultError> {
+        let mut fields = self.read(SSH_SECRET).await?;
+        fields.insert(address.to_owned(), key.reveal().into());
+        self.write(SSH_SECRET, fields).await
+    }
+
+    /// True if there are keys with which Kubernetes encrypts.
+    ///
+    /// # Errors
+    /// See [`VaultError`].
+    pub async fn has_encryption_keys(&self) -> Result<bool, VaultError> {
+        Ok(!self.read(KUBERNETES_SECRET).await?.is_empty())
+    }
+
+    /// Adds a new key with which Kubernetes encrypts, in front of the present one. Earlier ones are removed.
+    ///
+    /// # Errors
+    /// See [`VaultError`].
+    pub async fn rotate_encryption_key(&self, now: OffsetDateTime) -> Result<(), VaultError> {
+        let mut fields = self.read(KUBERNETES_SECRET).await?;
+        let unusable = |why: &str| VaultError::Access { why: why.to_owned() };
+        let mut provider: Provider = match fields.get(PROVIDER) {
+            None => Provider::default(),
+            Some(text) => {
+                text.as_str().and_then(|text| serde_json::from_str(text).ok()).ok_or_else(|| {
+                    let request = Request::get(Call::Secrets, KUBERNETES_SECRET);
+                    self.0.client.lacks(&request, "aescbc with keys in JSON")
+                })?
+            }
+        };
+        let mut bytes = [0; ENCRYPTION_KEY_BYTES];
+        // The seeded generator would let a reader of the seed know the key.
+        SysRng.try_fill_bytes(&mut bytes).map_err(|_| unusable("the system has no random numbers"))?;
+        let now = now.replace_nanosecond(0).unwrap_or(now);
+        let name = now.format(&Rfc3339).map_err(|_| unusable("the clock has an impossible time"))?;
+        provider.keys.insert(0, EncryptionKey { name, secret: STANDARD.encode(bytes) });
+        provider.keys.truncate(KEPT_ENCRYPTION_KEYS);
+        let text = serde_json::to_string(&provider).expect("texts always have a JSON form");
+        fields.insert(PROVIDER.to_owned(), text.into());
+        self.write(KUBERNETES_SECRET, fields).await
+    }
+
+    async fn read(&self, path: &str) -> Result<Map<String, Value>, VaultError> {
+        Ok(self.0.call(&Request::get(Call::Secrets, path)).await?.data.unwrap_or_default())
+    }
+
+    async fn write(&self, path: &str, fields: Map<String, Value>) -> Result<(), VaultError> {
+        self.0.call(&Request::put(Call::Secrets, path, Body(fields))).await.map(drop)
+    }
+}

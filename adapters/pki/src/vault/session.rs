@@ -1,0 +1,128 @@
+//! Requests with the token of an AppRole.
+
+use std::fmt;
+use std::sync::Arc;
+
+use madako_domain::vault::VaultAccess;
+use madako_protocol::ports::HttpTransport;
+use madako_protocol::secret::Secret;
+use madako_protocol::vault::VaultError;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::client::{Answer, Client, Request};
+use super::telemetry::Call;
+use super::token::{Step, Token};
+
+/// Path of the login.
+const LOGIN: &str = "auth/approle/login";
+/// Path of the renewal.
+const RENEWAL: &str = "auth/token/renew-self";
+
+/// The logged-in role at a server.
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    role_id: String,
+    secret_id: Secret,
+    /// The lock is held during a login, so that callers share it.
+    token: Mutex<Option<Token>>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    pub(crate) fn new(access: &VaultAccess, transport: Arc<dyn HttpTransport>) -> Result<Self, VaultError> {
+        Ok(Self {
+            client: Client::new(transport, &access.endpoint)?,
+            role_id: access.role_id.clone(),
+            secret_id: Secret::new(access.secret_id.reveal()),
+            token: Mutex::new(None),
+        })
+    }
+
+    /// Sends a request. If Vault denies it with an earlier token, which may be revoked, sends it once more after a login:
+    /// a denied request had no effect.
+    pub(crate) async fn call(&self, request: &Request) -> Result<Answer, VaultError> {
+        let (token, is_new) = self.token().await?;
+        match self.client.send(request, Some(&token)).await {
+            Err(VaultError::Denied { .. }) if !is_new => {
+                self.forget(&token).await;
+                let (token, _) = self.token().await?;
+                self.client.send(request, Some(&token)).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Whether the server is unsealed and takes the role. A valid token costs no login.
+    pub(crate) async fn ready(&self) -> Result<(), VaultError> {
+        // A standby forwards requests.
+        let query = "standbyok=true&perfstandbyok=true";
+        let health = Request { query, ..Request::get(Call::Health, "sys/health") };
+        self.client.send(&health, None).await?;
+        self.token().await.map(drop)
+    }
+
+    /// A usable token, and whether this call logged in for it.
+    async fn token(&self) -> Result<(Secret, bool), VaultError> {
+        let mut present = self.token.lock().await;
+        let now = Instant::now();
+        let (step, used) = match present.as_ref() {
+            Some(token) => (token.step(now), token.text.clone()),
+            None => (Step::LogIn, Secret::default()),
+        };
+        match step {
+            Step::Use => return Ok((used, false)),
+            Step::LogIn => {}
+            Step::Renew => match self.renewed(&used, now).await {
+                Ok(token) => return Ok((present.insert(token).text.clone(), false)),
+                Err(VaultError::Denied { .. }) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "cannot renew the token of Vault, which is still valid");
+                    if let Some(token) = present.as_mut() {
+                        token.renewal_failed(Instant::now());
+                    }
+                    return Ok((used, false));
+                }
+            },
+        }
+        // A failed login leaves no token that has ended.
+        *present = None;
+        let token = self.logged_in().await?;
+        Ok((present.insert(token).text.clone(), true))
+    }
+
+    async fn logged_in(&self) -> Result<Token, VaultError> {
+        let begun = Instant::now();
+        let body = [("role_id", self.role_id.as_str()), ("secret_id", self.secret_id.reveal())];
+        let request = Request::put(Call::Login, LOGIN, body);
+        let answer = match self.client.send(&request, None).await {
+            // Vault's status for a role or secret that it does not know.
+            Err(VaultError::Refused { what, address, status: 400, why }) => {
+                return Err(VaultError::Denied { what, address, why });
+            }
+            answer => answer?,
+        };
+        let auth = answer.auth.ok_or_else(|| self.client.lacks(&request, "auth"))?;
+        Ok(Token::new(auth, begun))
+    }
+
+    async fn renewed(&self, token: &Secret, now: Instant) -> Result<Token, VaultError> {
+        let request = Request::put(Call::Renewal, RENEWAL, []);
+        let answer = self.client.send(&request, Some(token)).await?;
+        let auth = answer.auth.ok_or_else(|| self.client.lacks(&request, "auth"))?;
+        Ok(Token::new(auth, now))
+    }
+
+    /// Drops a denied token, unless another caller has replaced it.
+    async fn forget(&self, denied: &Secret) {
+        let mut present = self.token.lock().await;
+        if present.as_ref().is_some_and(|token| token.text == *denied) {
+            *present = None;
+        }
+    }
+}
