@@ -15,5 +15,6 @@ pub mod service;
 pub mod store_failure;
 mod telemetry;
 pub mod tree;
+pub mod vault;
 
 pub use telemetry::{describe_metrics, metrics};

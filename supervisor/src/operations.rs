@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use madako_etcd_members::{BackupsOnHost, CLIENT_PORT, EtcdMembers};
 use madako_operation_runner::RunnerPorts;
-use madako_pki::BuiltInAuthorities;
+use madako_pki::vault::Vault;
+use madako_pki::{BuiltInAuthorities, ChosenAuthorities, Keys, LoginKeySources};
 use madako_protocol::authorities::Authorities;
 use madako_protocol::host::Host;
 use madako_protocol::ports::Clock;
@@ -13,6 +14,7 @@ use madako_ssh::{SshDriver, SshOptions};
 
 use crate::config::Operations;
 use crate::nodes::{BackupPorts, OperationsPorts};
+use crate::vault::VaultTransports;
 
 /// The ports that a configuration asks for. Backups need the host. `None`: operations are off.
 pub fn ports(
@@ -22,9 +24,10 @@ pub fn ports(
     host: Option<&Arc<dyn Host>>,
     seed: u64,
 ) -> Option<OperationsPorts> {
-    // The configuration has both keys unless the mode is off.
-    let (mode, ssh, pki) = (operations.mode?, operations.ssh.as_ref()?, operations.pki.as_ref()?);
-    let authorities: Arc<dyn Authorities> = Arc::new(BuiltInAuthorities::new(store, pki.clone(), clock));
+    let (mode, ssh) = (operations.mode?, &operations.ssh);
+    let vault = vault(&store);
+    let authorities = authorities(&vault, operations.pki.as_ref(), &store, clock);
+    let keys = Arc::new(login_keys(&vault, operations.pki.as_ref(), &store));
     let etcd = Arc::new(EtcdMembers::new(Arc::clone(&authorities), CLIENT_PORT));
     let backups = operations.backup.clone().zip(host).map(|(schedule, host)| BackupPorts {
         schedule,
@@ -32,10 +35,34 @@ pub fn ports(
     });
     Some(OperationsPorts {
         mode,
-        driver: Arc::new(SshDriver::new(ssh.key.clone(), SshOptions::default(), seed)),
+        driver: Arc::new(SshDriver::with_source(keys, ssh.key.clone(), SshOptions::default(), seed)),
         host_keys: ssh.host_keys,
         settings: operations.settings.clone(),
         runner: RunnerPorts { etcd, authorities },
         backups,
     })
+}
+
+/// The Vault that the key `vault` of a store names.
+#[must_use]
+pub fn vault(store: &Arc<dyn Store>) -> Arc<Vault> {
+    Arc::new(Vault::new(Arc::clone(store), Arc::new(VaultTransports)))
+}
+
+/// The authorities of a store: Vault where the store has access to it, else those that `pki` decrypts.
+#[must_use]
+pub fn authorities(
+    vault: &Arc<Vault>,
+    pki: Option<&Keys>,
+    store: &Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+) -> Arc<dyn Authorities> {
+    let own = BuiltInAuthorities::new(Arc::clone(store), pki.cloned().unwrap_or_default(), clock);
+    Arc::new(ChosenAuthorities::new(Arc::clone(vault), Arc::new(own), pki.is_some()))
+}
+
+/// The private keys for logins on nodes.
+#[must_use]
+pub fn login_keys(vault: &Arc<Vault>, pki: Option<&Keys>, store: &Arc<dyn Store>) -> LoginKeySources {
+    LoginKeySources::new(Arc::clone(vault), Arc::clone(store), pki.cloned().unwrap_or_default())
 }

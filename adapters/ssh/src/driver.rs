@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use madako_domain::host_key::HostKey;
+use madako_protocol::login_keys::LoginKeySource;
 use madako_protocol::node::{NodeConnection, NodeDriver, NodeError, NodeTarget};
 use russh::client::{self, AuthResult, Handle};
 use russh::keys::{Algorithm, HashAlg, PrivateKeyWithHashAlg};
@@ -17,6 +18,7 @@ use tokio::time;
 use crate::connection::SshConnection;
 use crate::host_key::{Verifier, preferred};
 use crate::key::SshKey;
+use crate::keyring::{Keyring, ReadKeys};
 use crate::limits::{
     ACTION_DEADLINE, BEGIN, CHANNEL_MESSAGES, INACTIVITY, KEEP_ALIVE, KEEP_ALIVE_MISSES, MAX_HANDSHAKES,
     PULL_DEADLINE, STATUS_DEADLINE, STEP, TRIAL_DEADLINE, WINDOW,
@@ -60,9 +62,9 @@ impl Default for SshOptions {
     }
 }
 
-/// Connects to nodes with one private key.
+/// Connects to nodes with one private key, or with those of a source.
 pub struct SshDriver {
-    key: SshKey,
+    keys: Keyring,
     options: SshOptions,
     handshakes: Semaphore,
     nonces: Arc<Nonces>,
@@ -72,12 +74,29 @@ impl SshDriver {
     /// `seed` must differ between processes: the name of a remote command is made of it.
     #[must_use]
     pub fn new(key: SshKey, options: SshOptions, seed: u64) -> Self {
+        Self::with_keyring(Keyring::Fixed(key), options, seed)
+    }
+
+    /// As [`SshDriver::new`], with keys of `source`. `fallback` is for nodes of which it has none.
+    #[must_use]
+    pub fn with_source(
+        source: Arc<dyn LoginKeySource>,
+        fallback: Option<SshKey>,
+        options: SshOptions,
+        seed: u64,
+    ) -> Self {
+        Self::with_keyring(Keyring::Read(ReadKeys::new(source, fallback)), options, seed)
+    }
+
+    fn with_keyring(keys: Keyring, options: SshOptions, seed: u64) -> Self {
         let nonces = Arc::new(Nonces { seed, next: AtomicU64::new(0) });
-        Self { key, options, handshakes: Semaphore::new(MAX_HANDSHAKES), nonces }
+        Self { keys, options, handshakes: Semaphore::new(MAX_HANDSHAKES), nonces }
     }
 
     async fn shake_hands(&self, target: &NodeTarget) -> Result<SshConnection, NodeError> {
         let unreachable = |why: String| NodeError::Unreachable { address: target.address.clone(), why };
+        let no_key = |why: String| NodeError::Key { address: target.address.clone(), why };
+        let key = self.keys.key(&target.address).await.map_err(no_key)?;
         let ip: IpAddr = target.address.parse().map_err(|_| unreachable("not an IP address".to_owned()))?;
         let stream = self.step("TCP connection", target, TcpStream::connect((ip, self.options.port))).await?;
         let stream = stream.map_err(|error| unreachable(format!("no TCP connection: {error}")))?;
@@ -93,7 +112,11 @@ impl SshDriver {
         let mut handle = handle.map_err(|error| refusal(target, &offered, &error))?;
         let host_key = offered.get().cloned().ok_or_else(|| unreachable("no host key".to_owned()))?;
 
-        self.step("login", target, log_in(&mut handle, &self.key, target)).await??;
+        let login = self.step("login", target, log_in(&mut handle, &key, target)).await?;
+        if let Err(NodeError::Login { .. }) = &login {
+            self.keys.refused().await;
+        }
+        login?;
         let session = Session::new(handle, owner, &self.options);
         Ok(SshConnection {
             address: target.address.clone(),

@@ -14,6 +14,7 @@
 //!
 //! Guarantees:
 //! - A connection has proved the pinned host key, if there is one.
+//! - A private key of a source is used at most an hour after it was read, and asked for again after a refused login.
 //! - An action begins only with a valid permit, and has ended on the node before the permit does. A pull is the
 //!   exception.
 //! - A command that is late, or whose future is dropped, is killed with its process group. Without a connection it ends
@@ -30,6 +31,7 @@ mod connection;
 mod driver;
 mod host_key;
 mod key;
+mod keyring;
 mod label;
 pub mod limits;
 mod remote;

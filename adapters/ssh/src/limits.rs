@@ -34,6 +34,12 @@ pub const MAX_STDERR: usize = 4096;
 pub(crate) const MAX_COMMAND: usize = 120 * 1024;
 /// Upper bound of the text of a private key in bytes. An RSA key of 16,384 bits has 13 KiB.
 pub const MAX_KEY: usize = 32 * 1024;
+/// Time for which keys of a source are used without a question: after it a replaced key counts.
+pub(crate) const KEYS_FRESH: Duration = Duration::from_secs(60);
+/// Pause between two reads after a failed one, and after a refused login.
+pub(crate) const KEYS_PAUSE: Duration = Duration::from_secs(10);
+/// Time for which the last keys stay in use while their source does not answer: most outages of Vault are shorter.
+pub(crate) const KEYS_KEPT: Duration = Duration::from_secs(3600);
 
 /// Longest name of an entry of an archive in bytes: the header field for names.
 pub(crate) const MAX_NAME: usize = 100;
@@ -68,6 +74,8 @@ const _: () = assert!(
 );
 const _: () =
     assert!(4 * MAX_CERTIFICATE < MAX_STDOUT / 2, "certificates leave room for the rest of a status");
+const _: () =
+    assert!(KEYS_PAUSE.as_secs() < KEYS_FRESH.as_secs() && KEYS_FRESH.as_secs() < KEYS_KEPT.as_secs());
 const _: () = assert!(STEP.as_secs() < BEGIN.as_secs());
 const _: () = assert!(BEGIN.as_secs() + END_MARGIN < STATUS_DEADLINE.as_secs(), "a late start leaves time");
 const _: () =

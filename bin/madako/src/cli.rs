@@ -11,7 +11,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, images, kubernetes, leader, ops,
-    placement, repair_queue, sabakan, ssh, status, store,
+    placement, repair_queue, sabakan, ssh, status, store, vault,
 };
 use crate::demo_args::DemoArgs;
 use crate::failure::EXIT_CODES;
@@ -85,7 +85,9 @@ pub(crate) enum Command {
     Kubernetes(kubernetes::Command),
     Images(images::Args),
     #[command(subcommand)]
-    Ssh(ssh::Command),
+    Vault(vault::Command),
+    Ssh(ssh::Args),
+    Scp(ssh::ScpArgs),
     Leader(leader::Args),
     Status(status::Args),
     History(history::Args),

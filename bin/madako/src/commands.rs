@@ -19,3 +19,4 @@ pub(crate) mod settings;
 pub(crate) mod ssh;
 pub(crate) mod status;
 pub(crate) mod store;
+pub(crate) mod vault;

@@ -36,6 +36,8 @@ pub(crate) enum Failure {
     NotRehearsed(anyhow::Error),
     /// The leader has left no status (ckecli's exit code).
     NoStatus,
+    /// A program that the command ran ended with this code, and has told why.
+    Program(u8),
 }
 
 impl Failure {
@@ -55,6 +57,7 @@ impl Failure {
             Self::BadInput(_) => 2,
             Self::NoPlan | Self::NotRehearsed(_) => 3,
             Self::NoStatus => 4,
+            Self::Program(code) => *code,
         }
     }
 
@@ -65,7 +68,7 @@ impl Failure {
             Self::Failed(error) | Self::BadInput(error) | Self::NotRehearsed(error) => {
                 Some(describe_error(error))
             }
-            Self::NoPlan => None,
+            Self::NoPlan | Self::Program(_) => None,
             Self::NoStatus => Some("no status".to_owned()),
         }
     }

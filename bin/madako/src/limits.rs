@@ -63,6 +63,9 @@ pub(crate) const FIRST_FOLLOWED: usize = 20;
 /// Maximum number of records: etcd would not hold as many.
 pub(crate) const MOST_RECORDS: u32 = u32::MAX;
 
+/// Bytes of a line with a user name; a longer one is none.
+pub(crate) const MAX_LOGIN_NAME: u64 = 256;
+
 /// Bytes of a certificate's common name: the upper bound of X.520.
 pub(crate) const MAX_COMMON_NAME: usize = 64;
 /// Validity of a certificate for etcd's root, as ckecli issues it.

@@ -28,7 +28,7 @@ use madako_supervisor::clock::SystemClock;
 use crate::cli::{Cli, Command, Global};
 use crate::commands::{
     auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, images, kubernetes, leader, ops,
-    placement, repair_queue, sabakan, ssh, status, store,
+    placement, repair_queue, sabakan, ssh, status, store, vault,
 };
 use crate::failure::Failure;
 use crate::log::{CkeLog, LogFile, Severity};
@@ -140,7 +140,9 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Etcd(command) => Box::pin(etcd::run(command, global)).await,
         Command::Kubernetes(command) => kubernetes::run(command, global).await,
         Command::Images(args) => images::run(&args, global),
-        Command::Ssh(command) => ssh::run(command, &store()?).await,
+        Command::Vault(command) => Box::pin(vault::run(command, global)).await,
+        Command::Ssh(args) => Box::pin(ssh::run(args, global)).await,
+        Command::Scp(args) => Box::pin(ssh::run_scp(args, global)).await,
         Command::Leader(args) => leader::run(args, &store()?).await,
         Command::Status(args) => status::run(args, &store()?).await,
         Command::History(args) => history::run(args, &store()?).await,

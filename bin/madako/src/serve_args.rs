@@ -45,9 +45,9 @@ pub(crate) struct ServeArgs {
     /// Maximum number of nodes on which one operation starts or restarts rivers
     #[arg(long, value_name = "NUMBER", value_parser = parse_updates, default_value_t = MAX_CONCURRENT_UPDATES)]
     max_concurrent_updates: usize,
-    /// Time between removals of expired certificates [default: 1h]; has no effect yet
-    #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, INTERVALS))]
-    certs_gc_interval: Option<Duration>,
+    /// Time between removals of expired certificates from Vault, where it is used
+    #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, INTERVALS), default_value = "1h")]
+    certs_gc_interval: Duration,
     /// Debugs the integration with sabakan; has no effect yet
     #[arg(long, value_name = "BOOLEAN", value_parser = parse_go_bool, num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
@@ -85,6 +85,7 @@ impl ServeArgs {
     pub(crate) fn options(self, global: &Global) -> Result<ServeOptions, Failure> {
         let mut config = Config::load(global.config.as_deref())?;
         config.operations.settings.max_concurrent_updates = self.max_concurrent_updates;
+        config.operations.settings.certs_gc_interval = self.certs_gc_interval;
         // Whole seconds, as in cke; at least one.
         let session_ttl = Duration::from_secs(self.session_ttl.as_secs());
         if config.operations.mode == Some(OperationsMode::Act) && session_ttl < SHORTEST_ACTING_SESSION {
@@ -95,10 +96,7 @@ impl ServeArgs {
             )));
         }
         let mut warnings = config.warnings.clone();
-        for (flag, given) in [
-            ("--certs-gc-interval", self.certs_gc_interval.is_some()),
-            ("--debug-sabakan", self.debug_sabakan.is_some()),
-        ] {
+        for (flag, given) in [("--debug-sabakan", self.debug_sabakan.is_some())] {
             if given {
                 warnings.push(format!("{flag} has no effect yet"));
             }

@@ -1,7 +1,7 @@
 //! The sections `operations`, `ssh`, `pki`, `images` and `etcd_backup`: whether and with which keys the service acts on nodes.
 //!
-//! Without `operations.mode` the service acts if it has both keys. An explicit mode that needs a missing key is an
-//! error, so that a lost section never turns operations off silently. No message contains a part of a key.
+//! Without `operations.mode` the service acts if it has both keys. With an explicit mode, a missing key comes from Vault or
+//! the store; a node without a key and an operation without authorities say so. No message contains a part of a key.
 
 use std::str::FromStr;
 
@@ -30,17 +30,25 @@ impl FromStr for GivenMode {
 /// Access to nodes.
 #[derive(Debug, Clone)]
 pub struct Ssh {
-    pub key: SshKey,
+    /// For nodes of which neither Vault nor the store has a key.
+    pub key: Option<SshKey>,
+    /// The file of the key.
+    pub key_file: Option<String>,
     pub host_keys: HostKeyPolicy,
+}
+
+impl Default for Ssh {
+    fn default() -> Self {
+        Self { key: None, key_file: None, host_keys: HostKeyPolicy::Pin }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct Operations {
     /// `None`: off.
     pub mode: Option<Mode>,
-    /// `None` only if operations are off.
-    pub ssh: Option<Ssh>,
-    /// Encryption of the keys of authorities; `None` only if operations are off.
+    pub ssh: Ssh,
+    /// Encryption of the keys of authorities and of SSH keys in the store.
     pub pki: Option<Keys>,
     /// Images, and the number of concurrent updates.
     pub settings: Settings,
@@ -58,14 +66,15 @@ pub(super) fn read(root: &Fields, [operations, ssh, pki, images, backup]: [Optio
         (Some(_), None) => Some("section `pki`"),
         (None, None) => Some("sections `ssh` and `pki`"),
     };
-    let given = operations.and_then(|section| read_mode(section, missing));
+    let given = operations.and_then(read_mode).map(|GivenMode(mode)| mode);
+    let needs_key = given.is_none();
     let mode = match (given, missing) {
-        (Some(GivenMode(mode)), _) => mode,
+        (Some(mode), _) => mode,
         (None, None) => Some(Mode::Act),
         (None, Some(missing)) => {
             root.warn(format!(
-                "Madako does not act on nodes: the configuration has no {missing} (`operations: {{mode: off}}` \
-                 switches this warning off)"
+                "Madako does not act on nodes: the configuration has no {missing} (`operations: {{mode: act}}` uses the \
+                 keys in Vault, and `operations: {{mode: off}}` switches this warning off)"
             ));
             None
         }
@@ -79,34 +88,35 @@ pub(super) fn read(root: &Fields, [operations, ssh, pki, images, backup]: [Optio
         images.finish();
     }
     let backup = backup.and_then(|section| backup::read(section, mode));
-    Operations { mode, ssh: ssh.and_then(read_ssh), pki: pki.map(encryption::read), settings, backup }
+    let ssh = ssh.and_then(|section| read_ssh(section, needs_key)).unwrap_or_default();
+    Operations { mode, ssh, pki: pki.map(encryption::read), settings, backup }
 }
 
-fn read_mode(mut section: Fields, missing: Option<&str>) -> Option<GivenMode> {
+fn read_mode(mut section: Fields) -> Option<GivenMode> {
     let given = section.parsed_or_off("mode", "act, observe or off");
-    if let (Some(GivenMode(Some(mode))), Some(missing)) = (&given, missing) {
-        let got = format!("{:?}", <&str>::from(*mode));
-        section.report("mode", got, format!("`off` in a configuration without {missing}"));
-    }
     section.finish();
     given
 }
 
-fn read_ssh(mut section: Fields) -> Option<Ssh> {
-    let key = match section.filled("key_file") {
+/// `needs_key`: no explicit mode says that the keys are elsewhere.
+fn read_ssh(mut section: Fields, needs_key: bool) -> Option<Ssh> {
+    let key_file = section.filled("key_file");
+    let key = match key_file.clone() {
         Some(path) => pem::read_private(&mut section, "key_file", &path).and_then(|text| {
             let key = madako_ssh::read_key(&text);
             key.map_err(|error| section.report("key_file", format!("{path:?}, {error}"), error.expected()))
                 .ok()
         }),
         None => {
-            section.report_missing("key_file", "the path of a private key");
+            if needs_key {
+                section.report_missing("key_file", "the path of a private key");
+            }
             None
         }
     };
     let host_keys = section.parsed("host_keys", "pin or any").unwrap_or(HostKeyPolicy::Pin);
     section.finish();
-    Some(Ssh { key: key?, host_keys })
+    Some(Ssh { key, key_file, host_keys })
 }
 
 /// Replaces `image` by a given name. Docker would read a leading dash as an option.
@@ -187,7 +197,7 @@ mod tests {
         let Operations { mode, ssh, pki, settings, backup } = config.operations;
         assert!(backup.is_none());
         assert_eq!((mode, settings), (Some(Mode::Act), Settings::default()));
-        assert_eq!(ssh.unwrap().host_keys, HostKeyPolicy::Pin);
+        assert!(ssh.key.is_some() && ssh.host_keys == HostKeyPolicy::Pin);
         assert_eq!(pki.unwrap().ids().count(), 1);
         assert!(!shown.contains(SSH_KEY.trim()) && !shown.contains(PKI_KEY.trim()), "{shown}");
 
@@ -196,7 +206,7 @@ mod tests {
         {
             let config = parse(&format!("{}operations: {{mode: {mode}}}", keys.sections())).unwrap();
             assert_eq!(config.operations.mode, expected);
-            assert!(config.operations.ssh.is_some() && config.warnings.is_empty());
+            assert!(config.operations.ssh.key.is_some() && config.warnings.is_empty());
         }
     }
 
@@ -214,11 +224,19 @@ mod tests {
             assert!(config.warnings[0].contains(missing), "{:?}", config.warnings);
             let with_mode = |mode: &str| format!("{text}operations: {{mode: {mode}}}");
             assert!(parse(&with_mode("off")).unwrap().warnings.is_empty());
-            for mode in ["act", "observe"] {
-                let message = refusal(&with_mode(mode));
-                let part =
-                    format!("operations.mode: got \"{mode}\", expected `off` in a configuration without");
-                assert!(message.contains(&part), "{message}");
+        }
+    }
+
+    #[test]
+    fn an_explicit_mode_needs_no_key_since_vault_may_have_them() {
+        let keys = Keys::new();
+        for (mode, expected) in [("act", Mode::Act), ("observe", Mode::Observe)] {
+            for sections in ["", "ssh: {host_keys: any}\n", &keys.section("pki"), &keys.section("ssh")] {
+                let config = parse(&format!("{sections}operations: {{mode: {mode}}}")).unwrap();
+                assert_eq!(config.operations.mode, Some(expected), "{sections}");
+                assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+                let asked = if sections.contains("any") { HostKeyPolicy::Any } else { HostKeyPolicy::Pin };
+                assert_eq!(config.operations.ssh.host_keys, asked);
             }
         }
     }
@@ -287,7 +305,7 @@ mod tests {
         let ssh = keys.section("ssh").replace('}', ", host_keys: any}");
         let text = format!("{ssh}{}images: {{tools: '{tools}'}}", keys.section("pki"));
         let operations = parse(&text).unwrap().operations;
-        assert_eq!(operations.ssh.unwrap().host_keys, HostKeyPolicy::Any);
+        assert_eq!(operations.ssh.host_keys, HostKeyPolicy::Any);
         assert_eq!(operations.settings.images, Images { tools, ..Images::default() });
     }
 }

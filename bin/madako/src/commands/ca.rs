@@ -8,12 +8,13 @@ use madako_domain::authority::Authority;
 use madako_domain::keys;
 use madako_domain::store::Condition;
 use madako_pki::{BuiltInAuthorities, CaError};
-use madako_protocol::authorities::AuthorityError;
+use madako_protocol::authorities::{Authorities, AuthorityError};
 use madako_protocol::secret::Secret;
 use madako_protocol::store::Store;
 use madako_store::EtcdStore;
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Config;
+use madako_supervisor::operations;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::json;
@@ -107,6 +108,17 @@ pub(super) fn built_in(global: &Global) -> Result<BuiltInAuthorities, Failure> {
     Ok(BuiltInAuthorities::new(store, keys, Arc::new(SystemClock)))
 }
 
+/// The authorities that issue certificates: Vault where the store has access to it, else those in the store.
+///
+/// # Errors
+/// The configuration is not usable.
+pub(super) fn issuing(global: &Global) -> Result<Arc<dyn Authorities>, Failure> {
+    let config = Config::load(global.config.as_deref())?;
+    let store: Arc<dyn Store> = Arc::new(access::open_configured(&config)?);
+    let pki = config.operations.pki.as_ref();
+    Ok(operations::authorities(&operations::vault(&store), pki, &store, Arc::new(SystemClock)))
+}
+
 async fn init(args: &OutputArgs, authorities: &BuiltInAuthorities) -> Result<(), Failure> {
     let created = authorities.init().await?;
     let all = Authority::ALL.map(|authority| (authority, created.contains(&authority)));
@@ -164,7 +176,7 @@ async fn set_certificate(
 impl From<AuthorityError> for Failure {
     fn from(error: AuthorityError) -> Self {
         match error {
-            AuthorityError::Request { .. } => Self::BadInput(error.into()),
+            AuthorityError::Request { .. } | AuthorityError::NoIssuer => Self::BadInput(error.into()),
             other => Self::Failed(other.into()),
         }
     }

@@ -14,12 +14,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Subcommand;
 use madako_domain::authority::Authority;
-use madako_protocol::authorities::{Authorities, CertificateRequest, Usage};
+use madako_protocol::authorities::{CertificateRequest, Usage};
 use serde::Serialize;
 
 use crate::access::open;
 use crate::cli::Global;
-use crate::commands::ca::built_in;
+use crate::commands::ca::issuing;
 use crate::failure::Failure;
 use crate::limits::{MAX_COMMON_NAME, MAX_USER_VALIDITY, ROOT_VALIDITY};
 use crate::output::{OutputArgs, print};
@@ -138,7 +138,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
         Command::LocalBackup(args) => return backup::run(args, global).await,
         Command::Restart { address, output } => return restart::run(&address, output, &open(global)?).await,
     };
-    let authorities = built_in(global)?;
+    let authorities = issuing(global)?;
     let request = CertificateRequest {
         authority: Authority::EtcdClient,
         common_name: name.clone(),

@@ -36,6 +36,7 @@ use serde_json::Value;
 use self::client::{Api, Request};
 use self::config::Settings;
 use self::given::GivenOptions;
+pub(crate) use self::password::unseen;
 use self::words::{Create, GROUPS, Resource, Verb};
 use crate::failure::Failure;
 use crate::limits::MAX_TRIES;

@@ -1,19 +1,44 @@
-//! `madako ssh`: the host keys of nodes.
+//! `madako ssh` and `madako scp`: logins on nodes with the keys of the service, its own keys, and the host keys of nodes.
+
+mod connect;
+mod forget;
+mod key;
 
 use clap::Subcommand;
-use madako_domain::host_key::PinnedKey;
-use madako_domain::keys;
 use madako_protocol::store::Store;
-use serde_json::json;
 
-use crate::access::{changed_meanwhile, decode, get, remove_if};
+pub(crate) use self::connect::ScpArgs;
+use crate::access::open;
+use crate::cli::Global;
 use crate::failure::Failure;
-use crate::output::{OutputArgs, Table, print, printable, show};
+use crate::input::{read_text, shown};
+use crate::output::OutputArgs;
 
-/// Manages the host keys of nodes.
+/// Connects to a node with the key of the service, or manages keys.
+///
+/// The command runs OpenSSH's ssh with the private key that the service uses for the node: the key of Vault for this node, else
+/// Vault's default key, else those of `madako ssh key set`, else ssh.key_file of the configuration. As in ckecli, it checks
+/// no host key. The key is in no file. The exit code is that of ssh.
+///
+/// A node whose name is forget or key needs a user: key@key.
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    arg_required_else_help = true,
+    after_help = "Examples:\n  madako ssh cybozu@10.0.0.11\n  madako ssh cybozu@10.0.0.11 docker ps\n  madako ssh forget 10.0.0.11"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Address or name of the node, with an optional user: USER@NODE
+    node: Option<String>,
+    /// Command to run on the node
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
 #[derive(Debug, Subcommand)]
-#[command(arg_required_else_help = true)]
-pub(crate) enum Command {
+enum Command {
     /// Forgets the host key that the service pinned at the first connection to an address.
     ///
     /// The service refuses a node with another host key than the pinned one. After this command it pins the key that the
@@ -25,30 +50,37 @@ pub(crate) enum Command {
         #[command(flatten)]
         output: OutputArgs,
     },
+    #[command(subcommand)]
+    Key(key::Command),
 }
 
-pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {
-    let Command::Forget { address, output } = command;
-    let key = keys::host_key(&address);
-    let entry = get(store, &key)
-        .await?
-        .ok_or_else(|| Failure::failed(format_args!("no host key of {address} is pinned")))?;
-    // An unreadable value would keep the node unreachable.
-    let pinned = decode::<PinnedKey>(&key, &entry).ok();
-    if !remove_if(store, &key, &entry).await? {
-        return Err(changed_meanwhile(&key));
+pub(crate) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
+    match (args.command, args.node) {
+        (Some(Command::Forget { address, output }), _) => {
+            forget::run(&address, output, &open(global)? as &dyn Store).await
+        }
+        (Some(Command::Key(command)), _) => key::run(command, global).await,
+        (None, Some(node)) => connect::ssh(&node, &args.words, global).await,
+        (None, None) => Err(Failure::bad_input("give a node")),
     }
-    let (fingerprint, serial) = match &pinned {
-        Some(pinned) => (pinned.host_key.fingerprint.as_str(), pinned.serial.as_str()),
-        None => ("an unreadable value", ""),
-    };
-    let Some(format) = output.output else {
-        let machine = if serial.is_empty() { String::new() } else { format!(" of the machine {serial}") };
-        return print(&format!("{address}: forgot {}{}\n", printable(fingerprint), printable(&machine)));
-    };
-    show(format, &json!({ "address": address, "forgotten": pinned }), |_| {
-        let mut table = Table::new(["ADDRESS", "FORGOTTEN", "SERIAL"]);
-        table.row([address.clone(), fingerprint.to_owned(), serial.to_owned()]);
-        table.text()
-    })
+}
+
+pub(crate) async fn run_scp(args: ScpArgs, global: &Global) -> Result<(), Failure> {
+    connect::scp(&args, global).await
+}
+
+/// The text of a file with a private key without passphrase.
+///
+/// # Errors
+/// The file cannot be read, or has no such key.
+pub(crate) fn read_login_key(file: &str) -> Result<String, Failure> {
+    let text = read_text(file)?;
+    match madako_ssh::read_key(&text) {
+        Ok(_) => Ok(text),
+        Err(error) => Err(Failure::bad_input(format_args!(
+            "got {}, {error}, expected {}",
+            shown(file),
+            error.expected()
+        ))),
+    }
 }

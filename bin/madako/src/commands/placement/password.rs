@@ -20,7 +20,7 @@ const DELETE: u8 = 127;
 pub(super) fn password(given: Option<&str>, of_whom: &str) -> Result<String, Failure> {
     let bytes = match given {
         Some(given) => return Ok(given.to_owned()),
-        None if io::stdin().is_terminal() => typed(of_whom)?,
+        None if io::stdin().is_terminal() => typed(&format!("Password of {of_whom}: "))?,
         None => line(io::stdin().lock())?,
     };
     match String::from_utf8(bytes) {
@@ -30,6 +30,20 @@ pub(super) fn password(given: Option<&str>, of_whom: &str) -> Result<String, Fai
         }
         Err(_) => Err(Failure::bad_input("the password is not UTF-8 text")),
     }
+}
+
+/// The user's input at the terminal without echo. ckecli, whose command this is for, refuses standard input that is none.
+///
+/// # Errors
+/// There is no terminal, or no input.
+pub(crate) fn unseen(prompt: &str) -> Result<String, Failure> {
+    if !io::stdin().is_terminal() {
+        return Err(Failure::bad_input(
+            "standard input is no terminal, so no password can be typed: set VAULT_TOKEN",
+        ));
+    }
+    let bytes = typed(prompt)?;
+    String::from_utf8(bytes).map_err(|_| Failure::bad_input("the password is not UTF-8 text"))
 }
 
 fn line(source: impl BufRead) -> io::Result<Vec<u8>> {
@@ -60,8 +74,8 @@ impl Drop for Unseen {
     }
 }
 
-fn typed(of_whom: &str) -> Result<Vec<u8>, Failure> {
-    write!(io::stderr(), "Password of {of_whom}: ")?;
+fn typed(prompt: &str) -> Result<Vec<u8>, Failure> {
+    write!(io::stderr(), "{prompt}")?;
     io::stderr().flush()?;
     enable_raw_mode()?;
     let _unseen = Unseen;

@@ -1,0 +1,92 @@
+//! `madako vault`: Vault's setup for CKE, and CKE's secrets in it. Words, prompts and output are ckecli's.
+
+mod config;
+mod init;
+
+use clap::Subcommand;
+use madako_pki::vault::VaultSecrets;
+use madako_protocol::ports::Clock as _;
+use madako_protocol::secret::Secret;
+use madako_protocol::vault::VaultError;
+use madako_supervisor::clock::SystemClock;
+
+use crate::access;
+use crate::cli::Global;
+use crate::commands::ssh::read_login_key;
+use crate::failure::Failure;
+use crate::output::print;
+
+/// Sets Vault up, and changes the secrets in it.
+///
+/// Where the store has the key `vault`, the service issues certificates with Vault's authorities, and logs in to nodes with
+/// Vault's SSH keys.
+#[derive(Debug, Subcommand)]
+#[command(arg_required_else_help = true)]
+pub(crate) enum Command {
+    Init(init::Args),
+    /// Stores the access to Vault.
+    ///
+    /// FILE is a JSON object with these fields:
+    ///   endpoint   URL of Vault
+    ///   ca-cert    Certificate in PEM of the authority of the server's certificate; may be empty
+    ///   role-id    Identifier of the AppRole
+    ///   secret-id  Secret of the AppRole
+    #[command(
+        verbatim_doc_comment,
+        after_help = "Examples:\n  madako vault config vault.json\n  madako vault config - < vault.json"
+    )]
+    Config {
+        /// File in JSON; - is standard input
+        file: String,
+    },
+    /// Stores a private key in Vault for logins on a node.
+    ///
+    /// Without --host, the key is the default key.
+    #[command(
+        after_help = "Examples:\n  madako vault ssh-privkey ~/.ssh/id_ed25519\n  madako vault ssh-privkey --host 10.0.0.11 -"
+    )]
+    SshPrivkey {
+        /// Address of the node
+        #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
+        host: String,
+        /// File with a private key without passphrase; - is standard input
+        file: String,
+    },
+    /// Adds a key with which Kubernetes encrypts its secrets.
+    ///
+    /// The present key stays to decrypt. Earlier keys are removed from Vault.
+    #[command(after_help = "Example:\n  madako vault enckey")]
+    Enckey,
+}
+
+pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure> {
+    match command {
+        Command::Init(args) => init::run(&args, global).await,
+        Command::Config { file } => config::run(&file, &access::open(global)?).await,
+        Command::SshPrivkey { host, file } => {
+            let key = Secret::new(read_login_key(&file)?);
+            Ok(secrets(global).await?.put_login_key(&host, &key).await?)
+        }
+        Command::Enckey => {
+            secrets(global).await?.rotate_encryption_key(SystemClock.now()).await?;
+            print("succeeded\n")
+        }
+    }
+}
+
+/// CKE's secrets in the Vault that the store names.
+async fn secrets(global: &Global) -> Result<VaultSecrets, Failure> {
+    let store: std::sync::Arc<dyn madako_protocol::store::Store> = std::sync::Arc::new(access::open(global)?);
+    let secrets = madako_supervisor::operations::vault(&store).secrets().await?;
+    secrets.ok_or_else(|| {
+        Failure::bad_input(
+            "the store has no access to Vault: madako vault init or madako vault config stores it",
+        )
+    })
+}
+
+impl From<VaultError> for Failure {
+    fn from(error: VaultError) -> Self {
+        Self::Failed(error.into())
+    }
+}

@@ -1,0 +1,143 @@
+//! `madako vault init`.
+
+use std::env;
+use std::io::{self, BufRead as _, Write as _};
+use std::sync::Arc;
+
+use madako_domain::authority::Authority;
+use madako_domain::keys;
+use madako_domain::store::Condition;
+use madako_domain::vault::{VaultAccess, mount};
+use madako_pki::vault::{Operator, Role, SetUp, Transports as _};
+use madako_protocol::ports::{Clock as _, HttpTransport};
+use madako_protocol::secret::Secret;
+use madako_protocol::vault::VaultError;
+use madako_store::EtcdStore;
+use madako_supervisor::clock::SystemClock;
+use madako_supervisor::vault::VaultTransports;
+
+use crate::access::{self, changed_meanwhile, decode, get, put_if};
+use crate::cli::Global;
+use crate::commands::placement::unseen;
+use crate::failure::Failure;
+use crate::input::read_text;
+use crate::limits::MAX_LOGIN_NAME;
+use crate::output::print;
+
+/// Address of a Vault that no option and no variable names: that of Vault's own client.
+const DEFAULT_ENDPOINT: &str = "https://127.0.0.1:8200";
+
+/// Sets Vault up for the service.
+///
+/// The command mounts a secrets engine for each authority and one for secrets below cke/, writes the policy cke, creates an
+/// AppRole, and stores the access to it. It creates the roots of the authorities that have no certificate in the store, and
+/// a key with which Kubernetes encrypts its secrets. Existing ones stay: the command may run again. The authentication method
+/// approle must be enabled (vault auth enable approle).
+///
+/// It uses the token in VAULT_TOKEN. Without that variable, it asks for a user name and a password (method userpass).
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  VAULT_TOKEN=... madako vault init --endpoint https://10.0.0.1:8200 --cacert vault-ca.crt"
+)]
+pub(crate) struct Args {
+    /// URL of Vault [default: VAULT_ADDR, or https://127.0.0.1:8200]
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<String>,
+    /// Certificate in PEM of the authority of Vault's certificate; without it, those of the operating system are trusted
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<String>,
+}
+
+pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    let store = access::open(global)?;
+    let ca_cert = args.cacert.as_deref().map(read_text).transpose()?.unwrap_or_default();
+    let transport = VaultTransports.transport(&ca_cert);
+    let transport =
+        transport.map_err(|why| Failure::bad_input(format_args!("--cacert cannot be used: {why}")))?;
+    let endpoint = args.endpoint.clone().or_else(|| variable("VAULT_ADDR"));
+    let operator = operator(transport, endpoint.as_deref().unwrap_or(DEFAULT_ENDPOINT)).await?;
+    let mut told = String::new();
+    let mounted = operator.mount(|step| {
+        told += &match step {
+            SetUp::MountedPki(path) => format!("mounted pki on {path}\n"),
+            SetUp::MountedSecrets(path) => format!("mounted kv version 1 on {path}\n"),
+        };
+    });
+    // The mounts before a failed one have happened.
+    let mounted = mounted.await;
+    print(&told)?;
+    mounted?;
+    let access = stored_or_created(&operator, ca_cert, &store).await?;
+    let role = Role::new(&access, &VaultTransports)?;
+    for authority in Authority::ALL {
+        create_root(authority, &role, &store).await?;
+    }
+    let secrets = role.secrets();
+    if !secrets.has_encryption_keys().await? {
+        secrets.rotate_encryption_key(SystemClock.now()).await?;
+    }
+    Ok(())
+}
+
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+async fn operator(transport: Arc<dyn HttpTransport>, endpoint: &str) -> Result<Operator, Failure> {
+    if let Some(token) = variable("VAULT_TOKEN") {
+        return Ok(Operator::with_token(transport, endpoint, Secret::new(token))?);
+    }
+    let user = asked("Vault username: ")?;
+    let password = Secret::new(unseen("Vault password: ")?);
+    Ok(Operator::log_in(transport, endpoint, &user, &password).await?)
+}
+
+/// A line of standard input.
+fn asked(prompt: &str) -> Result<String, Failure> {
+    write!(io::stdout(), "{prompt}")?;
+    io::stdout().flush()?;
+    let mut line = String::new();
+    io::Read::take(io::stdin().lock(), MAX_LOGIN_NAME).read_line(&mut line)?;
+    let name = line.trim();
+    if name.is_empty() {
+        return Err(Failure::bad_input("there is no user name: set VAULT_TOKEN, or type one"));
+    }
+    Ok(name.to_owned())
+}
+
+/// The stored access, or that of a new role.
+async fn stored_or_created(
+    operator: &Operator,
+    ca_cert: String,
+    store: &EtcdStore,
+) -> Result<VaultAccess, Failure> {
+    if let Some(entry) = get(store, keys::VAULT).await? {
+        return decode(keys::VAULT, &entry);
+    }
+    let access = operator.create_role(ca_cert).await.map_err(|error| match error {
+        VaultError::Refused { status: 404, .. } => {
+            Failure::failed(format_args!("{error}: is the method enabled (vault auth enable approle)?"))
+        }
+        error => error.into(),
+    })?;
+    let absent = vec![Condition::Unchanged { key: keys::VAULT.to_owned(), revision: 0 }];
+    match put_if(store, keys::VAULT, serde_json::to_vec(&access)?, absent).await? {
+        true => Ok(access),
+        false => Err(changed_meanwhile(keys::VAULT)),
+    }
+}
+
+/// Creates the root of an authority, unless the store has its certificate.
+async fn create_root(authority: Authority, role: &Role, store: &EtcdStore) -> Result<(), Failure> {
+    let key = keys::ca(authority);
+    if get(store, &key).await?.is_some() {
+        return Ok(());
+    }
+    let certificate = role.create_root(authority).await?;
+    print(&format!("issued root certificate for {}\n", mount(authority)))?;
+    let absent = vec![Condition::Unchanged { key: key.clone(), revision: 0 }];
+    match put_if(store, &key, certificate.into_bytes(), absent).await? {
+        true => Ok(()),
+        false => Err(changed_meanwhile(&key)),
+    }
+}
