@@ -5,6 +5,7 @@
 mod planted;
 mod site;
 mod stories;
+mod vault;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -133,6 +134,16 @@ fn certificates_are_renewed_when_a_node_fails() {
 #[test]
 fn an_older_image_stops_no_member_and_leaves_out_no_node() {
     play(Story::OlderImage, &[]);
+}
+
+#[test]
+fn operations_wait_for_a_sealed_vault_and_go_on_after_lost_tokens_and_late_answers() {
+    play(Story::Vault, &[]);
+}
+
+#[test]
+fn leaders_killed_during_outages_of_vault_change_nothing_of_their_result() {
+    disturb(Story::Vault, |_| Disturbance::Killed);
 }
 
 #[test]

@@ -16,12 +16,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use madako_datacenter_sim::SimulatedRegistry;
-use madako_datacenter_sim::nodes::{
-    EtcdFact, NodeFault, NodePlace, Observed, PaperAuthorities, SimulatedNodes,
-};
+use madako_datacenter_sim::nodes::{EtcdFact, NodeFault, NodePlace, Observed, SimulatedNodes};
 use madako_domain::invariants::Id;
 use madako_domain::machine::Machine;
 use madako_faults::Act;
+use madako_protocol::authorities::Authorities;
 use madako_protocol::permit::Permit;
 use madako_supervisor::nodes::{HostKeyPolicy, OperationsMode, OperationsPorts, RunnerPorts, Settings};
 
@@ -38,7 +37,7 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// The ports of operations on simulated nodes, without links.
 #[must_use]
-pub fn ports(nodes: &SimulatedNodes, authorities: PaperAuthorities, etcd_image: &str) -> OperationsPorts {
+pub fn ports(nodes: &SimulatedNodes, authorities: Arc<dyn Authorities>, etcd_image: &str) -> OperationsPorts {
     let mut settings = Settings::default();
     settings.images.etcd = etcd_image.to_owned();
     OperationsPorts {
@@ -46,7 +45,7 @@ pub fn ports(nodes: &SimulatedNodes, authorities: PaperAuthorities, etcd_image: 
         driver: nodes.driver(),
         host_keys: HostKeyPolicy::Pin,
         settings,
-        runner: RunnerPorts { etcd: nodes.etcd(), authorities: Arc::new(authorities) },
+        runner: RunnerPorts { etcd: nodes.etcd(), authorities },
         backups: None,
     }
 }

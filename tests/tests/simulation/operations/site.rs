@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use etcd_client::{Client, EventType};
-use madako_datacenter_sim::nodes::{NodeFault, NodePlace, PaperAuthorities, SimulatedNodes};
+use madako_datacenter_sim::nodes::{NodeFault, NodePlace, SimulatedNodes};
+use madako_datacenter_sim::vault::SimulatedVault;
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, SimulatedRegistry};
 use madako_domain::containers::Container;
 use madako_domain::node_status::EtcdMember;
@@ -100,6 +101,8 @@ pub struct Site {
     pub client: Client,
     pub records: Arc<Mutex<Vec<Recorded>>>,
     pub certificate_life: Duration,
+    /// Issues the certificates; without it, the authorities are the built-in ones.
+    pub vault: Option<SimulatedVault>,
     /// The reason why the world was not calm in time.
     pub restless: Option<String>,
     began: Instant,
@@ -154,6 +157,7 @@ impl Site {
             client,
             records: Arc::default(),
             certificate_life: CERTIFICATE_LIFE,
+            vault: None,
             restless: None,
             began: Instant::now(),
             acts: acts.into(),
@@ -172,9 +176,8 @@ impl Site {
     }
 
     pub async fn start(&mut self, etcd: &str, mode: OperationsMode) {
-        let clock = Arc::clone(&self.world.clock);
-        let authorities = PaperAuthorities::new(clock, self.certificate_life);
-        self.world.operations = Some(OperationsPorts { mode, ..ports(&self.nodes, authorities, etcd) });
+        let ports = ports(&self.nodes, self.authorities(), etcd);
+        self.world.operations = Some(OperationsPorts { mode, ..ports });
         if let Some(running) = self.running.take() {
             running.instance.stop().await;
         }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use time::format_description::well_known::Rfc3339;
 
 use super::site::{Disturbance, NODES, OUTAGE, Recorded, Site, Stopped, address, start};
+use super::vault;
 
 /// Time for which a node with another host key is left alone.
 const UNKNOWN_KEY: Duration = Duration::from_secs(120);
@@ -36,6 +37,8 @@ pub enum Story {
     RefusedRestore,
     /// An older image is found before a member stops or starts.
     OlderImage,
+    /// Changes of members during outages of Vault.
+    Vault,
 }
 
 /// A point of a story: the stage of a command.
@@ -75,6 +78,7 @@ impl Story {
         ("life", Self::Life),
         ("four-members", Self::FourMembers),
         ("refused-restore", Self::RefusedRestore),
+        ("vault", Self::Vault),
     ];
 
     async fn tell(self, site: &mut Site) -> Result<(), Stopped> {
@@ -92,6 +96,7 @@ impl Story {
             Self::Restore => restore(site).await,
             Self::RefusedRestore => refused_restore(site).await,
             Self::OlderImage => older_image(site).await,
+            Self::Vault => vault::tell(site).await,
         }
     }
 
@@ -290,6 +295,11 @@ fn played(site: &Site, is_calm: bool) -> Played {
         why.push(restless.clone());
     }
     assert_eq!(wrong.is_empty(), is_calm, "{why:?}");
+    let ended = site.ended_tokens_used();
+    if ended > 0 {
+        wrong.push("token-not-ended");
+        why.push(format!("{ended} requests to Vault had a token that had ended"));
+    }
     let facts = site.nodes.facts_since(0);
     let records = site.records.lock().unwrap();
     let effects = facts.iter().filter(|fact| !matches!(fact.what, Observed::Etcd(_)));

@@ -33,7 +33,7 @@ pub(super) fn switch_on(scenario: &Scenario, seed: u64, world: &mut World) {
         return;
     }
     let nodes = Nodes::new(seed, world.registry.clone(), world.history.clone(), world.facts.clone());
-    let authorities = PaperAuthorities::new(Arc::clone(&world.clock), CERTIFICATE_LIFE);
+    let authorities = Arc::new(PaperAuthorities::new(Arc::clone(&world.clock), CERTIFICATE_LIFE));
     world.operations = Some(ports(&nodes.nodes, authorities, &Settings::default().images.etcd));
     world.nodes = Some(nodes);
 }

@@ -1,0 +1,120 @@
+//! A simulated Vault that issues the certificates of a site, and a story of its outages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use madako_datacenter_sim::nodes::PaperAuthorities;
+use madako_datacenter_sim::vault::{ROOT_TOKEN, SimulatedVault};
+use madako_domain::authority::Authority;
+use madako_domain::containers::Container;
+use madako_domain::keys;
+use madako_pki::ChosenAuthorities;
+use madako_pki::vault::{Operator, Role, Transports, Vault};
+use madako_protocol::authorities::Authorities;
+use madako_protocol::ports::{HttpError, HttpRequest, HttpResponse, HttpTransport};
+use madako_protocol::secret::Secret;
+use madako_protocol::store::Store;
+use madako_store::{EtcdStore, StoreConfig};
+
+use super::site::{OUTAGE, Site, Stopped, address};
+
+/// Time in which a token ends that nobody uses.
+const PAUSE: Duration = Duration::from_secs(3 * 3600);
+/// Time of a late answer, below the deadline of a request.
+const LATE: Duration = Duration::from_secs(8);
+
+/// The transport to a simulated Vault.
+struct Reached(SimulatedVault);
+
+#[async_trait]
+impl HttpTransport for Reached {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        self.0.send(request).await
+    }
+}
+
+impl Transports for Reached {
+    fn transport(&self, _: &str) -> Result<Arc<dyn HttpTransport>, String> {
+        Ok(Arc::new(Self(self.0.clone())))
+    }
+}
+
+impl Site {
+    /// Sets a Vault up, which issues from the next start of an instance on.
+    pub async fn use_vault(&mut self) {
+        let paper = PaperAuthorities::new(Arc::clone(&self.world.clock), self.certificate_life);
+        let vault = SimulatedVault::new(Arc::new(paper));
+        let reached = Reached(vault.clone());
+        let transport = reached.transport("").unwrap();
+        let operator = Operator::with_token(transport, "http://vault:8200", Secret::new(ROOT_TOKEN)).unwrap();
+        operator.mount(|_| {}).await.unwrap();
+        let access = operator.create_role(String::new()).await.unwrap();
+        let role = Role::new(&access, &reached).unwrap();
+        for authority in Authority::ALL {
+            role.create_root(authority).await.unwrap();
+        }
+        self.put(keys::VAULT, &serde_json::to_string(&access).unwrap()).await;
+        self.vault = Some(vault);
+    }
+
+    /// The authorities of an instance: Vault where the site has one.
+    pub fn authorities(&self) -> Arc<dyn Authorities> {
+        let paper = PaperAuthorities::new(Arc::clone(&self.world.clock), self.certificate_life);
+        let Some(vault) = &self.vault else { return Arc::new(paper) };
+        let config = StoreConfig { prefix: "/cke/".to_owned(), ..StoreConfig::default() };
+        let store: Arc<dyn Store> =
+            Arc::new(EtcdStore::from_client(self.client.clone(), &config, 1).unwrap());
+        let vault = Vault::new(store, Arc::new(Reached(vault.clone())));
+        Arc::new(ChosenAuthorities::new(Arc::new(vault), Arc::new(paper), false))
+    }
+
+    /// Requests with a token that had ended.
+    pub fn ended_tokens_used(&self) -> usize {
+        let requests = self.vault.iter().flat_map(SimulatedVault::requests);
+        requests.filter(|request| request.ended).count()
+    }
+}
+
+/// Operations and reasons of the leader's page.
+fn held(site: &Site) -> Vec<String> {
+    let running = site.running.as_ref();
+    let page = running.and_then(|running| running.instance.view().operations.newest());
+    let held = page.iter().flat_map(|page| &page.held);
+    held.map(|held| format!("{} {}", held.held.what, held.held.reason.name())).collect()
+}
+
+/// Members are added and replaced while Vault is sealed, has lost all tokens, is slow, or was not asked for hours.
+pub async fn tell(site: &mut Site) -> Result<(), Stopped> {
+    site.use_vault().await;
+    site.images("etcd:1").await;
+    let vault = site.vault.clone().expect("it was set up");
+    vault.seal(true);
+    site.cluster(&[0], &[1, 2, 3]).await;
+    site.until(|site| held(site).contains(&"etcd-bootstrap authorities".to_owned())).await?;
+    vault.seal(false);
+    site.settled(&[0]).await?;
+
+    vault.seal(true);
+    site.cluster(&[0, 1, 2], &[3]).await;
+    site.until(|site| held(site).contains(&"etcd-add-member authorities".to_owned())).await?;
+    // Operations without certificates go on.
+    site.nodes.end_container(&address(3), Container::Rivers);
+    site.until(|site| site.nodes.view(&address(3)).unwrap().containers["rivers"].running).await?;
+    vault.seal(false);
+    vault.lose_tokens();
+    site.settled(&[0, 1, 2]).await?;
+
+    site.pass(PAUSE).await;
+    vault.slow(LATE);
+    site.cluster(&[0, 1, 3], &[2]).await;
+    site.settled(&[0, 1, 3]).await?;
+
+    vault.slow(Duration::ZERO);
+    vault.vanish(true);
+    site.nodes.end_container(&address(1), Container::Etcd);
+    site.until(|site| held(site).contains(&"etcd-start authorities".to_owned())).await?;
+    site.pass(OUTAGE).await;
+    vault.vanish(false);
+    site.settled(&[0, 1, 3]).await
+}
