@@ -8,12 +8,12 @@ use clap::Subcommand;
 use madako_domain::authority::Authority;
 use madako_domain::cluster::Cluster;
 use madako_domain::keys;
-use madako_protocol::authorities::{Authorities, CertificateRequest, Issued, Usage};
+use madako_protocol::authorities::{CertificateRequest, Issued, Usage};
 use madako_protocol::store::Store;
 
 use crate::access::{decode, get, open};
 use crate::cli::Global;
-use crate::commands::ca::built_in;
+use crate::commands::ca::issuing;
 use crate::failure::Failure;
 use crate::limits::{LOOK_UP, MAX_COMMON_NAME, MAX_KUBERNETES_VALIDITY};
 use crate::output::print;
@@ -61,7 +61,7 @@ fn subject(text: &str) -> Result<String, String> {
 pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure> {
     let Command::Issue { ttl, group, user } = command;
     let cluster = cluster(&open(global)?).await?;
-    let authorities = built_in(global)?;
+    let authorities = issuing(global)?;
     let server = match resolves().await {
         true => format!("https://{SERVICE}"),
         false => {

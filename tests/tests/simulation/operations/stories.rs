@@ -73,7 +73,7 @@ pub struct Played {
 }
 
 impl Story {
-    pub const SEEDED: [(&str, Self); 4] = [
+    pub const SEEDED: [(&str, Self); 5] = [
         ("bootstrap", Self::Bootstrap),
         ("life", Self::Life),
         ("four-members", Self::FourMembers),

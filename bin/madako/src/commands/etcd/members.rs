@@ -1,17 +1,14 @@
 //! Access of commands to the cluster's etcd.
 
-use std::sync::Arc;
-
 use madako_domain::cluster::Cluster;
 use madako_domain::keys;
 use madako_etcd_members::{CLIENT_PORT, EtcdMembers};
-use madako_protocol::authorities::Authorities;
 use madako_protocol::permit::Permit;
 use tokio::time::Instant;
 
 use crate::access::{decode, get, open};
 use crate::cli::Global;
-use crate::commands::ca::built_in;
+use crate::commands::ca::issuing;
 use crate::failure::Failure;
 use crate::limits::OPERATOR_ACTS;
 
@@ -24,8 +21,7 @@ pub(super) async fn members(global: &Global) -> Result<(EtcdMembers, Vec<String>
     if addresses.is_empty() {
         return Err(Failure::failed("the cluster has no control plane node: it has no etcd"));
     }
-    let authorities: Arc<dyn Authorities> = Arc::new(built_in(global)?);
-    Ok((EtcdMembers::new(authorities, CLIENT_PORT), addresses))
+    Ok((EtcdMembers::new(issuing(global)?, CLIENT_PORT), addresses))
 }
 
 /// An operator acts without an epoch: the command itself is the permission.

@@ -33,7 +33,7 @@ pub(super) async fn gather(global: &Global) -> Result<Inputs, Failure> {
     let store: Arc<dyn Store> = Arc::new(access::open_configured(&config)?);
     let seed = host::seed().map_err(Failure::Failed)?;
     let clock = Arc::new(SystemClock);
-    let ports = ports(&operations, Arc::clone(&store), clock, seed)
+    let ports = ports(&operations, Arc::clone(&store), clock, None, seed)
         .ok_or_else(|| Failure::failed("operations on nodes are off"))?;
     let snapshot = store.list("").await?;
     let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
