@@ -52,7 +52,7 @@ async fn a_late_answer_ends_at_the_deadline_and_says_so() {
     let begun = Instant::now();
     let error = site.authorities.ready().await.unwrap_err();
     assert!(matches!(&error, AuthorityError::Vault(VaultError::Unreachable { .. })), "{error}");
-    assert_eq!(begun.elapsed(), Duration::from_secs(10));
+    assert_eq!(begun.elapsed().as_secs(), 10);
     vault.slow(Duration::ZERO);
     site.authorities.ready().await.unwrap();
 }

@@ -141,7 +141,7 @@ impl Server {
             method,
             url: format!("{}/v1/{path}", self.endpoint),
             headers: vec![("x-vault-token".to_owned(), self.root.clone())],
-            body: Bytes::from(body.to_string()),
+            body: if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) },
             max_response_bytes: 1 << 20,
             deadline: Duration::from_secs(30),
         };
