@@ -26,3 +26,4 @@ mod running;
 mod service;
 mod shows;
 mod store;
+mod vault;

@@ -109,7 +109,6 @@ async fn wrong_files_are_refused_with_the_field_and_the_expected_value() {
         ),
         (madako(&["ops", "plan", "--cluster", "-", "--status", "-"]).await.refused(2), "only one file"),
         (plan(&status().to_string(), &["--max-concurrent-updates", "0"]).await.refused(2), "from 1 to"),
-        (madako(&["ops", "plan"]).await.refused(2), "lacks the section `ssh` or `pki`"),
         (madako(&["ops", "plan", "--cluster", "c.yml"]).await.refused(2), "--status"),
     ] {
         assert!(error.contains(part), "{part} is not in {error}");

@@ -70,7 +70,7 @@ pub(crate) async fn madako_fed(args: &[&str], input: &[u8]) -> Answer {
     tokio::join!(ended(args, child), feeding).0
 }
 
-async fn ended(args: &[&str], child: Child) -> Answer {
+pub(crate) async fn ended(args: &[&str], child: Child) -> Answer {
     let ended = timeout(PATIENCE, child.wait_with_output()).await;
     let output = ended.unwrap_or_else(|_| panic!("{args:?} did not end")).unwrap();
     Answer {
