@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use etcd_client::{Client, EventType};
-use madako_datacenter_sim::nodes::{NodeFault, NodePlace, SimulatedNodes};
+use madako_datacenter_sim::nodes::{NodeFault, NodePlace, SimulatedBackups, SimulatedNodes};
 use madako_datacenter_sim::vault::SimulatedVault;
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, SimulatedRegistry};
+use madako_domain::backup::{BackupRecord, BackupSchedule};
 use madako_domain::containers::Container;
 use madako_domain::node_status::EtcdMember;
 use madako_domain::record::Record;
@@ -24,7 +25,7 @@ use madako_simulation::revisions::every_revision;
 use madako_simulation::run::terms;
 use madako_simulation::store_process::StoreProcess;
 use madako_simulation::world::{Running, World};
-use madako_supervisor::nodes::{OperationsMode, OperationsPorts, RUNNER};
+use madako_supervisor::nodes::{BackupPorts, OperationsMode, OperationsPorts, RUNNER};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep_until};
@@ -35,11 +36,13 @@ const SESSION_TTL: Duration = Duration::from_secs(20);
 /// Delay of the store's watch, which has no latency here.
 const TOLERANCE: Duration = Duration::from_millis(100);
 /// Long enough for an epoch to end, for back-offs, and for an operation after them.
-const PATIENCE: Duration = Duration::from_secs(3 * 3600);
+pub const PATIENCE: Duration = Duration::from_secs(3 * 3600);
 /// Life of certificates: longer than a story without the renewal takes.
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// Time for which a fault of a node lasts.
 pub const OUTAGE: Duration = Duration::from_secs(300);
+/// Time between backups: longer than the pauses after some failures.
+const BACKUP_EVERY: Duration = Duration::from_secs(1800);
 pub const NODES: usize = 6;
 
 /// A disturbance at one moment of a story.
@@ -103,9 +106,13 @@ pub struct Site {
     pub certificate_life: Duration,
     /// Issues the certificates; without it, the authorities are the built-in ones.
     pub vault: Option<SimulatedVault>,
+    /// `None`: the leader makes no backups.
+    pub backups: Option<SimulatedBackups>,
+    /// Recorded proofs that nobody made.
+    pub unproved: Vec<String>,
     /// The reason why the world was not calm in time.
     pub restless: Option<String>,
-    began: Instant,
+    pub began: Instant,
     acts: VecDeque<(Duration, Act)>,
     /// The last wanted members.
     wanted: Vec<usize>,
@@ -158,6 +165,8 @@ impl Site {
             records: Arc::default(),
             certificate_life: CERTIFICATE_LIFE,
             vault: None,
+            backups: None,
+            unproved: Vec::new(),
             restless: None,
             began: Instant::now(),
             acts: acts.into(),
@@ -176,8 +185,12 @@ impl Site {
     }
 
     pub async fn start(&mut self, etcd: &str, mode: OperationsMode) {
+        let backups = self.backups.clone().map(|backups| BackupPorts {
+            schedule: BackupSchedule { every: BACKUP_EVERY, dir: "/b".to_owned(), keep: 2, prove: true },
+            backups: Arc::new(backups),
+        });
         let ports = ports(&self.nodes, self.authorities(), etcd);
-        self.world.operations = Some(OperationsPorts { mode, ..ports });
+        self.world.operations = Some(OperationsPorts { mode, backups, ..ports });
         if let Some(running) = self.running.take() {
             running.instance.stop().await;
         }
@@ -259,6 +272,18 @@ impl Site {
                 return Err(Stopped);
             }
         }
+    }
+
+    /// The record of the last backup that counts. Notes it if it has a proof that nobody made.
+    pub async fn backup(&mut self) -> Option<BackupRecord> {
+        let stored = self.client.get("/cke/madako/etcd/backup", None).await.unwrap();
+        let record: BackupRecord = serde_json::from_slice(stored.kvs().first()?.value()).unwrap();
+        let name = record.file.strip_prefix("/b/").unwrap();
+        let is_proved = self.backups.as_ref().is_some_and(|backups| backups.is_proved(name));
+        if record.proved_at.is_some() && !is_proved {
+            self.unproved.push(format!("nobody proved {}", record.file));
+        }
+        Some(record)
     }
 
     /// Waits until the site is as wanted.
