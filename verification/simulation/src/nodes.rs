@@ -16,13 +16,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use madako_datacenter_sim::SimulatedRegistry;
-use madako_datacenter_sim::nodes::{EtcdFact, NodeFault, NodePlace, Observed, SimulatedNodes};
+use madako_datacenter_sim::nodes::{
+    EtcdFact, NodeFault, NodePlace, Observed, SimulatedBackups, SimulatedNodes,
+};
+use madako_domain::backup::BackupSchedule;
 use madako_domain::invariants::Id;
 use madako_domain::machine::Machine;
 use madako_faults::Act;
 use madako_protocol::authorities::Authorities;
 use madako_protocol::permit::Permit;
-use madako_supervisor::nodes::{HostKeyPolicy, OperationsMode, OperationsPorts, RunnerPorts, Settings};
+use madako_supervisor::nodes::{
+    BackupPorts, HostKeyPolicy, OperationsMode, OperationsPorts, RunnerPorts, Settings,
+};
 
 use self::ports::{LinkedEtcd, LinkedNodes};
 use crate::checker::Checker;
@@ -35,6 +40,9 @@ use crate::store_process::StoreProcess;
 /// Interval of looks at the registry, and of writes by the client of etcd.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// Time between backups of the simulated etcd: a run of two hours has some.
+const BACKUP_EVERY: Duration = Duration::from_secs(1800);
+
 /// The ports of operations on simulated nodes, without links.
 #[must_use]
 pub fn ports(nodes: &SimulatedNodes, authorities: Arc<dyn Authorities>, etcd_image: &str) -> OperationsPorts {
@@ -46,7 +54,15 @@ pub fn ports(nodes: &SimulatedNodes, authorities: Arc<dyn Authorities>, etcd_ima
         host_keys: HostKeyPolicy::Pin,
         settings,
         runner: RunnerPorts { etcd: nodes.etcd(), authorities },
-        backups: None,
+        backups: Some(BackupPorts {
+            schedule: BackupSchedule {
+                every: BACKUP_EVERY,
+                dir: "/backups".to_owned(),
+                keep: 3,
+                prove: true,
+            },
+            backups: Arc::new(SimulatedBackups::new(nodes)),
+        }),
     }
 }
 
