@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, images, leader, ops,
+    auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, images, leader, node, ops,
     placement, repair_queue, sabakan, ssh, status, store, vault,
 };
 use crate::demo_args::DemoArgs;
@@ -77,6 +77,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     AutoRepair(auto_repair::Command),
     Ops(ops::Args),
+    #[command(subcommand)]
+    Node(node::Command),
     #[command(subcommand)]
     Ca(ca::Command),
     #[command(subcommand)]

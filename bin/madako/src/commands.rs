@@ -11,6 +11,7 @@ pub(crate) mod history;
 pub(crate) mod images;
 pub(crate) mod kubernetes;
 pub(crate) mod leader;
+pub(crate) mod node;
 pub(crate) mod ops;
 pub(crate) mod placement;
 pub(crate) mod repair_queue;

@@ -38,6 +38,8 @@ pub(crate) enum Failure {
     NoStatus,
     /// A program that the command ran ended with this code, and has told why.
     Program(u8),
+    /// There are differences; standard output has them.
+    Different,
 }
 
 impl Failure {
@@ -49,11 +51,19 @@ impl Failure {
         Self::BadInput(anyhow::anyhow!("{message}"))
     }
 
+    /// The failure with the exit code of bad input, for commands whose code 1 has another meaning.
+    pub(crate) fn into_bad_input(self) -> Self {
+        match self {
+            Self::Failed(error) if !is_closed_pipe(&error) => Self::BadInput(error),
+            other => other,
+        }
+    }
+
     pub(crate) fn code(&self) -> u8 {
         match self {
             // A closed pipe means that its reader wants no more output.
             Self::Failed(error) if is_closed_pipe(error) => 0,
-            Self::Failed(_) => 1,
+            Self::Failed(_) | Self::Different => 1,
             Self::BadInput(_) => 2,
             Self::NoPlan | Self::NotRehearsed(_) => 3,
             Self::NoStatus => 4,
@@ -68,7 +78,7 @@ impl Failure {
             Self::Failed(error) | Self::BadInput(error) | Self::NotRehearsed(error) => {
                 Some(describe_error(error))
             }
-            Self::NoPlan | Self::Program(_) => None,
+            Self::NoPlan | Self::Program(_) | Self::Different => None,
             Self::NoStatus => Some("no status".to_owned()),
         }
     }

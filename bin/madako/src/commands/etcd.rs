@@ -4,6 +4,7 @@
 mod backup;
 mod members;
 mod restart;
+mod restore;
 mod user;
 
 use std::fs::{self, OpenOptions};
@@ -95,6 +96,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         output: OutputArgs,
     },
+    Restore(restore::Args),
 }
 
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -137,6 +139,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
         Command::UserAdd { name, prefix } => return user::run(&name, &prefix, global).await,
         Command::LocalBackup(args) => return backup::run(args, global).await,
         Command::Restart { address, output } => return restart::run(&address, output, &open(global)?).await,
+        Command::Restore(args) => return Box::pin(restore::run(&args, global)).await,
     };
     let authorities = issuing(global)?;
     let request = CertificateRequest {
