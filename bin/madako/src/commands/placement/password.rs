@@ -64,9 +64,9 @@ fn line(source: impl BufRead) -> io::Result<Vec<u8>> {
 }
 
 /// Raw mode of the terminal; its drop restores the echo.
-struct Unseen;
+struct HiddenInput;
 
-impl Drop for Unseen {
+impl Drop for HiddenInput {
     fn drop(&mut self) {
         // A failure cannot be handled here.
         let _ = disable_raw_mode();
@@ -78,7 +78,7 @@ fn typed(prompt: &str) -> Result<Vec<u8>, Failure> {
     write!(io::stderr(), "{prompt}")?;
     io::stderr().flush()?;
     enable_raw_mode()?;
-    let _unseen = Unseen;
+    let _unseen = HiddenInput;
     let mut bytes = Vec::new();
     for byte in io::stdin().lock().bytes() {
         match byte? {
