@@ -440,12 +440,12 @@ impl LastEvent {
     }
 }
 
-/// Reason in the state against planning, independent of the registry.
 /// Addresses of the control plane nodes.
 fn control_plane(cluster: &Cluster) -> BTreeSet<&str> {
     cluster.control_plane().map(|node| node.address.as_str()).collect()
 }
 
+/// Reason in the state against planning, independent of the registry.
 fn blocked_by_state(state: &ClusterState) -> Option<PlanBlockedBy> {
     if state.disabled && !is_planted(Canary::PlannedWhileDisabled) {
         return Some(PlanBlockedBy::Disabled);
@@ -469,3 +469,6 @@ fn blocked_by_state(state: &ClusterState) -> Option<PlanBlockedBy> {
     }
     state.url.is_none().then_some(PlanBlockedBy::NoUrl)
 }
+
+#[cfg(test)]
+mod tests;

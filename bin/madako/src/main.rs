@@ -27,8 +27,8 @@ use madako_supervisor::clock::SystemClock;
 
 use crate::cli::{Cli, Command, Global};
 use crate::commands::{
-    auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, images, leader, node, ops,
-    placement, repair_queue, sabakan, ssh, status, store, vault,
+    auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, images, kubernetes, leader,
+    node, ops, placement, repair_queue, sabakan, ssh, status, store, vault,
 };
 use crate::failure::Failure;
 use crate::log::{CkeLog, LogFile, Severity};

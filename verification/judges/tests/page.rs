@@ -13,8 +13,12 @@ fn document_lists_all_promises_and_exemptions() {
         Promise::ALL.iter().map(|promise| format!("| `{}` | {} |", promise.name(), promise.text())).collect();
     assert_eq!(table("| Promise | Text |"), promises);
     let exemption = |exemption: &Exemption| {
-        let (seconds, most) = (exemption.longest().as_secs(), exemption.most_an_hour());
-        let longest = if seconds < 60 { format!("{seconds}s") } else { format!("{}m", seconds / 60) };
+        let most = exemption.most_an_hour();
+        let longest = match exemption.longest().map(|longest| longest.as_secs()) {
+            None => "a moment".to_owned(),
+            Some(seconds) if seconds < 60 => format!("{seconds}s"),
+            Some(seconds) => format!("{}m", seconds / 60),
+        };
         format!("| `{}` | {longest} | {most} | {} |", exemption.name(), exemption.why())
     };
     let exemptions: Vec<String> = Exemption::ALL.iter().map(exemption).collect();

@@ -13,9 +13,7 @@ use serde_json::{Value, json};
 use time::format_description::well_known::Rfc3339;
 use tokio::time::Instant;
 
-use super::site::{
-    Disturbance, INTERVAL, NODES, OUTAGE, PATIENCE, Recorded, Site, Stopped, address, start,
-};
+use super::site::{Disturbance, INTERVAL, NODES, OUTAGE, PATIENCE, Recorded, Site, Stopped, address, start};
 use super::vault;
 
 /// Time for which a node with another host key is left alone.

@@ -158,12 +158,16 @@ fn staged(docker: &str) -> (i32, String) {
 fn failures_of_a_snapshot_differ_from_those_of_the_engine() {
     let bad = i32::try_from(BAD_SNAPSHOT).unwrap();
     assert_eq!(staged("exit 0").0, 0);
-    let missing = "echo 'invalid mount config for type \"bind\": bind source path does not exist: /x' >&2; exit 125";
+    let missing =
+        "echo 'invalid mount config for type \"bind\": bind source path does not exist: /x' >&2; exit 125";
     let (code, said) = staged(missing);
     assert!(code == bad && said.ends_with("there is no file /a b/it's\n"), "{said}");
     let (code, said) = staged("echo 'exec: \"sh\": not found' >&2; exit 127");
     assert!(code == bad && said.contains("has no shell"), "{said}");
-    assert_eq!(staged(&format!("echo 'expected sha256' >&2; exit {bad}")), (bad, "expected sha256\n".to_owned()));
+    assert_eq!(
+        staged(&format!("echo 'expected sha256' >&2; exit {bad}")),
+        (bad, "expected sha256\n".to_owned())
+    );
     let (code, said) = staged("echo 'Cannot connect to the Docker daemon' >&2; exit 125");
     assert!(code == 125 && said.starts_with("Cannot connect"), "{said}");
 }
