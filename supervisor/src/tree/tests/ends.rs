@@ -191,7 +191,9 @@ async fn its_name_is_taken_by_another() {
     let holder = Worker { stage: stage.clone(), id: "holder" };
     let (holder, _) = Actor::spawn(Some("start-name/a".into()), holder, Start::Good).await.unwrap();
     let tree = start(stage.supervisor("root").child(stage.worker("a"))).await;
-    assert_eq!(stage.take(), ["0 a not started: another actor has the name start-name/a; again in 100"]);
+    let refused =
+        "0 a not started: another actor of this process has the name start-name/a already; again in 100";
+    assert_eq!(stage.take(), [refused]);
     holder.stop(None);
     stage.until_told("restarted a #1").await;
     tree.stop(PATIENCE).await;
