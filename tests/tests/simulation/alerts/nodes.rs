@@ -3,7 +3,7 @@
 //! A script names a node by its place in the cluster configuration, such as `control-plane-1` or `worker-3`. The name
 //! stays with the node even if the configuration changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -52,6 +52,8 @@ pub struct Nodes {
     vault: Option<(SimulatedVault, Arc<dyn Store>)>,
     /// Additional time until a node answers a query of its state.
     pub late: Arc<Mutex<Duration>>,
+    /// Addresses of nodes whose certificates the login cannot read.
+    hidden: Arc<Mutex<BTreeSet<String>>>,
     /// Addresses of the nodes that the script named.
     named: BTreeMap<String, String>,
 }
@@ -64,8 +66,8 @@ impl Nodes {
         }
         let life = Arc::new(Mutex::new(YEAR));
         let backups = SimulatedBackups::new(&world);
-        let (clock, late, named) = (Arc::clone(clock), Arc::default(), BTreeMap::new());
-        Self { world, backups, life, clock, vault: None, late, named }
+        let (clock, late, hidden) = (Arc::clone(clock), Arc::default(), Arc::default());
+        Self { world, backups, life, clock, vault: None, late, hidden, named: BTreeMap::new() }
     }
 
     /// Sets a Vault up, which issues from the next start of an instance on. Returns the access to it.
@@ -89,7 +91,11 @@ impl Nodes {
         }
         OperationsPorts {
             mode: OperationsMode::Act,
-            driver: Arc::new(Late { inner: self.world.driver(), late: Arc::clone(&self.late) }),
+            driver: Arc::new(Impaired {
+                inner: self.world.driver(),
+                late: Arc::clone(&self.late),
+                hidden: Arc::clone(&self.hidden),
+            }),
             host_keys: HostKeyPolicy::Pin,
             settings,
             runner: RunnerPorts { etcd: self.world.etcd(), authorities: self.authorities() },
@@ -132,6 +138,8 @@ impl Nodes {
             ["ends", fault] => self.world.end(&place, fault_of(fault)),
             ["reinstalled"] => self.world.reinstall(address),
             ["loses", "rivers"] => self.world.end_container(address, Container::Rivers),
+            ["hides", "certificates"] => drop(self.hidden.lock().unwrap().insert(address.to_owned())),
+            ["shows", "certificates"] => drop(self.hidden.lock().unwrap().remove(address)),
             _ => panic!("nobody knows what this means: {words:?}"),
         }
     }
@@ -189,27 +197,31 @@ impl Authorities for Lasting {
     }
 }
 
-/// A driver of nodes whose container engines answer late.
-struct Late {
+/// A driver of nodes whose container engines answer late, or whose logins cannot read certificates.
+struct Impaired {
     inner: Arc<dyn NodeDriver>,
     late: Arc<Mutex<Duration>>,
+    hidden: Arc<Mutex<BTreeSet<String>>>,
 }
 
 #[async_trait]
-impl NodeDriver for Late {
+impl NodeDriver for Impaired {
     async fn connect(&self, target: &NodeTarget) -> Result<Arc<dyn NodeConnection>, NodeError> {
         let inner = self.inner.connect(target).await?;
-        Ok(Arc::new(LateConnection { inner, late: Arc::clone(&self.late) }))
+        let (late, hidden) = (Arc::clone(&self.late), Arc::clone(&self.hidden));
+        Ok(Arc::new(ImpairedConnection { inner, address: target.address.clone(), late, hidden }))
     }
 }
 
-struct LateConnection {
+struct ImpairedConnection {
     inner: Arc<dyn NodeConnection>,
+    address: String,
     late: Arc<Mutex<Duration>>,
+    hidden: Arc<Mutex<BTreeSet<String>>>,
 }
 
 #[async_trait]
-impl NodeConnection for LateConnection {
+impl NodeConnection for ImpairedConnection {
     fn host_key(&self) -> &HostKey {
         self.inner.host_key()
     }
@@ -217,7 +229,11 @@ impl NodeConnection for LateConnection {
     async fn status(&self, volume: &str) -> Result<NodeStatus, NodeError> {
         let late = *self.late.lock().unwrap();
         sleep(late).await;
-        self.inner.status(volume).await
+        let mut status = self.inner.status(volume).await?;
+        if self.hidden.lock().unwrap().contains(&self.address) {
+            status.etcd_certificates.clear();
+        }
+        Ok(status)
     }
 
     async fn snapshot(&self, image: &str, path: &str) -> Result<SnapshotContent, NodeError> {
