@@ -17,7 +17,8 @@ use crate::output::{Format, Table, show};
 /// instance that observes. A node that does not answer is a difference: its state is unknown.
 ///
 /// With --cluster and --status, the command reads only these files, and the names of the images in the file of --config if
-/// that is given. It opens no connection, and says nothing of files and certificates. `madako ops plan --help` shows the form of the status.
+/// that is given. It opens no connection. Of etcd's files, it tells only the certificates in the status that end soon.
+/// `madako ops plan --help` shows the form of the status.
 ///
 /// Exit codes: 0: nothing; 1: there are differences; 2: the state could not be read, or bad input.
 #[derive(Debug, clap::Args)]
