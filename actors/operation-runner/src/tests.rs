@@ -3,6 +3,7 @@
 mod authorities;
 mod boot;
 mod difference;
+mod cke;
 mod fleet;
 mod maintenance;
 mod model;
