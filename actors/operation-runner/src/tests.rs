@@ -2,8 +2,8 @@
 
 mod authorities;
 mod boot;
-mod difference;
 mod cke;
+mod difference;
 mod fleet;
 mod maintenance;
 mod model;
