@@ -88,7 +88,7 @@ impl Actor for Backups {
             BackupMessage::Tick => {
                 state.timer = Some(later(myself.clone(), TICK, BackupMessage::Tick));
             }
-            BackupMessage::Ended(end) => state.ended(end),
+            BackupMessage::Ended(end) => state.ended(*end),
         }
         state.show();
         state.begin_if_due(&myself);
@@ -135,7 +135,7 @@ impl BackupsState {
         let task = Task::start_anew(async move {
             let end = attempt(&attempted).await;
             // The actor is gone: a new one reads the record.
-            let _ = reply.cast(BackupMessage::Ended(end).into());
+            let _ = reply.cast(BackupMessage::Ended(Box::new(end)).into());
         });
         self.running = Some((moment, task));
     }

@@ -374,7 +374,7 @@ pub enum BackupMessage {
     /// A backup may be due, and its age has grown.
     Tick,
     /// A backup ended.
-    Ended(BackupEnd),
+    Ended(Box<BackupEnd>),
 }
 
 impl Addressed for BackupMessage {

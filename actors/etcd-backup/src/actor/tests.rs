@@ -33,7 +33,10 @@ impl Clock for Paused {
     }
 }
 
-/// The outside: what the port did, and what it will do.
+/// Gives the error of the proof of a backup.
+type Refutation = fn(&Backup) -> BackupError;
+
+/// The world outside the actor: the calls of the port, and its next answers.
 struct World {
     began: Moment,
     /// Seconds from the beginning at which snapshots were taken.
@@ -42,7 +45,7 @@ struct World {
     /// Calls of the rotation: the number to keep, and the spared name.
     rotated: Mutex<Vec<(usize, Option<String>)>>,
     /// The error of the next proofs.
-    fails: Mutex<Option<fn(&Backup) -> BackupError>>,
+    fails: Mutex<Option<Refutation>>,
     takes_long: Mutex<Duration>,
     commits: Mutex<Vec<(BackupRecord, i64)>>,
     refuses_commits: Mutex<bool>,

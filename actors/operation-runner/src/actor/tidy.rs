@@ -118,8 +118,7 @@ mod tests {
         drop(task);
         sleep(Duration::from_secs(300)).await;
         leader.stop(None);
-        let noted = authorities.tidied.lock().unwrap().clone();
-        noted
+        authorities.tidied.lock().unwrap().clone()
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,6 +14,9 @@ fn found(mut fleet: Fleet, change: impl FnOnce(&mut Fleet)) -> Vec<String> {
     found.iter().map(shown).collect()
 }
 
+/// A change of a fleet.
+type Change = fn(&mut Fleet);
+
 fn shown(Difference { node, kind, name, why }: &Difference) -> String {
     format!("{node} {kind} {name}: {why}").replace("10.0.0", "")
 }
@@ -25,7 +28,7 @@ fn a_fleet_as_wanted_has_no_difference() {
 
 #[test]
 fn each_object_that_an_operation_would_change_is_a_difference() {
-    let cases: [(fn(&mut Fleet), &[&str]); 15] = [
+    let cases: [(Change, &[&str]); 15] = [
         (|fleet| fleet.status.config_version = ConfigVersion::One, &[" key config-version: it becomes 2"]),
         (|fleet| fleet.lose(X), &[".21 node .21: it does not answer, and its state is unknown"]),
         (|fleet| fleet.stop(X, Container::Rivers), &[".21 container rivers: it is started"]),

@@ -149,7 +149,7 @@ async fn a_backup_is_proved_by_an_etcd_that_was_restored_from_it() {
     assert_eq!((contents.revision, contents.hash.len()), (backup.revisions.0, 64));
     assert_eq!(place.names(), [LOCK.to_owned(), backup.name.clone()], "the scratch directory is gone");
     assert_eq!(*place.host.run.lock().unwrap(), ["etcd", "etcdctl", "etcdctl", "etcdctl", "etcd"]);
-    let steps = steps.lock().unwrap();
+    let steps = steps.lock().unwrap().clone();
     assert!(steps.contains(&Step::Written(backup.size)) && steps.contains(&Step::Compared(200)), "{steps:?}");
 
     let refused = place.backups.take(&permit(), &place.asked, place.path(), at(0)).await.unwrap_err();

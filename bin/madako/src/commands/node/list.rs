@@ -63,9 +63,12 @@ enum Column {
 pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     let mut shown = stories(store).await?;
     print(&render(args, &shown, SystemClock.now())?)?;
-    // A leader that ends has a successor: its message is told once.
+    if !args.watch {
+        return Ok(());
+    }
+    // A leader that ends has a successor: its message is shown once.
     let mut told = None;
-    while args.watch {
+    loop {
         tokio::time::sleep(NODE_LIST_PAUSE).await;
         match stories(store).await {
             Ok(newer) => {
@@ -83,7 +86,6 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
             }
         }
     }
-    Ok(())
 }
 
 fn render(args: &Args, stories: &Stories, now: OffsetDateTime) -> Result<String, Failure> {
