@@ -14,6 +14,7 @@
 //! [`Embedded::explain_taken`] as the explanation.
 
 mod access;
+mod backup;
 mod document;
 mod embedded;
 mod encryption;

@@ -10,6 +10,7 @@
 //!    ├─ repair-queue
 //!    ├─ nodes                where operations on nodes are on: a roster, and an actor for each node
 //!    ├─ operation-runner
+//!    ├─ etcd-backup          where a schedule of backups is configured
 //!    ├─ metrics-fetcher      where placement is on and this instance decides about it
 //!    └─ app-scheduler
 //! ```
@@ -28,6 +29,7 @@ use madako_domain::repair::hold::HoldSettings;
 use madako_domain::settings::{RepairSettings, Settings};
 use madako_domain::state::ClusterState;
 use madako_domain::store::Epoch;
+use madako_etcd_backup::{Backups, BackupsArguments};
 use madako_leader::{Leader, LeaderArguments, PlacementGate, ReignControl};
 use madako_metrics_fetcher::{Fetcher, FetcherArguments};
 use madako_node::Gate;
@@ -62,6 +64,7 @@ pub const REIGN: &str = "reign";
 pub const POLLER: &str = "sabakan-poller";
 pub const PLANNER: &str = "cluster-planner";
 pub const REPAIR: &str = "repair-queue";
+pub const BACKUP: &str = "etcd-backup";
 pub const FETCHER: &str = "metrics-fetcher";
 pub const SCHEDULER: &str = "app-scheduler";
 
@@ -479,6 +482,16 @@ impl Director {
             host: self.ports.host.clone(),
             kubernetes: self.ports.kubernetes.clone(),
         };
+        let backups = operations.and_then(|operations| operations.backups.clone()).map(|backups| BackupsArguments {
+            epoch: epoch.number,
+            leader: leader.clone(),
+            host: self.options.host.clone(),
+            schedule: backups.schedule,
+            backups: backups.backups,
+            clock: Arc::clone(&self.ports.clock),
+            events: Arc::clone(&self.ports.events),
+            state: self.state.clone(),
+        });
         let operations = operations.map(|operations| {
             let around = Surroundings {
                 instance: self.options.id.clone(),
@@ -515,6 +528,9 @@ impl Director {
             .child(self.child(REPAIR, || Repair, repair));
         for child in operations.into_iter().flatten() {
             spec = spec.child(child);
+        }
+        if let Some(backups) = backups {
+            spec = spec.child(self.child(BACKUP, || Backups, backups));
         }
         if let Some(placement) = &self.ports.placement {
             let (fetcher, scheduler) = self.placement(placement, epoch, seed);

@@ -152,6 +152,10 @@ fn log(instance: &str, event: &Event) {
         Event::Operation { id, operation, what, failed: false } => {
             info!(instance, record = id, operation, what, "an operation advanced");
         }
+        Event::EtcdBackup { file, size, proved } => {
+            info!(instance, file, bytes = size, proved, "etcd has a new backup");
+        }
+        Event::EtcdBackupFailed { why } => warn!(instance, why, "a backup of etcd failed"),
         Event::OperationsHeld { held } if held.is_empty() => info!(instance, "no operation is held"),
         Event::OperationsHeld { held } => {
             for held in held {

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use madako_domain::backup::BackupSchedule;
 use madako_domain::cluster::Node as ClusterNode;
 use madako_domain::host_key::{PinnedKeys, pinned_for};
 use madako_domain::state::ClusterState;
@@ -17,6 +18,7 @@ pub use madako_operation_runner::page::Mode as OperationsMode;
 use madako_operation_runner::page::OpsPage;
 use madako_operation_runner::{Runner, RunnerArguments};
 pub use madako_operation_runner::{RunnerPorts, Settings};
+use madako_protocol::backup::EtcdBackups;
 use madako_protocol::event::EventSink as InstanceEvents;
 use madako_protocol::feed::{Handled, Task, forward, later};
 use madako_protocol::latest::{Publisher, Subscriber};
@@ -51,6 +53,15 @@ pub struct OperationsPorts {
     pub host_keys: HostKeyPolicy,
     pub settings: Settings,
     pub runner: RunnerPorts,
+    /// `None`: the leader makes no backups of etcd.
+    pub backups: Option<BackupPorts>,
+}
+
+/// The schedule of backups of etcd, and their port.
+#[derive(Clone)]
+pub struct BackupPorts {
+    pub schedule: BackupSchedule,
+    pub backups: Arc<dyn EtcdBackups>,
 }
 
 /// The surroundings of the actors: those of a reign, or of an instance that only observes.

@@ -240,8 +240,9 @@ impl Service {
             host: host.map(|host| Arc::new(host) as Arc<dyn Host>),
         };
         let seed = options.instance.seed;
+        let (store_port, clock) = (Arc::clone(&ports.store), Arc::clone(&ports.clock));
         ports.operations =
-            operations::ports(&options.operations, Arc::clone(&ports.store), Arc::clone(&ports.clock), seed);
+            operations::ports(&options.operations, store_port, clock, ports.host.as_ref(), seed);
         let bound = Bound::new(&options.http).await.map_err(ServiceError::Http)?;
         let http = bound.address();
         options.instance.url = url_of(http, &options.instance.host);

@@ -23,9 +23,10 @@ madako_protocol::declare_metrics! {
 }
 
 /// Tables of the actors that run only while this instance leads: without them, the values of their gauges are outdated.
-const OF_A_LEADER: [&[Metric]; 7] = [
+const OF_A_LEADER: [&[Metric]; 8] = [
     madako_app_scheduler::METRICS,
     madako_cluster_planner::METRICS,
+    madako_etcd_backup::METRICS,
     madako_metrics_fetcher::METRICS,
     madako_node::METRICS,
     madako_operation_runner::METRICS,

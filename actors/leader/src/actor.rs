@@ -366,6 +366,7 @@ impl LeaderState {
             | Mutation::Repair(_)
             | Mutation::Phase(_)
             | Mutation::HostKey { .. }
+            | Mutation::EtcdBackup { .. }
             | Mutation::Placement(_) => None,
         };
         let writes_status = transaction
@@ -427,6 +428,9 @@ impl LeaderState {
             Mutation::Phase(phase) => status_transaction(epoch, phase, self.given.clock.now())?,
             Mutation::HostKey { address, pinned, revision } => {
                 kept_transaction(epoch, &keys::host_key(address), Some(pinned), *revision)?
+            }
+            Mutation::EtcdBackup { record, revision } => {
+                kept_transaction(epoch, keys::ETCD_BACKUP, Some(record), *revision)?
             }
             Mutation::Placement(change) => {
                 let gate = self.given.placement.as_ref().ok_or(CommitError::PlacementElsewhere { what })?;

@@ -1,4 +1,5 @@
-//! The etcd of the cluster, over TLS: the port [`EtcdCluster`](madako_protocol::etcd::EtcdCluster).
+//! The etcd of the cluster, over TLS: the port [`EtcdCluster`](madako_protocol::etcd::EtcdCluster), and its backups: the
+//! port [`EtcdBackups`](madako_protocol::backup::EtcdBackups), see [`BackupsOnHost`].
 //!
 //! A request needs a member that knows the present state. [`EtcdMembers`] asks one address after the other for a short
 //! lease, each a moment after the one before; the first grant wins. A grant passes through raft and is applied by the
@@ -16,8 +17,9 @@
 //!
 //! Assumes: members listen for clients on their address (their name, or the host of their peer URL) and on one port.
 //!
-//! Does not: retry a change, or read the keys of Kubernetes.
+//! Does not: retry a change, or show the keys of Kubernetes, which only a proof reads.
 
+mod backup;
 mod connections;
 mod failure;
 mod limits;
@@ -25,6 +27,7 @@ mod members;
 mod session;
 mod users;
 
+pub use backup::{BackupsOnHost, Step};
 pub use members::{CLIENT_PORT, EtcdMembers};
 
 #[cfg(test)]

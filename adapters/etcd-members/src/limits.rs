@@ -31,6 +31,49 @@ pub(crate) const LONGEST_ERROR: usize = 500;
 /// Random bytes of a password; it has two hexadecimal digits for each (CKE's length).
 pub(crate) const PASSWORD_BYTES: usize = 32;
 
+/// Longest silence within a snapshot: a member that writes to a busy disk pauses for seconds.
+pub(crate) const SNAPSHOT_SILENCE: Duration = Duration::from_secs(30);
+/// Bytes of a snapshot: twice the greatest size that etcd advises.
+pub(crate) const MOST_SNAPSHOT_BYTES: u64 = 16 << 30;
+/// Parts of a snapshot that wait for the disk; etcd sends parts of 32 or 64 KiB.
+pub(crate) const PARTS_IN_MEMORY: usize = 32;
+/// Bytes per read of a backup's verification.
+pub(crate) const VERIFIED_AT_ONCE: usize = 1 << 20;
+/// Files of a directory with backups that are looked at: 1,000 backups, as many refuted ones, and some of others.
+pub(crate) const MOST_FILES: usize = 10_000;
+
+/// Keys of the first page of a read of all keys. A page of the largest values that etcd accepts by default has 24 MiB.
+pub(crate) const FIRST_PAGE: i64 = 16;
+/// Keys of the greatest page.
+pub(crate) const MOST_PAGE: i64 = 4096;
+/// Bytes of a page below which the next page has twice as many keys, and above which it has half as many.
+pub(crate) const PAGE_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(4 << 20);
+/// Bytes of the greatest page: the first page, if its values have the greatest size of an etcd whose limit was raised
+/// tenfold, fits after the number of its keys was halved four times.
+pub(crate) const MOST_PAGE_BYTES: usize = 32 << 20;
+/// Deadline of a page: the member reads it from its disk.
+pub(crate) const PAGE: Duration = Duration::from_secs(30);
+
+/// Deadline of a question for the version of a program.
+pub(crate) const VERSION: Duration = Duration::from_secs(10);
+/// Deadline of a restore: a snapshot of 16 GiB at 20 MiB/s.
+pub(crate) const RESTORE: Duration = Duration::from_secs(15 * 60);
+/// Time until a restored etcd answers: it reads all keys first.
+pub(crate) const START: Duration = Duration::from_secs(5 * 60);
+/// Pause between two attempts to reach a restored etcd; a small one answers after half a second.
+pub(crate) const START_PAUSE: Duration = Duration::from_millis(50);
+/// Life of a restored etcd: its start, and the reads of all pages of 16 GiB at 10 MiB/s.
+pub(crate) const PROOF: Duration = Duration::from_secs(40 * 60);
+/// Heartbeats and election time-out of a restored etcd in milliseconds, ten and five times less than etcd's own: a single
+/// member waits up to an election time-out before it answers, and loses no election.
+pub(crate) const HEARTBEAT_MS: u32 = 10;
+pub(crate) const ELECTION_MS: u32 = 50;
+/// Lines of etcd's messages in an error.
+pub(crate) const MOST_LINES: usize = 3;
+
+const _: () = assert!(ELECTION_MS >= 5 * HEARTBEAT_MS, "etcd refuses less");
+const _: () = assert!(START.as_secs() < PROOF.as_secs() && FIRST_PAGE <= MOST_PAGE);
+const _: () = assert!(*PAGE_BYTES.end() < MOST_PAGE_BYTES, "a page is halved before it is refused");
 const _: () = assert!(CONNECT.as_millis() < REQUEST.as_millis());
 const _: () = assert!(REQUEST.as_secs() < LEASE_TTL as u64, "the lease lives while members are asked");
 const _: () = assert!(CERTIFICATE_AGE.as_secs() + 2 * REQUEST.as_secs() < CERTIFICATE.as_secs());

@@ -23,13 +23,14 @@ use crate::users;
 pub const CLIENT_PORT: u16 = 2379;
 
 /// A key that need not exist (CKE's).
-const HEALTH: &str = "health";
+pub(crate) const HEALTH: &str = "health";
 
 const STATUS: &str = "status of etcd";
 const ADD: &str = "addition of a learner to etcd";
 const PROMOTE: &str = "promotion of a learner of etcd";
 const REMOVE: &str = "removal of a member of etcd";
 const AUTH: &str = "setup of users of etcd";
+const USER: &str = "addition of a user of etcd";
 
 /// The etcd of the cluster.
 pub struct EtcdMembers {
@@ -105,6 +106,47 @@ impl EtcdMembers {
                 Err(failure.error(what))
             }
         }
+    }
+
+    /// Creates a user of etcd, and a role of the same name for all keys that begin with `prefix`.
+    ///
+    /// # Errors
+    /// See [`EtcdError`]; a user or role that exists otherwise is refused.
+    pub async fn add_user(
+        &self,
+        permit: &Permit,
+        addresses: &[String],
+        name: &str,
+        prefix: &str,
+    ) -> Result<(), EtcdError> {
+        let Session { client, .. } = self.session(USER, permit, addresses).await?;
+        users::add(&Change { what: USER, permit }, client.auth_client(), name, prefix).await
+    }
+
+    /// A member that has applied all writes of the cluster so far, and its revision.
+    pub(crate) async fn member_in_sync(
+        &self,
+        what: &'static str,
+        addresses: &[String],
+    ) -> Result<(Client, i64), EtcdError> {
+        match self.ask(what, addresses).await?.1 {
+            Answer::Granted(session) => {
+                let Session { client, lease, revision, .. } = *session;
+                // A lease that is not revoked ends by itself soon.
+                let by = Instant::now() + REQUEST;
+                let _ = timeout_at(by, async { client.lease_client().revoke(lease).await }).await;
+                Ok((client, revision))
+            }
+            Answer::Listed(_, failure) => Err(failure.error(what)),
+        }
+    }
+
+    /// The version of a member; `None` if it is unknown.
+    pub(crate) async fn version(&self, addresses: &[String]) -> Option<String> {
+        let (client, _) = self.member_in_sync(STATUS, addresses).await.ok()?;
+        let by = Instant::now() + REQUEST;
+        let status = timeout_at(by, async { client.maintenance_client().status().await }).await;
+        Some(status.ok()?.ok()?.version().to_owned())
     }
 
     /// A connection to the leader, as far as a member knows it.

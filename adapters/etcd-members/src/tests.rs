@@ -1,6 +1,7 @@
 //! The port against members of a real etcd with TLS. Without etcd, a test that needs it fails if `CI` is set; otherwise
 //! it prints that it is skipped.
 
+mod backup;
 mod fleet;
 
 use std::sync::Arc;
@@ -40,6 +41,45 @@ async fn a_cluster_gets_users_and_knows_clients_by_their_certificates() {
     let mut root = fleet.client("127.0.0.2", "root").await;
     assert_eq!(root.user_list().await.unwrap().users(), ["kube-apiserver", "root"]);
     assert_eq!(root.user_get("root").await.unwrap().roles(), ["root"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_added_user_has_its_keys_alone_and_an_existing_one_is_refused() {
+    let Some(fleet) = Fleet::start().await else { return };
+    let asked = addresses(&[1, 2, 3]);
+    fleet.etcd.set_up_auth(&permit(), &asked).await.unwrap();
+    let mut root = fleet.client("127.0.0.1", "root").await;
+    // An earlier call was interrupted after the role.
+    root.role_add("coil").await.unwrap();
+    fleet.etcd.add_user(&permit(), &asked, "coil", "/coil/").await.unwrap();
+    // All members have applied the change when they answer.
+    assert_eq!(in_sync(&fleet.etcd.status(&asked).await.unwrap()), asked);
+    let mut coil = fleet.client("127.0.0.2", "coil").await;
+    coil.put("/coil/a", "1", None).await.unwrap();
+    let refused = coil.put("/registry/a", "1", None).await.unwrap_err();
+    assert!(refused.to_string().contains("permission denied"), "{refused}");
+    let role = root.role_get("kube-apiserver").await.unwrap().permissions();
+    for (name, why) in [
+        ("coil", "the user coil exists already"),
+        ("kube-apiserver", "the user kube-apiserver exists already"),
+        ("root", "the user root exists already"),
+    ] {
+        let refused = fleet.etcd.add_user(&permit(), &asked, name, "/").await.unwrap_err();
+        assert!(refused.to_string().ends_with(why), "{refused}");
+    }
+    assert!(root.role_get("kube-apiserver").await.unwrap().permissions() == role, "nothing was granted");
+    root.role_add("other").await.unwrap();
+    let wide = etcd_client::Permission::read_write("/").with_prefix();
+    root.role_grant_permission("other", wide).await.unwrap();
+    let refused = fleet.etcd.add_user(&permit(), &asked, "other", "/other/").await.unwrap_err();
+    assert!(refused.to_string().contains("the role other exists already, with other permissions"), "{refused}");
+    let users = root.user_list().await.unwrap();
+    assert!(!users.users().iter().any(|user| user == "other"), "{users:?}");
+    // An earlier call was interrupted before the role was granted.
+    root.role_add("late").await.unwrap();
+    root.user_add("late", "x", None).await.unwrap();
+    fleet.etcd.add_user(&permit(), &asked, "late", "/late/").await.unwrap();
+    assert_eq!(root.user_get("late").await.unwrap().roles(), ["late"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

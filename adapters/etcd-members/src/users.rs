@@ -32,6 +32,42 @@ pub(crate) async fn set_up(change: &Change<'_>, mut auth: AuthClient) -> Result<
     change.ensure(&[], auth.auth_enable()).await
 }
 
+/// Creates a user, and a role of the same name for all keys that begin with the prefix. Continues where an earlier call
+/// with the same arguments was interrupted.
+///
+/// An existing user with a role, and a role with other permissions, are refused and stay as they are.
+pub(crate) async fn add(
+    change: &Change<'_>,
+    mut auth: AuthClient,
+    name: &str,
+    prefix: &str,
+) -> Result<(), EtcdError> {
+    let refused = |why: String| Failure::Refused(why).error(change.what());
+    let failed = |failure: Failure| failure.error(change.what());
+    let known = change.send(auth.user_list()).await?.map_err(failed)?;
+    let exists = known.users().iter().any(|user| user == name);
+    if exists && !change.send(auth.user_get(name)).await?.map_err(failed)?.roles().is_empty() {
+        return Err(refused(format!("the user {name} exists already")));
+    }
+    let wanted = Permission::read_write(prefix).with_prefix();
+    match change.send(auth.role_add(name)).await? {
+        Ok(_) => {}
+        Err(failure) if failure.is(done::ROLE_EXISTS) => {
+            let role = change.send(auth.role_get(name)).await?.map_err(failed)?;
+            if role.permissions().iter().any(|permission| *permission != wanted) {
+                return Err(refused(format!("the role {name} exists already, with other permissions")));
+            }
+        }
+        Err(failure) => return Err(failed(failure)),
+    }
+    change.ensure(&[], auth.role_grant_permission(name, wanted)).await?;
+    if !exists {
+        let password = password().map_err(failed)?;
+        change.ensure(&[], auth.user_add(name, password, None)).await?;
+    }
+    change.ensure(&[], auth.user_grant_role(name, name)).await
+}
+
 /// A random password. The seeded generator would let a reader of the seed know it.
 fn password() -> Result<String, Failure> {
     let mut bytes = [0; PASSWORD_BYTES];

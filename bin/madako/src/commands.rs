@@ -8,6 +8,8 @@ pub(crate) mod completion;
 pub(crate) mod constraints;
 pub(crate) mod etcd;
 pub(crate) mod history;
+pub(crate) mod images;
+pub(crate) mod kubernetes;
 pub(crate) mod leader;
 pub(crate) mod ops;
 pub(crate) mod placement;

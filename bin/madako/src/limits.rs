@@ -70,6 +70,15 @@ pub(crate) const ROOT_VALIDITY: Duration = Duration::from_secs(3600);
 /// Maximum validity of a certificate for another user: CKE's role of Vault has the same.
 pub(crate) const MAX_USER_VALIDITY: Duration = Duration::from_secs(87_600 * 3600);
 
+/// Maximum validity of a certificate for a user of Kubernetes: CKE's role of Vault has the same.
+pub(crate) const MAX_KUBERNETES_VALIDITY: Duration = Duration::from_secs(48 * 3600);
+/// Time limit of a look-up of the API server's name; where it does not resolve, the address of a node is used.
+pub(crate) const LOOK_UP: Duration = Duration::from_secs(5);
+/// Time for which a command of an operator may begin an effect: the longest proof of a backup lasts less.
+pub(crate) const OPERATOR_ACTS: Duration = Duration::from_secs(3600);
+/// Time for which a command may stall before the programs that it started are killed: a host that pages is slow.
+pub(crate) const COMMAND_SILENCE: Duration = Duration::from_secs(20);
+
 /// Time limit of the leader's page: the leader answers from memory.
 pub(crate) const OPS_DEADLINE: Duration = Duration::from_secs(10);
 /// Bytes of the leader's page: 5,000 nodes with errors of 1 KiB each have a third of it.

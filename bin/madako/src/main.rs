@@ -27,8 +27,8 @@ use madako_supervisor::clock::SystemClock;
 
 use crate::cli::{Cli, Command, Global};
 use crate::commands::{
-    auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, leader, ops, placement,
-    repair_queue, sabakan, ssh, status, store,
+    auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, images, kubernetes, leader, ops,
+    placement, repair_queue, sabakan, ssh, status, store,
 };
 use crate::failure::Failure;
 use crate::log::{CkeLog, LogFile, Severity};
@@ -137,7 +137,9 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         Command::AutoRepair(command) => auto_repair::run(command, global, store, &SystemClock).await,
         Command::Ops(args) => Box::pin(ops::run(&args, global)).await,
         Command::Ca(command) => ca::run(command, global).await,
-        Command::Etcd(command) => etcd::run(command, global).await,
+        Command::Etcd(command) => Box::pin(etcd::run(command, global)).await,
+        Command::Kubernetes(command) => kubernetes::run(command, global).await,
+        Command::Images(args) => images::run(&args, global),
         Command::Ssh(command) => ssh::run(command, &store()?).await,
         Command::Leader(args) => leader::run(args, &store()?).await,
         Command::Status(args) => status::run(args, &store()?).await,

@@ -87,6 +87,7 @@ canaries! {
     HostKeyReplaced, Operations, "A changed host key is pinned in place of the former one.";
     OldStatusDecidedOn, Operations, "The round after an operation decides on the states from before the operation.";
     DataRemovedFirst, Operations, "The data of a member are removed before the member is.";
+    BackupUnproved, Operations, "A backup is recorded as proved without a proof.";
     OrphanKept, Operations, "The record of an operation whose actor failed stays unfinished.";
 }
 

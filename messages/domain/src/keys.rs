@@ -65,6 +65,9 @@ pub const CA_KEYS: &str = "madako/pki/";
 pub const HOST_KEYS: &str = "madako/ssh/host-keys/";
 /// Requests of operators to restart a member of etcd, by the address of the node.
 pub const ETCD_RESTARTS: &str = "madako/etcd-restarts/";
+/// The last backup of etcd that counts.
+pub const ETCD_BACKUP: &str = "madako/etcd/backup";
+
 /// The key of an authority's certificate.
 #[must_use]
 pub fn ca(authority: Authority) -> String {

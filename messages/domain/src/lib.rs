@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 pub mod authority;
+pub mod backup;
 pub mod canary;
 pub mod certificate;
 pub mod cluster;

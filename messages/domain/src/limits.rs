@@ -1,5 +1,6 @@
 //! The limits and time-outs of this crate, with unit and derivation.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Serials or labels that a message names; it counts the rest. More do not fit on a line.
@@ -16,6 +17,13 @@ pub(crate) const MAX_MACHINE_BYTES: usize = 1024 * 1024;
 /// Time for which a request to restart a member of etcd counts: the operator who sent it watches for the restart, and a
 /// node that comes back later must not stop etcd.
 pub(crate) const RESTART_REQUEST_LIFE: time::Duration = time::Duration::hours(1);
+
+/// Times between two backups of etcd that can be configured: a proof of a large etcd takes minutes, and an operator
+/// notices a month without a backup.
+pub const BACKUP_EVERY: RangeInclusive<Duration> =
+    Duration::from_secs(10 * 60)..=Duration::from_secs(30 * 24 * 3600);
+/// Numbers of backups to keep that can be configured: the greatest is a year of three a day.
+pub const BACKUPS_KEPT: RangeInclusive<u64> = 1..=1000;
 
 /// A certificate is renewed when less than this fraction of its life is left ...
 pub(crate) const RENEWED_PART: i32 = 3;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
+use crate::backup::BackupRecord;
 use crate::cluster::Cluster;
 use crate::constraints::Constraints;
 use crate::containers::ContainerOptions;
@@ -91,6 +92,8 @@ pub struct ClusterState {
     pub host_keys: Arc<PinnedKeys>,
     /// Requests of operators to restart members of etcd.
     pub restarts: RestartRequests,
+    /// The last backup of etcd that counts.
+    pub etcd_backup: Option<Revised<BackupRecord>>,
     /// Mod revision of each existing key of the values above.
     pub revisions: BTreeMap<String, i64>,
     /// The lease of the key `status`, if it exists.
@@ -206,6 +209,8 @@ impl ClusterState {
             .map(|(value, revision)| Revised { value, revision });
         state.settings = json::<Settings>(entries, keys::SETTINGS, &mut faults)
             .map(|(value, revision)| Revised { value, revision });
+        state.etcd_backup = json::<BackupRecord>(entries, keys::ETCD_BACKUP, &mut faults)
+            .map(|(value, revision)| Revised { value, revision });
         state.status_lease = entries.get(keys::STATUS).map(|entry| entry.lease);
         state.revisions = [
             keys::CLUSTER,
@@ -222,6 +227,7 @@ impl ClusterState {
             keys::STATUS,
             keys::LAST_PLAN,
             keys::CONFIG_VERSION,
+            keys::ETCD_BACKUP,
         ]
         .into_iter()
         .chain(below(entries, keys::REPAIR_HOLDS))

@@ -1,8 +1,10 @@
 //! Permits for tasks with many small, idempotent effects.
 
+use async_trait::async_trait;
+use madako_protocol::backup::PermitSource;
 use madako_protocol::gate::permit;
 use madako_protocol::kubernetes::KubernetesError;
-use madako_protocol::permit::{Moment, Permit};
+use madako_protocol::permit::{Moment, Permit, PermitEnded};
 
 pub use crate::limits::PERMIT_PAUSE;
 
@@ -57,5 +59,12 @@ impl Permits {
             waits(&error);
             tokio::time::sleep(PERMIT_PAUSE).await;
         }
+    }
+}
+
+#[async_trait]
+impl PermitSource for Permits {
+    async fn permit(&self) -> Result<Permit, PermitEnded> {
+        Ok(self.get().await)
     }
 }

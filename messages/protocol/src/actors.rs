@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 pub use self::commit::{CommitError, Failure};
 
+use crate::backup::BackupError;
 use crate::effect::EffectEvent;
 use crate::feed::Handled;
 use crate::mailbox::Addressed;
@@ -24,6 +25,7 @@ use crate::placement::follow::FollowEvent;
 use crate::placement::providers::Samples;
 use crate::ports::{RegistryError, RegistryMachines};
 use crate::store::{CampaignEvent, WatchEvent};
+use madako_domain::backup::BackupRecord;
 use madako_domain::cluster::Cluster;
 use madako_domain::constraints::Constraints;
 use madako_domain::guard::GuardState;
@@ -103,6 +105,13 @@ pub enum Mutation {
         /// Mod revision of the pinned key to replace; 0 if there is none.
         revision: i64,
     },
+    /// The last backup of etcd that counts.
+    EtcdBackup {
+        /// The backup.
+        record: BackupRecord,
+        /// Mod revision of the record to replace; 0 if there is none.
+        revision: i64,
+    },
     /// Resources of placement, and the scheduler's own state.
     Placement(Box<PlacementMutation>),
 }
@@ -118,6 +127,7 @@ impl Mutation {
             Self::Repair(change) => change.what,
             Self::Phase(_) => "phase",
             Self::HostKey { .. } => "host-key",
+            Self::EtcdBackup { .. } => "etcd-backup",
             Self::Placement(_) => "placement",
         }
     }
@@ -347,6 +357,52 @@ pub enum RunnerMessage {
 
 impl Addressed for RunnerMessage {
     const ACTOR: &'static str = "operation-runner";
+}
+
+/// Messages of the actor of backups.
+#[derive(Debug)]
+pub enum BackupMessage {
+    /// The state of the store changed.
+    State(Arc<ClusterState>, Handled),
+    /// A backup may be due, and its age has grown.
+    Tick,
+    /// A backup ended.
+    Ended(BackupEnd),
+}
+
+impl Addressed for BackupMessage {
+    const ACTOR: &'static str = "etcd-backup";
+}
+
+/// The end of a backup.
+#[derive(Debug)]
+pub struct BackupEnd {
+    /// The committed record and its revision, or the reason why no backup counts.
+    pub outcome: Result<(BackupRecord, i64), BackupFailure>,
+    /// Names of older backups that were removed, or the error.
+    pub removed: Result<Vec<String>, BackupError>,
+}
+
+/// The reason why no backup counts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BackupFailure {
+    /// There is no backup, or it is not proved.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    /// The record of the backup is not known to be written.
+    #[error("the backup is not recorded: {0}")]
+    Commit(#[from] CommitError),
+}
+
+impl BackupFailure {
+    /// A short name for metrics.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Backup(error) => error.name(),
+            Self::Commit(_) => "commit",
+        }
+    }
 }
 
 /// The state of the nodes and of etcd, with the errors of the reads.

@@ -264,6 +264,20 @@ pub enum Event {
         /// Each operation with its reason and targets; empty when none is held.
         held: Vec<String>,
     },
+    /// The leader has a new backup of etcd.
+    EtcdBackup {
+        /// Path of the file on the leader's host.
+        file: String,
+        /// Its size in bytes.
+        size: u64,
+        /// True if it was proved.
+        proved: bool,
+    },
+    /// A backup of etcd failed.
+    EtcdBackupFailed {
+        /// The error, in words.
+        why: String,
+    },
     /// An actor failed; its restart follows after a pause.
     ActorFailed {
         /// Name of the actor without the instance.

@@ -6,6 +6,7 @@
 
 pub mod actors;
 pub mod authorities;
+pub mod backup;
 pub mod effect;
 pub mod etcd;
 pub mod event;

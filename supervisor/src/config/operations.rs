@@ -1,10 +1,11 @@
-//! The sections `operations`, `ssh`, `pki` and `images`: whether and with which keys the service acts on nodes.
+//! The sections `operations`, `ssh`, `pki`, `images` and `etcd_backup`: whether and with which keys the service acts on nodes.
 //!
 //! Without `operations.mode` the service acts if it has both keys. An explicit mode that needs a missing key is an
 //! error, so that a lost section never turns operations off silently. No message contains a part of a key.
 
 use std::str::FromStr;
 
+use madako_domain::backup::BackupSchedule;
 use madako_node::HostKeyPolicy;
 use madako_operation_runner::Settings;
 use madako_operation_runner::page::Mode;
@@ -12,7 +13,7 @@ use madako_pki::Keys;
 use madako_ssh::SshKey;
 
 use super::document::Fields;
-use super::{encryption, pem};
+use super::{backup, encryption, pem};
 use crate::limits::MAX_IMAGE;
 
 /// The value of `operations.mode`; `None` is `off`.
@@ -43,12 +44,14 @@ pub struct Operations {
     pub pki: Option<Keys>,
     /// Images, and the number of concurrent updates.
     pub settings: Settings,
+    /// `None`: the leader makes no backups of etcd.
+    pub backup: Option<BackupSchedule>,
 }
 
-pub(super) const SECTIONS: [&str; 4] = ["operations", "ssh", "pki", "images"];
+pub(super) const SECTIONS: [&str; 5] = ["operations", "ssh", "pki", "images", "etcd_backup"];
 
 /// Reads the [`SECTIONS`]; `root` receives the warning.
-pub(super) fn read(root: &Fields, [operations, ssh, pki, images]: [Option<Fields>; 4]) -> Operations {
+pub(super) fn read(root: &Fields, [operations, ssh, pki, images, backup]: [Option<Fields>; 5]) -> Operations {
     let missing = match (&ssh, &pki) {
         (Some(_), Some(_)) => None,
         (None, Some(_)) => Some("section `ssh`"),
@@ -75,7 +78,8 @@ pub(super) fn read(root: &Fields, [operations, ssh, pki, images]: [Option<Fields
         }
         images.finish();
     }
-    Operations { mode, ssh: ssh.and_then(read_ssh), pki: pki.map(encryption::read), settings }
+    let backup = backup.and_then(|section| backup::read(section, mode));
+    Operations { mode, ssh: ssh.and_then(read_ssh), pki: pki.map(encryption::read), settings, backup }
 }
 
 fn read_mode(mut section: Fields, missing: Option<&str>) -> Option<GivenMode> {
@@ -180,7 +184,8 @@ mod tests {
         let config = parse(&keys.sections()).unwrap();
         assert!(config.warnings.is_empty(), "{:?}", config.warnings);
         let shown = format!("{config:?}");
-        let Operations { mode, ssh, pki, settings } = config.operations;
+        let Operations { mode, ssh, pki, settings, backup } = config.operations;
+        assert!(backup.is_none());
         assert_eq!((mode, settings), (Some(Mode::Act), Settings::default()));
         assert_eq!(ssh.unwrap().host_keys, HostKeyPolicy::Pin);
         assert_eq!(pki.unwrap().ids().count(), 1);

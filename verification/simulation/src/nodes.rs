@@ -47,6 +47,7 @@ pub fn ports(nodes: &SimulatedNodes, authorities: PaperAuthorities, etcd_image: 
         host_keys: HostKeyPolicy::Pin,
         settings,
         runner: RunnerPorts { etcd: nodes.etcd(), authorities: Arc::new(authorities) },
+        backups: None,
     }
 }
 

@@ -44,7 +44,7 @@ impl Clock for Wall {
 /// Members, which are killed when the fleet is dropped.
 pub(crate) struct Fleet {
     pub(crate) authorities: Arc<BuiltInAuthorities>,
-    pub(crate) etcd: EtcdMembers,
+    pub(crate) etcd: Arc<EtcdMembers>,
     pub(crate) client_port: u16,
     peer_port: u16,
     program: PathBuf,
@@ -97,7 +97,7 @@ impl Fleet {
         let (client_port, peer_port) = (free_port(), free_port());
         let port: Arc<dyn Authorities> = Arc::clone(&authorities) as _;
         let mut fleet = Self {
-            etcd: EtcdMembers::new(port, client_port),
+            etcd: Arc::new(EtcdMembers::new(port, client_port)),
             authorities,
             client_port,
             peer_port,
@@ -273,4 +273,46 @@ pub(crate) fn in_sync(status: &EtcdStatus) -> Vec<String> {
 
 pub(crate) fn member<'m>(members: &'m [EtcdMember], address: &str) -> &'m EtcdMember {
     members.iter().find(|member| member.address() == address).unwrap()
+}
+
+/// A single member without TLS, which ends when this is dropped.
+pub(crate) struct Alone {
+    pub(crate) client: etcd_client::Client,
+    _process: Child,
+    _directory: tempfile::TempDir,
+}
+
+impl Alone {
+    /// Starts an empty etcd. It must be installed.
+    pub(crate) async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (client, peer) = (free_port(), free_port());
+        let client = format!("http://127.0.0.1:{client}");
+        let flags = [
+            ("data-dir", directory.path().join("data").display().to_string()),
+            ("listen-client-urls", client.clone()),
+            ("advertise-client-urls", client.clone()),
+            ("listen-peer-urls", format!("http://127.0.0.1:{peer}")),
+            ("logger", "zap".into()),
+        ];
+        let process = Command::new(installed().unwrap())
+            .args(flags.map(|(flag, value)| format!("--{flag}={value}")))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let connecting = async {
+            loop {
+                let Ok(mut client) = etcd_client::Client::connect([&client], None).await else { continue };
+                match client.get("health", None).await {
+                    Ok(_) => return client,
+                    Err(_) => sleep(GLANCE).await,
+                }
+            }
+        };
+        let client = timeout(PATIENCE, connecting).await.expect("etcd answers");
+        Self { client, _process: process, _directory: directory }
+    }
 }

@@ -1,6 +1,10 @@
-//! `madako etcd`: certificates for clients of the cluster's etcd, in ckecli's words, and restarts of its members.
+//! `madako etcd`: certificates for clients of the cluster's etcd, its users and backups, in ckecli's words, and restarts
+//! of its members.
 
+mod backup;
+mod members;
 mod restart;
+mod user;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -21,7 +25,7 @@ use crate::limits::{MAX_COMMON_NAME, MAX_USER_VALIDITY, ROOT_VALIDITY};
 use crate::output::{OutputArgs, print};
 use crate::serve_args::bounded;
 
-/// Issues certificates for clients of the cluster's etcd, and restarts its members.
+/// Issues certificates for clients of the cluster's etcd, adds users, makes backups, and restarts its members.
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(crate) enum Command {
@@ -45,6 +49,34 @@ pub(crate) enum Command {
     /// Issues a client certificate for the user root, which is valid for an hour.
     #[command(after_help = "Example:\n  madako etcd root-issue --output file")]
     RootIssue(Output),
+    /// Adds a user to the cluster's etcd.
+    ///
+    /// The user may read and write the keys that begin with PREFIX. It logs in with a certificate, which `madako etcd
+    /// issue` issues. An existing user or role is refused and stays as it is. NAME must not be root or backup.
+    #[command(after_help = "Example:\n  madako etcd user-add coil /coil/")]
+    UserAdd {
+        /// Name of the user and of its role
+        #[arg(value_parser = user::name)]
+        name: String,
+        /// Beginning of the keys of the user
+        #[arg(value_parser = user::prefix)]
+        prefix: String,
+    },
+    /// Takes a snapshot of the cluster's etcd, which holds the data of Kubernetes, and keeps it on this host.
+    ///
+    /// The name of the file is etcd-YYYYMMDD-hhmmss.backup, in UTC. A snapshot whose checksum is wrong never gets this
+    /// name. The oldest backups beyond the number to keep are removed after the new one is there.
+    ///
+    /// With --prove, the command restores an etcd from the backup in the same directory, starts it on loopback, and
+    /// compares its revision, its number of keys and a hash of all keys and values with the cluster at that revision. The
+    /// host needs etcd and etcdctl 3.4 or 3.5 on PATH, and free space for a second copy. A backup that differs is renamed
+    /// to etcd-YYYYMMDD-hhmmss.refuted. If there is no proof, no older backup is removed.
+    ///
+    /// Exit codes: 0: there is a new backup, with --prove a proved one; 1: there is none, or it is not proved.
+    #[command(
+        after_help = "Examples:\n  madako etcd local-backup\n  madako etcd local-backup --dir /mnt/backups --max-backups 30 --prove"
+    )]
+    LocalBackup(backup::Args),
     /// Restarts etcd on a control plane node with its configured image and parameters, even if etcd stops meanwhile.
     ///
     /// The service restarts no member by itself while etcd has fewer than three voting members, since etcd would stop:
@@ -102,6 +134,8 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
     let (name, validity, output) = match command {
         Command::Issue { name, ttl, output } => (name, ttl, output),
         Command::RootIssue(output) => ("root".to_owned(), ROOT_VALIDITY, output),
+        Command::UserAdd { name, prefix } => return user::run(&name, &prefix, global).await,
+        Command::LocalBackup(args) => return backup::run(args, global).await,
         Command::Restart { address, output } => return restart::run(&address, output, &open(global)?).await,
     };
     let authorities = built_in(global)?;

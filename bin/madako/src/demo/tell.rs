@@ -66,6 +66,8 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
             format!("repair {index} of {address}: {operation}: {what}")
         }
         Event::Operation { id, operation, what, .. } => format!("operation {id} ({operation}): {what}"),
+        Event::EtcdBackup { file, .. } => format!("etcd has the new backup {file}"),
+        Event::EtcdBackupFailed { why } => format!("a backup of etcd failed: {why}"),
         Event::OperationsHeld { held } if held.is_empty() => "no operation is held".to_owned(),
         Event::OperationsHeld { held } => format!("operations are held: {}", held.join("; ")),
         Event::RepairWaits { index, address, why, .. } => format!("repair {index} of {address}: {why}"),

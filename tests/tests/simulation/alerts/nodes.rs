@@ -64,6 +64,7 @@ impl Nodes {
             host_keys: HostKeyPolicy::Pin,
             settings,
             runner: RunnerPorts { etcd: self.world.etcd(), authorities: Arc::new(self.authorities()) },
+            backups: None,
         }
     }
 

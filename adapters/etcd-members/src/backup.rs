@@ -1,0 +1,210 @@
+//! Backups of etcd in a directory of this host, and their proof with the programs of etcd on this host.
+//!
+//! ```text
+//! take:  a member in sync ── snapshot ──> .NAME.part ── fsync, checksum ──> NAME
+//! prove: NAME ── etcdctl snapshot restore ──> .madako-proof ── etcd ──┐
+//!        a member in sync, at the revision of the backup ─────────────┴── number of keys and hash are equal
+//! ```
+//!
+//! Guarantees:
+//! - A file has the name of a backup only after it was synced and its checksum, which etcd appends, was right.
+//! - A backup is proved only if an etcd that was restored from its file has the revision, the number of keys and the
+//!   hash of the cluster. Both are read in pages of bounded size.
+//! - The restored etcd listens on loopback, and takes only certificates of an authority that lives as long as the proof:
+//!   the data of the cluster have no other readers. It ends with the proof, whatever the end (see `madako_host`).
+//! - The scratch directory goes with each proof, even if its future is dropped. The next call in the directory removes
+//!   what a killed process left. A lock keeps two processes apart.
+//! - Files and directories are readable by their owner alone: a backup has the secrets of Kubernetes.
+//!
+//! Assumes: `etcd` and `etcdctl` 3.4 or 3.5 on `PATH` for proofs, with as much free space as the backup has.
+//!
+//! Does not: know who counts a backup, or when the next one is due.
+
+mod contents;
+mod directory;
+mod programs;
+mod scratch;
+pub(crate) mod snapshot;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use etcd_client::Client;
+use madako_domain::backup::{EtcdContents, backup_name, compare, refuted_name, surplus};
+use madako_protocol::backup::{Backup, BackupError, EtcdBackups, PermitSource};
+use madako_protocol::etcd::EtcdError;
+use madako_protocol::host::Host;
+use madako_protocol::permit::Permit;
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use self::contents::{ReadFailure, contents, present_revision};
+use self::directory::Directory;
+use self::scratch::Scratch;
+use crate::failure::Failure;
+use crate::members::EtcdMembers;
+
+const TAKE: &str = "snapshot of etcd";
+const PROVE: &str = "read of all keys of etcd";
+
+/// A step of a backup, for a display.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Bytes of the snapshot so far.
+    Written(u64),
+    /// The file is read again.
+    Verifying,
+    /// etcd restores the backup.
+    Restoring,
+    /// The restored etcd starts.
+    Starting,
+    /// Keys that were read of the cluster so far.
+    Compared(u64),
+}
+
+/// Receives the steps. Must be quick and never block.
+type Progress = Arc<dyn Fn(Step) + Send + Sync>;
+
+/// Backups of the cluster's etcd on this host.
+#[derive(Clone)]
+pub struct BackupsOnHost {
+    etcd: Arc<EtcdMembers>,
+    host: Arc<dyn Host>,
+    progress: Progress,
+}
+
+impl fmt::Debug for BackupsOnHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackupsOnHost").finish_non_exhaustive()
+    }
+}
+
+impl BackupsOnHost {
+    /// Backups of this etcd. `host` runs the programs of etcd.
+    #[must_use]
+    pub fn new(etcd: Arc<EtcdMembers>, host: Arc<dyn Host>) -> Self {
+        Self { etcd, host, progress: Arc::new(|_| ()) }
+    }
+
+    /// Shows the steps.
+    #[must_use]
+    pub fn with_progress(self, progress: impl Fn(Step) + Send + Sync + 'static) -> Self {
+        Self { progress: Arc::new(progress), ..self }
+    }
+
+    /// A member in sync, and the revision that it had at least.
+    async fn member(&self, what: &'static str, addresses: &[String]) -> Result<(Client, i64), EtcdError> {
+        self.etcd.member_in_sync(what, addresses).await
+    }
+
+    /// Compares a restored etcd with the cluster.
+    async fn compared(
+        &self,
+        addresses: &[String],
+        backup: &Backup,
+        scratch: &Scratch,
+    ) -> Result<Compared, BackupError> {
+        let restored = scratch.client();
+        let revision = scratch.revision();
+        let (before, after) = backup.revisions;
+        if !(before..=after).contains(&revision) {
+            let nothing = EtcdContents { revision, keys: 0, hash: String::new() };
+            return Ok((compare(backup.revisions, &nothing, &nothing), nothing));
+        }
+        let (cluster, _) = self.member(PROVE, addresses).await?;
+        let reads = async {
+            let shown = |keys| (self.progress)(Step::Compared(keys));
+            tokio::try_join!(
+                async { contents(&cluster, revision, shown).await.map_err(|failure| (true, failure)) },
+                async { contents(restored, revision, |_| ()).await.map_err(|failure| (false, failure)) },
+            )
+        };
+        let (running, restored) = reads.await.map_err(|(of_cluster, failure)| match (of_cluster, failure) {
+            (true, ReadFailure::Compacted) => BackupError::Compacted { name: backup.name.clone(), revision },
+            (true, ReadFailure::Etcd(failure)) => failure.error(PROVE).into(),
+            (false, ReadFailure::Etcd(Failure::Refused(why) | Failure::Unavailable(why))) => {
+                BackupError::NotRestored { name: backup.name.clone(), why }
+            }
+            (false, ReadFailure::Compacted) => BackupError::NotRestored {
+                name: backup.name.clone(),
+                why: format!("the restored etcd has no revision {revision}"),
+            },
+        })?;
+        Ok((compare(backup.revisions, &running, &restored), restored))
+    }
+}
+
+/// Whether two etcd are equal, and the contents of the restored one.
+type Compared = (Result<(), madako_domain::backup::Difference>, EtcdContents);
+
+#[async_trait]
+impl EtcdBackups for BackupsOnHost {
+    async fn take(
+        &self,
+        permit: &Permit,
+        addresses: &[String],
+        directory: &Path,
+        at: OffsetDateTime,
+    ) -> Result<Backup, BackupError> {
+        permit.check(Instant::now())?;
+        let directory = Directory::open(directory).await?;
+        let name = backup_name(at);
+        directory.must_lack(&name)?;
+        let (member, before) = self.member(TAKE, addresses).await?;
+        let part = directory.part(&name);
+        snapshot::write(&member, part.path(), &*self.progress).await?;
+        let after = present_revision(&member).await.map_err(|failure| failure.error(TAKE))?;
+        (self.progress)(Step::Verifying);
+        let size = directory::verified(part.path().to_owned()).await?;
+        directory.rename(part.path(), &name).await?;
+        Ok(Backup { name, at, size, revisions: (before, after) })
+    }
+
+    async fn prove(
+        &self,
+        permits: &dyn PermitSource,
+        addresses: &[String],
+        directory: &Path,
+        backup: &Backup,
+    ) -> Result<EtcdContents, BackupError> {
+        let directory = Directory::open(directory).await?;
+        let file = directory.path(&backup.name);
+        programs::check(&*self.host, permits, self.etcd.version(addresses).await).await?;
+        let place = directory.scratch().await?;
+        (self.progress)(Step::Restoring);
+        let proof = async {
+            let revision = scratch::restore(&*self.host, permits, &file, &backup.name, place.path()).await?;
+            (self.progress)(Step::Starting);
+            let mut running = scratch::start(&*self.host, permits, &backup.name, revision, place.path()).await?;
+            running.during(|scratch| self.compared(addresses, backup, scratch)).await
+        };
+        let compared = proof.await;
+        place.remove()?;
+        let (equal, contents) = compared?;
+        let Err(difference) = equal else { return Ok(contents) };
+        let renamed = refuted_name(&backup.name);
+        directory.rename(&file, &renamed).await?;
+        Err(BackupError::Refuted { name: backup.name.clone(), renamed, difference })
+    }
+
+    async fn rotate(
+        &self,
+        permit: &Permit,
+        directory: &Path,
+        keep: usize,
+        spared: Option<&str>,
+    ) -> Result<Vec<String>, BackupError> {
+        permit.check(Instant::now())?;
+        let directory = Directory::open(directory).await?;
+        let removed = surplus(&directory.names().await?, keep, spared);
+        directory.remove(removed.clone()).await?;
+        Ok(removed)
+    }
+}
+
+/// An access to a file that the host refused.
+fn refused(what: &'static str, path: impl Into<PathBuf>, why: impl fmt::Display) -> BackupError {
+    BackupError::File { what, path: path.into(), why: why.to_string() }
+}

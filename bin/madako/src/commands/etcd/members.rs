@@ -1,0 +1,34 @@
+//! Access of commands to the cluster's etcd.
+
+use std::sync::Arc;
+
+use madako_domain::cluster::Cluster;
+use madako_domain::keys;
+use madako_etcd_members::{CLIENT_PORT, EtcdMembers};
+use madako_protocol::authorities::Authorities;
+use madako_protocol::permit::Permit;
+use tokio::time::Instant;
+
+use crate::access::{decode, get, open};
+use crate::cli::Global;
+use crate::commands::ca::built_in;
+use crate::failure::Failure;
+use crate::limits::OPERATOR_ACTS;
+
+/// The cluster's etcd, and the addresses of the nodes with its members.
+pub(super) async fn members(global: &Global) -> Result<(EtcdMembers, Vec<String>), Failure> {
+    let stored = get(&open(global)?, keys::CLUSTER).await?;
+    let stored = stored.ok_or_else(|| Failure::failed("no cluster is stored: it has no etcd"))?;
+    let cluster: Cluster = decode(keys::CLUSTER, &stored)?;
+    let addresses: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
+    if addresses.is_empty() {
+        return Err(Failure::failed("the cluster has no control plane node: it has no etcd"));
+    }
+    let authorities: Arc<dyn Authorities> = Arc::new(built_in(global)?);
+    Ok((EtcdMembers::new(authorities, CLIENT_PORT), addresses))
+}
+
+/// An operator acts without an epoch: the command itself is the permission.
+pub(super) fn permit() -> Permit {
+    Permit::give(0, Instant::now() + OPERATOR_ACTS)
+}
