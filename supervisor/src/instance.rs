@@ -482,16 +482,17 @@ impl Director {
             host: self.ports.host.clone(),
             kubernetes: self.ports.kubernetes.clone(),
         };
-        let backups = operations.and_then(|operations| operations.backups.clone()).map(|backups| BackupsArguments {
-            epoch: epoch.number,
-            leader: leader.clone(),
-            host: self.options.host.clone(),
-            schedule: backups.schedule,
-            backups: backups.backups,
-            clock: Arc::clone(&self.ports.clock),
-            events: Arc::clone(&self.ports.events),
-            state: self.state.clone(),
-        });
+        let backups =
+            operations.and_then(|operations| operations.backups.clone()).map(|backups| BackupsArguments {
+                epoch: epoch.number,
+                leader: leader.clone(),
+                host: self.options.host.clone(),
+                schedule: backups.schedule,
+                backups: backups.backups,
+                clock: Arc::clone(&self.ports.clock),
+                events: Arc::clone(&self.ports.events),
+                state: self.state.clone(),
+            });
         let operations = operations.map(|operations| {
             let around = Surroundings {
                 instance: self.options.id.clone(),

@@ -53,7 +53,7 @@ pub struct BackupsState {
 
 madako_protocol::declare_metrics! {
     gauge madako_etcd_backup_age_seconds()
-        "Age of the last backup of etcd that counts: the last proved one, or the last one if backups are not proved. +Inf: there is none.";
+        "Age of the last backup of etcd that counts: the last proved one, or the last one if backups are not proved. Without one, the time since 1970.";
     gauge madako_etcd_backup_interval_seconds() "Configured time between two backups of etcd.";
     gauge madako_etcd_backup_size_bytes() "Size of the last backup of etcd that counts; 0 without one.";
     counter madako_etcd_backups_total(outcome)
@@ -107,8 +107,10 @@ impl BackupsState {
         if self.state.is_none() {
             return;
         }
-        let age = age(&self.given.schedule, self.last(), self.given.clock.now());
-        madako_etcd_backup_age_seconds().set(age.map_or(f64::INFINITY, |age| age.as_secs_f64()));
+        let now = self.given.clock.now();
+        let age = age(&self.given.schedule, self.last(), now);
+        let shown = age.map_or(now.unix_timestamp() as f64, |age| age.as_secs_f64());
+        madako_etcd_backup_age_seconds().set(shown);
         let size = self.last().filter(|_| age.is_some()).map_or(0, |last| last.size);
         madako_etcd_backup_size_bytes().set(size as f64);
     }

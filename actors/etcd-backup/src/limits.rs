@@ -13,7 +13,8 @@ pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 /// Maximum clock skew between leaders. A backup whose time is later came from a wrong clock and counts for nothing.
 pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 
-const _: () = assert!(TICK.as_secs() <= FIRST_PAUSE.as_secs() && FIRST_PAUSE.as_secs() < LONGEST_PAUSE.as_secs());
+const _: () =
+    assert!(TICK.as_secs() <= FIRST_PAUSE.as_secs() && FIRST_PAUSE.as_secs() < LONGEST_PAUSE.as_secs());
 const _: () = assert!(
     CLOCK_SKEW.as_secs() < BACKUP_EVERY.start().as_secs(),
     "a backup of a clock that is ahead delays the next one by less than an interval"

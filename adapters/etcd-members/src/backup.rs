@@ -121,17 +121,20 @@ impl BackupsOnHost {
                 async { contents(restored, revision, |_| ()).await.map_err(|failure| (false, failure)) },
             )
         };
-        let (running, restored) = reads.await.map_err(|(of_cluster, failure)| match (of_cluster, failure) {
-            (true, ReadFailure::Compacted) => BackupError::Compacted { name: backup.name.clone(), revision },
-            (true, ReadFailure::Etcd(failure)) => failure.error(PROVE).into(),
-            (false, ReadFailure::Etcd(Failure::Refused(why) | Failure::Unavailable(why))) => {
-                BackupError::NotRestored { name: backup.name.clone(), why }
-            }
-            (false, ReadFailure::Compacted) => BackupError::NotRestored {
-                name: backup.name.clone(),
-                why: format!("the restored etcd has no revision {revision}"),
-            },
-        })?;
+        let (running, restored) =
+            reads.await.map_err(|(of_cluster, failure)| match (of_cluster, failure) {
+                (true, ReadFailure::Compacted) => {
+                    BackupError::Compacted { name: backup.name.clone(), revision }
+                }
+                (true, ReadFailure::Etcd(failure)) => failure.error(PROVE).into(),
+                (false, ReadFailure::Etcd(Failure::Refused(why) | Failure::Unavailable(why))) => {
+                    BackupError::NotRestored { name: backup.name.clone(), why }
+                }
+                (false, ReadFailure::Compacted) => BackupError::NotRestored {
+                    name: backup.name.clone(),
+                    why: format!("the restored etcd has no revision {revision}"),
+                },
+            })?;
         Ok((compare(backup.revisions, &running, &restored), restored))
     }
 }
@@ -177,7 +180,8 @@ impl EtcdBackups for BackupsOnHost {
         let proof = async {
             let revision = scratch::restore(&*self.host, permits, &file, &backup.name, place.path()).await?;
             (self.progress)(Step::Starting);
-            let mut running = scratch::start(&*self.host, permits, &backup.name, revision, place.path()).await?;
+            let mut running =
+                scratch::start(&*self.host, permits, &backup.name, revision, place.path()).await?;
             running.during(|scratch| self.compared(addresses, backup, scratch)).await
         };
         let compared = proof.await;

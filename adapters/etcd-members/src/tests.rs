@@ -72,7 +72,10 @@ async fn an_added_user_has_its_keys_alone_and_an_existing_one_is_refused() {
     let wide = etcd_client::Permission::read_write("/").with_prefix();
     root.role_grant_permission("other", wide).await.unwrap();
     let refused = fleet.etcd.add_user(&permit(), &asked, "other", "/other/").await.unwrap_err();
-    assert!(refused.to_string().contains("the role other exists already, with other permissions"), "{refused}");
+    assert!(
+        refused.to_string().contains("the role other exists already, with other permissions"),
+        "{refused}"
+    );
     let users = root.user_list().await.unwrap();
     assert!(!users.users().iter().any(|user| user == "other"), "{users:?}");
     // An earlier call was interrupted before the role was granted.

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, images, kubernetes, leader, ops,
-    placement, repair_queue, sabakan, ssh, status, store,
+    auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, images, kubernetes, leader,
+    ops, placement, repair_queue, sabakan, ssh, status, store,
 };
 use crate::demo_args::DemoArgs;
 use crate::failure::EXIT_CODES;

@@ -27,8 +27,8 @@ use madako_supervisor::clock::SystemClock;
 
 use crate::cli::{Cli, Command, Global};
 use crate::commands::{
-    auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, images, kubernetes, leader, ops,
-    placement, repair_queue, sabakan, ssh, status, store,
+    auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, images, kubernetes, leader,
+    ops, placement, repair_queue, sabakan, ssh, status, store,
 };
 use crate::failure::Failure;
 use crate::log::{CkeLog, LogFile, Severity};

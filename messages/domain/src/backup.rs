@@ -116,7 +116,10 @@ impl fmt::Display for Difference {
                 "it restores revision {restored}, and the cluster had revisions {before} to {after} during the snapshot"
             ),
             Self::Keys { restored, running, revision } => {
-                write!(f, "it restores {restored} keys, and the cluster has {running} keys at revision {revision}")
+                write!(
+                    f,
+                    "it restores {restored} keys, and the cluster has {running} keys at revision {revision}"
+                )
             }
             Self::Hash { revision } => {
                 write!(f, "it restores other keys or values than the cluster has at revision {revision}")
@@ -263,7 +266,8 @@ mod tests {
         );
         assert_eq!(serde_json::from_str::<BackupRecord>(&text).unwrap(), record);
         assert!(record.counts(false) && !record.counts(true));
-        (record.keys, record.hash, record.proved_at) = (Some(3), Some("ab".to_owned()), Some(at(1_700_000_013)));
+        (record.keys, record.hash, record.proved_at) =
+            (Some(3), Some("ab".to_owned()), Some(at(1_700_000_013)));
         let text = serde_json::to_string(&record).unwrap();
         assert!(text.ends_with(r#""keys":3,"hash":"ab","proved_at":"2023-11-14T22:13:33Z"}"#), "{text}");
         assert_eq!(serde_json::from_str::<BackupRecord>(&text).unwrap(), record);

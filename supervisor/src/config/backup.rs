@@ -1,8 +1,6 @@
 //! The section `etcd_backup`: when the leader makes backups of the cluster's etcd, and where.
 
-use madako_domain::backup::{
-    BACKUP_DIRECTORY, BACKUP_EVERY, BACKUPS_KEPT, BackupSchedule, DEFAULT_KEPT,
-};
+use madako_domain::backup::{BACKUP_DIRECTORY, BACKUP_EVERY, BACKUPS_KEPT, BackupSchedule, DEFAULT_KEPT};
 use madako_operation_runner::page::Mode;
 
 use super::document::Fields;
@@ -65,17 +63,19 @@ mod tests {
         assert_eq!(given, Some(expected));
         let (given, problems, _) =
             schedule("{every: 10m, dir: /b, keep: 1000, prove: false}", Some(Mode::Act));
-        let expected =
-            BackupSchedule { every: Duration::from_secs(600), dir: "/b".to_owned(), keep: 1000, prove: false };
+        let expected = BackupSchedule {
+            every: Duration::from_secs(600),
+            dir: "/b".to_owned(),
+            keep: 1000,
+            prove: false,
+        };
         assert_eq!((given, problems.len()), (Some(expected), 0));
     }
 
     #[test]
     fn every_problem_of_a_schedule_is_told() {
-        let (_, problems, _) = schedule(
-            "{every: 5m, dir: backups, keep: 0, prove: often, compress: true}",
-            Some(Mode::Act),
-        );
+        let (_, problems, _) =
+            schedule("{every: 5m, dir: backups, keep: 0, prove: often, compress: true}", Some(Mode::Act));
         for part in [
             "etcd_backup.every: got \"5m\", expected between 10m and 720h",
             "etcd_backup.dir: got \"backups\", expected an absolute path",
@@ -86,7 +86,10 @@ mod tests {
             assert!(problems.iter().any(|problem| problem == part), "{part:?} is not in {problems:?}");
         }
         let (given, problems, _) = schedule("{}", Some(Mode::Act));
-        assert!(given.is_none() && problems[0].contains("expected the time between two backups"), "{problems:?}");
+        assert!(
+            given.is_none() && problems[0].contains("expected the time between two backups"),
+            "{problems:?}"
+        );
     }
 
     #[test]

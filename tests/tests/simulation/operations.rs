@@ -128,3 +128,15 @@ fn an_instance_that_observes_decides_and_changes_nothing() {
         }
     });
 }
+
+#[test]
+fn leaders_killed_during_a_backup_record_no_backup_without_its_proof() {
+    keep_quiet();
+    let backups = play(Story::Backups, &[]).backups;
+    // Attempts before the bootstrap, two backups with their proofs, and a refuted one.
+    assert!(backups.len() >= 6, "{backups:?}");
+    for at in backups {
+        let played = Story::Backups.play(&[(at + Duration::from_secs(1), Disturbance::Killed)]);
+        assert_eq!(played.wrong, [""; 0], "{at:?}: {}", played.why);
+    }
+}

@@ -10,7 +10,7 @@ use madako_domain::backup::{Difference, EtcdContents, backup_name, refuted_name}
 use madako_domain::canary::{Canary, plant};
 use madako_domain::cluster::{Cluster, Node};
 use madako_domain::state::Revised;
-use madako_protocol::actors::{Committed, CommitError, LeaderMessage, Mutation};
+use madako_protocol::actors::{CommitError, Committed, LeaderMessage, Mutation};
 use madako_protocol::backup::{Backup, BackupError, PermitSource};
 use madako_protocol::latest::{self, Publisher};
 use madako_protocol::permit::Permit;

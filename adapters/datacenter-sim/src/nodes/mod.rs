@@ -13,6 +13,7 @@
 //! Does not: check certificates or secrets (they may end, and a status tells them); simulate the rivers beyond their containers; choose among several leaders
 //! of etcd; end a command whose future is dropped, as the real driver tries to.
 
+mod backups;
 mod driver;
 mod etcd;
 mod faults;
@@ -36,6 +37,7 @@ use madako_protocol::node::{FileContent, NodeDriver};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+pub use self::backups::SimulatedBackups;
 pub use self::faults::{NodeFault, NodePlace};
 pub use self::limits::MAX_FACTS;
 pub use self::log::{Effect, EtcdFact, NodeFact, Observed, Voter};

@@ -47,7 +47,9 @@ pub(crate) async fn contents(
         let asked = timeout(PAGE, reader.get(from.clone(), Some(options))).await;
         let answer = match asked.map_err(late).and_then(|answer| answer.map_err(Failure::from)) {
             Ok(answer) => answer,
-            Err(Failure::Refused(why) | Failure::Unavailable(why)) if limit > 1 && why.contains(TOO_LARGE) => {
+            Err(Failure::Refused(why) | Failure::Unavailable(why))
+                if limit > 1 && why.contains(TOO_LARGE) =>
+            {
                 limit /= 2;
                 continue;
             }

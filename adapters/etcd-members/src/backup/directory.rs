@@ -30,7 +30,10 @@ pub(crate) struct Directory {
 }
 
 /// Runs blocking accesses to files beside the runtime. They end by themselves if the caller is gone.
-#[expect(clippy::disallowed_methods, reason = "a slow disk must not block the runtime, and no simulation runs this")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a slow disk must not block the runtime, and no simulation runs this"
+)]
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BackupError> + Send + 'static,
 ) -> Result<T, BackupError> {

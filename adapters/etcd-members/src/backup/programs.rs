@@ -81,7 +81,8 @@ pub(crate) async fn run(
         Ok(ended) if ended.end == (madako_protocol::host::HostEnd::Exited { code: 127 }) => {
             Err(BackupError::Program {
                 program,
-                why: "there is no such program on PATH: install etcd (Debian: etcd-server and etcd-client)".to_owned(),
+                why: "there is no such program on PATH: install etcd (Debian: etcd-server and etcd-client)"
+                    .to_owned(),
             })
         }
         Ok(ended) => Ok(ended),

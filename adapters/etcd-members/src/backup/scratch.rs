@@ -12,11 +12,11 @@ use etcd_client::{Channel, Client, Identity, TlsOptions};
 use futures::FutureExt as _;
 use madako_protocol::backup::{BackupError, PermitSource};
 use madako_protocol::host::{Host, HostOutcome};
-use serde::Deserialize;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    SanType,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, SanType,
 };
+use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::transport::{Certificate, Endpoint};
 
@@ -58,7 +58,10 @@ pub(crate) struct Running<'a> {
 
 impl Running<'_> {
     /// Works with the restored etcd, and ends it then. If etcd ends first, that is the error.
-    pub(crate) async fn during<'s, T, F>(&'s mut self, work: impl FnOnce(&'s Scratch) -> F) -> Result<T, BackupError>
+    pub(crate) async fn during<'s, T, F>(
+        &'s mut self,
+        work: impl FnOnce(&'s Scratch) -> F,
+    ) -> Result<T, BackupError>
     where
         F: Future<Output = Result<T, BackupError>>,
     {
@@ -154,7 +157,8 @@ pub(crate) async fn start<'a>(
         "--log-level=error".to_owned(),
     ];
     let mut process: Process<'a> = Box::pin(async move { run(host, permits, ETCD, &arguments, PROOF).await });
-    let client = client(&url, tls).map_err(|error| refused("connect to the restored etcd in", place, error))?;
+    let client =
+        client(&url, tls).map_err(|error| refused("connect to the restored etcd in", place, error))?;
     let by = Instant::now() + START;
     let answers = async {
         loop {

@@ -46,9 +46,11 @@ impl Host for Processes {
                 _ => {}
             }
         }
-        let program = words.iter().skip(1).find(|word| !word.contains('=') && !word.starts_with('-')).unwrap();
+        let program =
+            words.iter().skip(1).find(|word| !word.contains('=') && !word.starts_with('-')).unwrap();
         self.run.lock().unwrap().push(program.clone());
-        let ended = Command::new(&words[0]).args(&words[1..]).stdin(Stdio::null()).kill_on_drop(true).output();
+        let ended =
+            Command::new(&words[0]).args(&words[1..]).stdin(Stdio::null()).kill_on_drop(true).output();
         let ended = tokio::time::timeout(command.deadline, ended).await.unwrap().unwrap();
         Ok(HostOutcome {
             end: HostEnd::Exited { code: ended.status.code().unwrap() },
@@ -233,7 +235,8 @@ async fn a_compaction_before_the_proof_is_told_and_the_backup_stays() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_without_etcd_makes_backups_and_tells_what_a_proof_needs() {
-    let Some(place) = Place::new(Processes { path: Some("/nonexistent"), ..Processes::default() }).await else {
+    let Some(place) = Place::new(Processes { path: Some("/nonexistent"), ..Processes::default() }).await
+    else {
         return;
     };
     let backup = place.take(0).await;
@@ -264,6 +267,11 @@ async fn a_proof_of_100_megabytes() {
     let taken = began.elapsed();
     let began = std::time::Instant::now();
     let contents = place.prove(&backup).await.unwrap();
-    println!("{} bytes, {} keys: taken in {taken:?}, proved in {:?}", backup.size, contents.keys, began.elapsed());
+    println!(
+        "{} bytes, {} keys: taken in {taken:?}, proved in {:?}",
+        backup.size,
+        contents.keys,
+        began.elapsed()
+    );
     assert_eq!(contents.keys, 25_000);
 }

@@ -10,8 +10,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use etcd_client::{Client, GetOptions};
 use madako_datacenter_sim::SimulatedRegistry;
-use madako_datacenter_sim::nodes::{NodeFault, NodePlace, PaperAuthorities, SimulatedNodes};
+use madako_datacenter_sim::nodes::{
+    NodeFault, NodePlace, PaperAuthorities, SimulatedBackups, SimulatedNodes,
+};
 use madako_domain::authority::Authority;
+use madako_domain::backup::BackupSchedule;
 use madako_domain::certificate::Validity;
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::Container;
@@ -23,16 +26,21 @@ use madako_protocol::node::{NodeAction, NodeConnection, NodeDriver, NodeError, N
 use madako_protocol::permit::Permit;
 use madako_protocol::ports::Clock;
 use madako_simulation::world::PREFIX;
-use madako_supervisor::nodes::{HostKeyPolicy, OperationsMode, OperationsPorts, RunnerPorts, Settings};
+use madako_supervisor::nodes::{
+    BackupPorts, HostKeyPolicy, OperationsMode, OperationsPorts, RunnerPorts, Settings,
+};
 use serde_json::Value;
 use tokio::time::sleep;
 
 /// Life of certificates, as with the real authorities.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Time between backups: longer than any scenario leaves etcd without a majority.
+const BACKUP_EVERY: Duration = Duration::from_secs(3600);
 
 /// The nodes of all machines of the registry.
 pub struct Nodes {
     pub world: SimulatedNodes,
+    pub backups: SimulatedBackups,
     /// Life of the certificates that are issued from now on.
     pub life: Arc<Mutex<Duration>>,
     clock: Arc<dyn Clock>,
@@ -49,7 +57,8 @@ impl Nodes {
             world.add(machine.address().unwrap(), machine.spec.rack.try_into().unwrap());
         }
         let life = Arc::new(Mutex::new(YEAR));
-        Self { world, life, clock: Arc::clone(clock), late: Arc::default(), named: BTreeMap::new() }
+        let backups = SimulatedBackups::new(&world);
+        Self { world, backups, life, clock: Arc::clone(clock), late: Arc::default(), named: BTreeMap::new() }
     }
 
     /// The ports of an instance, with this image of etcd.
@@ -64,7 +73,10 @@ impl Nodes {
             host_keys: HostKeyPolicy::Pin,
             settings,
             runner: RunnerPorts { etcd: self.world.etcd(), authorities: Arc::new(self.authorities()) },
-            backups: None,
+            backups: Some(BackupPorts {
+                schedule: BackupSchedule { every: BACKUP_EVERY, dir: "/b".to_owned(), keep: 3, prove: true },
+                backups: Arc::new(self.backups.clone()),
+            }),
         }
     }
 

@@ -408,6 +408,8 @@ impl AlertTest {
             ["certificates", "last", life] => {
                 *self.nodes.as_ref().unwrap().life.lock().unwrap() = time(life);
             }
+            ["backups", "lack", "a", "write"] => self.nodes.as_ref().unwrap().backups.spoil(true),
+            ["backups", "well"] => self.nodes.as_ref().unwrap().backups.spoil(false),
             ["etcd-image", image] => {
                 let image = Some(image).filter(|image| *image != "default");
                 self.world.operations = Some(self.nodes.as_ref().unwrap().ports(image));

@@ -5,8 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use etcd_client::{Client, EventType};
-use madako_datacenter_sim::nodes::{NodeFault, NodePlace, PaperAuthorities, SimulatedNodes};
+use madako_datacenter_sim::nodes::{
+    NodeFault, NodePlace, PaperAuthorities, SimulatedBackups, SimulatedNodes,
+};
 use madako_datacenter_sim::{Datacenter, DatacenterConfig, SimulatedRegistry};
+use madako_domain::backup::{BackupRecord, BackupSchedule};
 use madako_domain::containers::Container;
 use madako_domain::node_status::EtcdMember;
 use madako_domain::record::Record;
@@ -23,7 +26,7 @@ use madako_simulation::revisions::every_revision;
 use madako_simulation::run::terms;
 use madako_simulation::store_process::StoreProcess;
 use madako_simulation::world::{Running, World};
-use madako_supervisor::nodes::{OperationsMode, OperationsPorts, RUNNER};
+use madako_supervisor::nodes::{BackupPorts, OperationsMode, OperationsPorts, RUNNER};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep_until};
@@ -34,11 +37,13 @@ const SESSION_TTL: Duration = Duration::from_secs(20);
 /// Delay of the store's watch, which has no latency here.
 const TOLERANCE: Duration = Duration::from_millis(100);
 /// Long enough for an epoch to end, for back-offs, and for an operation after them.
-const PATIENCE: Duration = Duration::from_secs(3 * 3600);
+pub const PATIENCE: Duration = Duration::from_secs(3 * 3600);
 /// Life of certificates: longer than a story without the renewal takes.
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// Time for which a fault of a node lasts.
 pub const OUTAGE: Duration = Duration::from_secs(300);
+/// Time between backups: longer than the pauses after some failures.
+const BACKUP_EVERY: Duration = Duration::from_secs(1800);
 /// Number of nodes.
 pub const NODES: usize = 6;
 
@@ -101,9 +106,13 @@ pub struct Site {
     pub client: Client,
     pub records: Arc<Mutex<Vec<Recorded>>>,
     pub certificate_life: Duration,
+    /// `None`: the leader makes no backups.
+    pub backups: Option<SimulatedBackups>,
+    /// Recorded proofs that nobody made.
+    pub unproved: Vec<String>,
     /// The reason why the world was not calm in time.
     pub restless: Option<String>,
-    began: Instant,
+    pub began: Instant,
     acts: VecDeque<(Duration, Act)>,
     /// The last wanted members.
     wanted: Vec<usize>,
@@ -155,6 +164,8 @@ impl Site {
             client,
             records: Arc::default(),
             certificate_life: CERTIFICATE_LIFE,
+            backups: None,
+            unproved: Vec::new(),
             restless: None,
             began: Instant::now(),
             acts: acts.into(),
@@ -175,7 +186,12 @@ impl Site {
     pub async fn start(&mut self, etcd: &str, mode: OperationsMode) {
         let clock = Arc::clone(&self.world.clock);
         let authorities = PaperAuthorities::new(clock, self.certificate_life);
-        self.world.operations = Some(OperationsPorts { mode, ..ports(&self.nodes, authorities, etcd) });
+        let backups = self.backups.clone().map(|backups| BackupPorts {
+            schedule: BackupSchedule { every: BACKUP_EVERY, dir: "/b".to_owned(), keep: 2, prove: true },
+            backups: Arc::new(backups),
+        });
+        let ports = ports(&self.nodes, authorities, etcd);
+        self.world.operations = Some(OperationsPorts { mode, backups, ..ports });
         if let Some(running) = self.running.take() {
             running.instance.stop().await;
         }
@@ -252,6 +268,18 @@ impl Site {
                 return Err(Stopped);
             }
         }
+    }
+
+    /// The record of the last backup that counts. Notes it if it has a proof that nobody made.
+    pub async fn backup(&mut self) -> Option<BackupRecord> {
+        let stored = self.client.get("/cke/madako/etcd/backup", None).await.unwrap();
+        let record: BackupRecord = serde_json::from_slice(stored.kvs().first()?.value()).unwrap();
+        let name = record.file.strip_prefix("/b/").unwrap();
+        let is_proved = self.backups.as_ref().is_some_and(|backups| backups.is_proved(name));
+        if record.proved_at.is_some() && !is_proved {
+            self.unproved.push(format!("nobody proved {}", record.file));
+        }
+        Some(record)
     }
 
     /// Waits until the site is as wanted.

@@ -3,19 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_datacenter_sim::nodes::{NodeFact, Observed};
+use madako_datacenter_sim::nodes::{NodeFact, Observed, SimulatedBackups};
+use madako_domain::backup::BackupRecord;
 use madako_domain::containers::Container;
 use madako_protocol::node::FileContent;
 use madako_simulation::planted::Handling;
 use serde_json::json;
 use time::format_description::well_known::Rfc3339;
+use tokio::time::Instant;
 
-use super::site::{Disturbance, NODES, OUTAGE, Recorded, Site, Stopped, address, start};
+use super::site::{Disturbance, INTERVAL, NODES, OUTAGE, PATIENCE, Recorded, Site, Stopped, address, start};
 
 /// Time for which a node with another host key is left alone.
 const UNKNOWN_KEY: Duration = Duration::from_secs(120);
 /// A record is written later than the answer that it shows.
 const BEFORE_A_RECORD: Duration = Duration::from_millis(1);
+
+/// What a story with backups checks: a backup is recorded as proved only after its proof.
+const BACKUP_PROVED: &str = "backup-proved";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Story {
@@ -31,6 +36,8 @@ pub enum Story {
     AskedRestart,
     /// An older image is found before a member stops or starts.
     OlderImage,
+    /// Backups by a schedule, one of which lacks a write.
+    Backups,
 }
 
 /// A point of a story: the stage of a command.
@@ -60,13 +67,19 @@ pub struct Played {
     pub wrong: Vec<&'static str>,
     pub why: String,
     pub points: Vec<Point>,
-    /// Times of all records and effects.
+    /// Times of all records and effects, and of the parts of backups.
     pub moments: BTreeSet<Duration>,
+    /// Begins of snapshots and proofs.
+    pub backups: Vec<Duration>,
 }
 
 impl Story {
-    pub const SEEDED: [(&str, Self); 3] =
-        [("bootstrap", Self::Bootstrap), ("life", Self::Life), ("four-members", Self::FourMembers)];
+    pub const SEEDED: [(&str, Self); 4] = [
+        ("bootstrap", Self::Bootstrap),
+        ("life", Self::Life),
+        ("four-members", Self::FourMembers),
+        ("backups", Self::Backups),
+    ];
 
     async fn tell(self, site: &mut Site) -> Result<(), Stopped> {
         match self {
@@ -81,6 +94,7 @@ impl Story {
             Self::Renewal => renewal(site).await,
             Self::AskedRestart => asked_restart(site).await,
             Self::OlderImage => older_image(site).await,
+            Self::Backups => backups(site).await,
         }
     }
 
@@ -206,6 +220,42 @@ async fn older_image(site: &mut Site) -> Result<(), Stopped> {
     site.settled(&[0, 1, 2]).await
 }
 
+async fn backups(site: &mut Site) -> Result<(), Stopped> {
+    let backups = SimulatedBackups::new(&site.nodes);
+    site.backups = Some(backups.clone());
+    site.images("etcd:1").await;
+    bootstrap(site).await?;
+    let first = recorded(site, None).await?;
+    // The next backup lacks a write. Its proof fails, and the record stays; the one after it is whole.
+    backups.spoil(true);
+    let taken = backups.taken();
+    site.until(|_| backups.taken() > taken).await?;
+    site.pass(OUTAGE).await;
+    let kept = site.backup().await;
+    backups.spoil(false);
+    let second = recorded(site, Some(&first)).await?;
+    if site.unproved.is_empty() {
+        assert_eq!(kept.as_ref(), Some(&first), "a refuted backup does not count");
+        assert!(second.at > first.at && second.proved_at.is_some());
+    }
+    site.settled(&[0, 1, 2]).await
+}
+
+/// Waits for a record that differs from an earlier one.
+async fn recorded(site: &mut Site, before: Option<&BackupRecord>) -> Result<BackupRecord, Stopped> {
+    let patience = Instant::now() + PATIENCE;
+    loop {
+        match site.backup().await {
+            Some(record) if Some(&record) != before => return Ok(record),
+            _ if Instant::now() > patience => {
+                site.restless = Some("there is no new backup in time".to_owned());
+                return Err(Stopped);
+            }
+            _ => site.pass(INTERVAL).await,
+        }
+    }
+}
+
 fn played(site: &Site, is_calm: bool) -> Played {
     site.world.facts.read_nodes(&site.nodes);
     let verdicts = site.world.facts.verdicts();
@@ -217,11 +267,18 @@ fn played(site: &Site, is_calm: bool) -> Played {
         why.push(restless.clone());
     }
     assert_eq!(wrong.is_empty(), is_calm, "{why:?}");
+    if !site.unproved.is_empty() {
+        wrong.push(BACKUP_PROVED);
+        why.extend(site.unproved.clone());
+    }
     let facts = site.nodes.facts_since(0);
     let records = site.records.lock().unwrap();
     let effects = facts.iter().filter(|fact| !matches!(fact.what, Observed::Etcd(_)));
-    let moments = effects.map(|fact| fact.at).chain(records.iter().map(|record| record.at)).collect();
-    Played { wrong, why: why.join("\n"), points: points(&records, &facts), moments }
+    let backups = site.backups.iter().flat_map(SimulatedBackups::moments);
+    let backups: Vec<Duration> = backups.map(|moment| moment - site.began).collect();
+    let moments = effects.map(|fact| fact.at).chain(records.iter().map(|record| record.at));
+    let moments = moments.chain(backups.iter().copied()).collect();
+    Played { wrong, why: why.join("\n"), points: points(&records, &facts), moments, backups }
 }
 
 /// The first point of each stage of each command of each operation.

@@ -238,6 +238,12 @@ impl World {
         Ok(Some(EtcdFact::Written { cluster: id, number: writes }))
     }
 
+    /// Number of the last acknowledged write; `None`: no asked member has a majority.
+    pub(crate) fn writes(&self, addresses: &[String]) -> Option<u64> {
+        let cluster = self.etcd.get(&self.asked(addresses)?.cluster)?;
+        (cluster.quorum == Some(Island::Mainland)).then_some(cluster.writes)
+    }
+
     /// The answer to a status request; `None`: no asked member answers.
     pub(crate) fn etcd_status(&self, addresses: &[String]) -> Option<EtcdStatus> {
         let asked = self.asked(addresses)?;

@@ -74,7 +74,10 @@ async fn back_up(args: &Args, global: &Global) -> Result<(), Failure> {
     let mut contents = None;
     if args.prove {
         let proved = backups.prove(&Operator, &addresses, &args.dir, &backup).await?;
-        says(format!("proved backup {}: {} keys at revision {}\n", backup.name, proved.keys, proved.revision))?;
+        says(format!(
+            "proved backup {}: {} keys at revision {}\n",
+            backup.name, proved.keys, proved.revision
+        ))?;
         contents = Some(proved);
     }
     let removed = backups.rotate(&permit(), &args.dir, args.max_backups, Some(&backup.name)).await?;

@@ -42,7 +42,7 @@ pub(super) async fn gather(global: &Global) -> Result<Inputs, Failure> {
     let store: Arc<dyn Store> = Arc::new(access::open_configured(&config)?);
     let seed = host::seed().map_err(Failure::Failed)?;
     let clock = Arc::new(SystemClock);
-    let ports = ports(&operations, Arc::clone(&store), clock, seed).ok_or_else(lacking)?;
+    let ports = ports(&operations, Arc::clone(&store), clock, None, seed).ok_or_else(lacking)?;
     let snapshot = store.list("").await?;
     let state = ClusterState::decode(snapshot.revision, &snapshot.entries, None);
     let unusable = |why: &str| Failure::failed(format_args!("the stored cluster cannot be used: {why}"));
