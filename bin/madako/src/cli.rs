@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, images, kubernetes, leader,
-    ops, placement, repair_queue, sabakan, ssh, status, store,
+    auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, images, leader, ops,
+    placement, repair_queue, sabakan, ssh, status, store,
 };
 use crate::demo_args::DemoArgs;
 use crate::failure::EXIT_CODES;
@@ -81,8 +81,6 @@ pub(crate) enum Command {
     Ca(ca::Command),
     #[command(subcommand)]
     Etcd(etcd::Command),
-    #[command(subcommand)]
-    Kubernetes(kubernetes::Command),
     Images(images::Args),
     #[command(subcommand)]
     Ssh(ssh::Command),

@@ -138,13 +138,15 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Ops(args) => Box::pin(ops::run(&args, global)).await,
         Command::Ca(command) => ca::run(command, global).await,
         Command::Etcd(command) => Box::pin(etcd::run(command, global)).await,
-        Command::Kubernetes(command) => kubernetes::run(command, global).await,
         Command::Images(args) => images::run(&args, global),
         Command::Ssh(command) => ssh::run(command, &store()?).await,
         Command::Leader(args) => leader::run(args, &store()?).await,
         Command::Status(args) => status::run(args, &store()?).await,
         Command::History(args) => history::run(args, &store()?).await,
-        Command::Placement(command) => Box::pin(placement::run(command, global.config.as_deref())).await,
+        Command::Placement(placement::Command::Issue(args)) => kubernetes::run(args, global).await,
+        Command::Placement(placement::Command::Resource(command)) => {
+            Box::pin(placement::run(command, global.config.as_deref())).await
+        }
         Command::Bootstrap(args) => {
             bootstrap::run(&args, &SystemClock, || Ok(access::open(global)?.at_root())).await
         }

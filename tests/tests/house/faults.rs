@@ -8,7 +8,7 @@ use madako_faults::{
     World, lasts, suiting,
 };
 use madako_supervisor::http::{HTTP, PLACEMENT_API};
-use madako_supervisor::instance::{FETCHER, LEADER, PLANNER, POLLER, REIGN, REPAIR, SCHEDULER};
+use madako_supervisor::instance::{BACKUP, FETCHER, LEADER, PLANNER, POLLER, REIGN, REPAIR, SCHEDULER};
 use madako_supervisor::nodes::{NODE, NODES, ROSTER, RUNNER};
 
 use crate::repository::text;
@@ -179,8 +179,20 @@ fn a_difference_between_page_and_code_is_found() {
 
 #[test]
 fn the_actors_that_can_be_targets_are_those_of_the_tree() {
-    let tree =
-        [HTTP, PLACEMENT_API, LEADER, POLLER, PLANNER, ROSTER, NODE, RUNNER, REPAIR, FETCHER, SCHEDULER];
+    let tree = [
+        HTTP,
+        PLACEMENT_API,
+        LEADER,
+        POLLER,
+        PLANNER,
+        ROSTER,
+        NODE,
+        RUNNER,
+        BACKUP,
+        REPAIR,
+        FETCHER,
+        SCHEDULER,
+    ];
     assert_eq!(ACTORS, tree, "a supervisor's child that is no supervisor can be a target");
     // The map shows no other actors in the tree, apart from two supervisors.
     let map = text("docs/ARCHITECTURE.md");

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use madako_domain::constraints::Constraints;
@@ -37,6 +38,7 @@ operations: {zz: 1}
 ssh: {zz: 1}
 pki: {zz: 1}
 images: {zz: 1}
+etcd_backup: {zz: 1}
 placement:
   zz: 1
   encryption: {zz: 1}
@@ -126,7 +128,38 @@ fn operation_defaults(config: &Config) -> impl Iterator<Item = (String, String)>
     [("images.etcd", images.etcd), ("images.tools", images.tools)]
         .map(|(name, default)| (name.to_owned(), default))
         .into_iter()
+        .chain(backup_defaults())
 }
+
+/// The schedule is read as with keys for operations, which only the defaults do not need.
+fn backup_defaults() -> impl Iterator<Item = (String, String)> {
+    let keys = tempfile::tempdir().expect("a temporary directory can be made");
+    let file = |name: &str, text: &str| {
+        let path = keys.path().join(name);
+        std::fs::write(&path, text).expect("a temporary file can be written");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("its mode can be set");
+        path.display().to_string()
+    };
+    let (ssh, pki) = (file("ssh", SSH_KEY), file("pki", PKI_KEY));
+    let text = format!("ssh: {{key_file: {ssh}}}\npki: {{key_file: {pki}}}\netcd_backup: {{every: 6h}}");
+    let schedule = load(&text).expect("the interval is enough").operations.backup.expect("it has a section");
+    [
+        ("etcd_backup.dir", schedule.dir),
+        ("etcd_backup.keep", schedule.keep.to_string()),
+        ("etcd_backup.prove", schedule.prove.to_string()),
+    ]
+    .map(|(name, default)| (name.to_owned(), default))
+    .into_iter()
+}
+
+const PKI_KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n";
+const SSH_KEY: &str = "-----BEGIN OPENSSH PRIVATE KEY-----\n\
+    b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW\n\
+    QyNTUxOQAAACDBGymq6p0Mjal+nlsgItFUuAk4LvYLTdWUINOKeLAbvQAAAIib0FYim9BW\n\
+    IgAAAAtzc2gtZWQyNTUxOQAAACDBGymq6p0Mjal+nlsgItFUuAk4LvYLTdWUINOKeLAbvQ\n\
+    AAAEAvlo1nmO2Wor4E+QbRgdlwc89DZAPtK3ObeiTLAVqFVsEbKarqnQyNqX6eWyAi0VS4\n\
+    CTgu9gtN1ZQg04p4sBu9AAAAAAECAwQF\n\
+    -----END OPENSSH PRIVATE KEY-----\n";
 
 fn placement_defaults() -> BTreeMap<String, String> {
     // Without keys nothing is encrypted, so that there is no default.

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use madako_json::named;
 use madako_protocol::actors::{
-    FetcherMessage, LeaderMessage, NodeMessage, PlannerMessage, PollerMessage, RepairMessage, RunnerMessage,
-    SchedulerMessage,
+    BackupMessage, FetcherMessage, LeaderMessage, NodeMessage, PlannerMessage, PollerMessage, RepairMessage,
+    RunnerMessage, SchedulerMessage,
 };
 use madako_protocol::mailbox::Addressed as _;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
@@ -92,7 +92,7 @@ pub enum Target {
 }
 
 /// The actors that can be a target: those of the tree that are no supervisors. `node` is the actor of one of the nodes.
-pub const ACTORS: [&str; 11] = [
+pub const ACTORS: [&str; 12] = [
     "http",
     PLACEMENT_API,
     LeaderMessage::ACTOR,
@@ -101,6 +101,7 @@ pub const ACTORS: [&str; 11] = [
     NODE_ROSTER,
     NodeMessage::ACTOR,
     RunnerMessage::ACTOR,
+    BackupMessage::ACTOR,
     RepairMessage::ACTOR,
     FetcherMessage::ACTOR,
     SchedulerMessage::ACTOR,
@@ -114,7 +115,8 @@ pub(crate) const ACTORS_OF_PLACEMENT: [&str; 3] =
     [PLACEMENT_API, FetcherMessage::ACTOR, SchedulerMessage::ACTOR];
 
 /// The [`ACTORS`] that run only in a world with operations on nodes.
-pub(crate) const ACTORS_OF_OPERATIONS: [&str; 3] = [NODE_ROSTER, NodeMessage::ACTOR, RunnerMessage::ACTOR];
+pub(crate) const ACTORS_OF_OPERATIONS: [&str; 4] =
+    [NODE_ROSTER, NodeMessage::ACTOR, RunnerMessage::ACTOR, BackupMessage::ACTOR];
 
 impl Target {
     #[must_use]

@@ -17,13 +17,16 @@ use std::time::Duration;
 
 use madako_datacenter_sim::SimulatedRegistry;
 use madako_datacenter_sim::nodes::{
-    EtcdFact, NodeFault, NodePlace, Observed, PaperAuthorities, SimulatedNodes,
+    EtcdFact, NodeFault, NodePlace, Observed, PaperAuthorities, SimulatedBackups, SimulatedNodes,
 };
+use madako_domain::backup::BackupSchedule;
 use madako_domain::invariants::Id;
 use madako_domain::machine::Machine;
 use madako_faults::Act;
 use madako_protocol::permit::Permit;
-use madako_supervisor::nodes::{HostKeyPolicy, OperationsMode, OperationsPorts, RunnerPorts, Settings};
+use madako_supervisor::nodes::{
+    BackupPorts, HostKeyPolicy, OperationsMode, OperationsPorts, RunnerPorts, Settings,
+};
 
 use self::ports::{LinkedEtcd, LinkedNodes};
 use crate::checker::Checker;
@@ -36,6 +39,9 @@ use crate::store_process::StoreProcess;
 /// Interval of looks at the registry, and of writes by the client of etcd.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// Time between backups of the simulated etcd: a run of two hours has some.
+const BACKUP_EVERY: Duration = Duration::from_secs(1800);
+
 /// The ports of operations on simulated nodes, without links.
 #[must_use]
 pub fn ports(nodes: &SimulatedNodes, authorities: PaperAuthorities, etcd_image: &str) -> OperationsPorts {
@@ -47,7 +53,15 @@ pub fn ports(nodes: &SimulatedNodes, authorities: PaperAuthorities, etcd_image: 
         host_keys: HostKeyPolicy::Pin,
         settings,
         runner: RunnerPorts { etcd: nodes.etcd(), authorities: Arc::new(authorities) },
-        backups: None,
+        backups: Some(BackupPorts {
+            schedule: BackupSchedule {
+                every: BACKUP_EVERY,
+                dir: "/backups".to_owned(),
+                keep: 3,
+                prove: true,
+            },
+            backups: Arc::new(SimulatedBackups::new(nodes)),
+        }),
     }
 }
 

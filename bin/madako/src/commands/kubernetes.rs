@@ -1,10 +1,9 @@
-//! `madako kubernetes`: certificates for users of Kubernetes, in ckecli's words and output.
+//! `madako kubernetes issue`: certificates for users of Kubernetes, in ckecli's words and output.
 
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use clap::Subcommand;
 use madako_domain::authority::Authority;
 use madako_domain::cluster::Cluster;
 use madako_domain::keys;
@@ -24,29 +23,26 @@ const SERVICE: &str = "kubernetes.default.svc";
 /// Port of the API server on a node.
 const PORT: u16 = 6443;
 
-/// Issues certificates for users of Kubernetes.
-#[derive(Debug, Subcommand)]
-#[command(arg_required_else_help = true)]
-pub(crate) enum Command {
-    /// Issues a client certificate for a user of Kubernetes, and prints a kubeconfig with it.
-    ///
-    /// The server of the kubeconfig is https://kubernetes.default.svc where that name resolves, else the first control
-    /// plane node. Kubernetes takes the name of the user and its group from the certificate.
-    #[command(
-        after_help = "Examples:\n  madako kubernetes issue > ~/.kube/config\n  madako kubernetes issue --user alice --group viewers --ttl 8h"
-    )]
-    Issue {
-        /// Validity of the certificate
-        #[arg(long, value_name = "DURATION", default_value = "2h",
-              value_parser = |text: &str| bounded(text, (Duration::from_secs(1), MAX_KUBERNETES_VALIDITY)))]
-        ttl: Duration,
-        /// Group of the user
-        #[arg(short, long, value_name = "NAME", default_value = "system:masters", value_parser = subject)]
-        group: String,
-        /// Name of the user
-        #[arg(short, long, value_name = "NAME", default_value = "admin", value_parser = subject)]
-        user: String,
-    },
+/// Issues a client certificate for a user of Kubernetes, and prints a kubeconfig with it.
+///
+/// The server of the kubeconfig is https://kubernetes.default.svc where that name resolves, else the first control plane
+/// node. Kubernetes takes the name of the user and its group from the certificate. The command uses the store of the
+/// service, not its API.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  madako kubernetes issue > ~/.kube/config\n  madako kubernetes issue --user alice --group viewers --ttl 8h"
+)]
+pub(crate) struct Args {
+    /// Validity of the certificate
+    #[arg(long, value_name = "DURATION", default_value = "2h",
+          value_parser = |text: &str| bounded(text, (Duration::from_secs(1), MAX_KUBERNETES_VALIDITY)))]
+    ttl: Duration,
+    /// Group of the user
+    #[arg(short, long, value_name = "NAME", default_value = "system:masters", value_parser = subject)]
+    group: String,
+    /// Name of the user
+    #[arg(short, long, value_name = "NAME", default_value = "admin", value_parser = subject)]
+    user: String,
 }
 
 /// A common name or an organization.
@@ -58,8 +54,8 @@ fn subject(text: &str) -> Result<String, String> {
     }
 }
 
-pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure> {
-    let Command::Issue { ttl, group, user } = command;
+pub(crate) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
+    let Args { ttl, group, user } = args;
     let cluster = cluster(&open(global)?).await?;
     let authorities = built_in(global)?;
     let server = match resolves().await {

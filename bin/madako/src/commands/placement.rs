@@ -29,7 +29,7 @@ mod words;
 use std::fmt;
 use std::path::Path;
 
-use clap::ArgMatches;
+use clap::{ArgMatches, Args as _};
 use madako_domain::placement::kind::Kind;
 use serde_json::Value;
 
@@ -37,18 +37,32 @@ use self::client::{Api, Request};
 use self::config::Settings;
 use self::given::GivenOptions;
 use self::words::{Create, GROUPS, Resource, Verb};
+use super::kubernetes;
 use crate::failure::Failure;
 use crate::limits::MAX_TRIES;
 use crate::output::{Format, printable, warn};
 
+/// A parsed command.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Resource(ResourceCommand),
+    /// ckecli's `kubernetes issue`: `kubernetes` is krakectl's other word for `kube`.
+    Issue(kubernetes::Args),
+}
+
+/// The group of krakectl with ckecli's word.
+const KUBE: &str = "kube";
+/// ckecli's word.
+const ISSUE: &str = "issue";
+
 /// A parsed command of krakectl.
-pub(crate) struct Command {
+pub(crate) struct ResourceCommand {
     resource: &'static Resource,
     verb: Verb,
     given: GivenOptions,
 }
 
-impl fmt::Debug for Command {
+impl fmt::Debug for ResourceCommand {
     /// Without the options: they may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Command")
@@ -63,6 +77,9 @@ impl clap::FromArgMatches for Command {
         let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
         let (group, matches) = matches.subcommand().ok_or_else(missing)?;
         let (word, matches) = matches.subcommand().ok_or_else(missing)?;
+        if (group, word) == (KUBE, ISSUE) {
+            return kubernetes::Args::from_arg_matches(matches).map(Self::Issue);
+        }
         let (verb, matches) = matches.subcommand().ok_or_else(missing)?;
         let group = GROUPS.iter().find(|known| known.word == group).ok_or_else(missing)?;
         let resource = group.resources.iter().find(|known| known.word == word).ok_or_else(missing)?;
@@ -71,7 +88,7 @@ impl clap::FromArgMatches for Command {
             .copied()
             .find(|known| resource.word_of(*known) == Some(verb))
             .ok_or_else(missing)?;
-        Ok(Self { resource, verb, given: GivenOptions::new(matches.clone()) })
+        Ok(Self::Resource(ResourceCommand { resource, verb, given: GivenOptions::new(matches.clone()) }))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -82,7 +99,9 @@ impl clap::FromArgMatches for Command {
 
 impl clap::Subcommand for Command {
     fn augment_subcommands(command: clap::Command) -> clap::Command {
-        command.subcommands(GROUPS.iter().map(words::group))
+        let issue = kubernetes::Args::augment_args(clap::Command::new(ISSUE));
+        let groups = GROUPS.iter().map(words::group);
+        command.subcommands(groups).mut_subcommand(KUBE, |kube| kube.subcommand(issue))
     }
 
     fn augment_subcommands_for_update(command: clap::Command) -> clap::Command {
@@ -121,8 +140,8 @@ impl CommandScope {
 }
 
 /// `config`: the file of `--config`.
-pub(crate) async fn run(command: Command, config: Option<&Path>) -> Result<(), Failure> {
-    let Command { resource, verb, given } = command;
+pub(crate) async fn run(command: ResourceCommand, config: Option<&Path>) -> Result<(), Failure> {
+    let ResourceCommand { resource, verb, given } = command;
     let settings = Settings::load(config, given.text("api-url"))?;
     let format = given.format();
     let namespace = if resource.kind.namespaced() && !given.flag("all") {

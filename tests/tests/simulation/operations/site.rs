@@ -190,6 +190,7 @@ impl Site {
             schedule: BackupSchedule { every: BACKUP_EVERY, dir: "/b".to_owned(), keep: 2, prove: true },
             backups: Arc::new(backups),
         });
+        // Other stories have the moments of operations alone.
         let ports = ports(&self.nodes, authorities, etcd);
         self.world.operations = Some(OperationsPorts { mode, backups, ..ports });
         if let Some(running) = self.running.take() {

@@ -18,7 +18,7 @@ use crate::cli::{self, Cli};
 const SENT: &str = include_str!("../../../../../messages/domain/src/placement/tests/krakectl.txt");
 
 /// Parses a line, split at blanks outside apostrophes.
-fn command(line: &str) -> Command {
+fn command(line: &str) -> ResourceCommand {
     let mut words = vec!["madako".to_owned()];
     for (place, part) in line.split('\'').enumerate() {
         if place % 2 == 1 {
@@ -28,7 +28,7 @@ fn command(line: &str) -> Command {
         }
     }
     match Cli::read(words) {
-        Ok(Cli { command: cli::Command::Placement(command), .. }) => command,
+        Ok(Cli { command: cli::Command::Placement(Command::Resource(command)), .. }) => command,
         Ok(other) => panic!("{line}: {other:?}"),
         Err(error) => panic!("{line}: {error}"),
     }
