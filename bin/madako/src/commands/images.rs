@@ -20,7 +20,7 @@ const OTHERS: [&str; 5] = [
 /// The images of etcd and of the tools are those of the configuration section `images`. The others are those of CKE,
 /// which a node needs as soon as the service runs Kubernetes on it.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  madako images\n  madako images | xargs -n 1 docker pull")]
+#[command(after_help = "Examples:\n  madako images\n  madako images -o json")]
 pub(crate) struct Args {
     #[command(flatten)]
     output: OutputArgs,

@@ -30,7 +30,7 @@ const PORT: u16 = 6443;
 /// service, not its API.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  madako kubernetes issue > ~/.kube/config\n  madako kubernetes issue --user alice --group viewers --ttl 8h"
+    after_help = "Examples:\n  madako kube issue > ~/.kube/config\n  madako kube issue --user alice --group viewers --ttl 8h"
 )]
 pub(crate) struct Args {
     /// Validity of the certificate

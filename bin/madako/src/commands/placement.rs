@@ -100,8 +100,11 @@ impl clap::FromArgMatches for Command {
 impl clap::Subcommand for Command {
     fn augment_subcommands(command: clap::Command) -> clap::Command {
         let issue = kubernetes::Args::augment_args(clap::Command::new(ISSUE));
-        let groups = GROUPS.iter().map(words::group);
-        command.subcommands(groups).mut_subcommand(KUBE, |kube| kube.subcommand(issue))
+        let group = |group: &words::Group| match group.word {
+            KUBE => words::group(group).subcommand(issue.clone()),
+            _ => words::group(group),
+        };
+        command.subcommands(GROUPS.iter().map(group))
     }
 
     fn augment_subcommands_for_update(command: clap::Command) -> clap::Command {

@@ -10,6 +10,7 @@
 
 mod authorities;
 mod auto_repair;
+mod backup;
 mod bootstrap;
 mod configuration;
 mod delete;
