@@ -426,7 +426,9 @@ impl LeaderState {
             Mutation::Repair(change) => repair::transaction(epoch, change, &*state()?)?,
             Mutation::Phase(phase) => status_transaction(epoch, phase, self.given.clock.now())?,
             Mutation::HostKey { address, pinned, revision } => {
-                kept_transaction(epoch, &keys::host_key(address), Some(pinned), *revision)?
+                let mut pinned = pinned.clone();
+                pinned.pinned_at.get_or_insert(self.given.clock.now());
+                kept_transaction(epoch, &keys::host_key(address), Some(&pinned), *revision)?
             }
             Mutation::Placement(change) => {
                 let gate = self.given.placement.as_ref().ok_or(CommitError::PlacementElsewhere { what })?;

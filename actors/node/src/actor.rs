@@ -224,8 +224,11 @@ impl NodeState {
             // An unreadable value has a revision, too: it blocks the pin, and the fault is in the log.
             state.host_keys.get(&address).map_or(0, |(_, revision)| *revision)
         });
-        let mutation =
-            Mutation::HostKey { address, pinned: PinnedKey { serial, host_key }, revision: stored };
+        let mutation = Mutation::HostKey {
+            address,
+            pinned: PinnedKey { serial, host_key, pinned_at: None },
+            revision: stored,
+        };
         self.link = Link::Pinning {
             connection,
             _commit: Task::start_anew(async move {

@@ -93,6 +93,8 @@ fn measure(cluster: &Cluster, status: &FleetStatus, phase: &OperationPhase) -> (
         now: OffsetDateTime::UNIX_EPOCH,
         backing_off: &backing_off,
         restarts: &BTreeSet::new(),
+        restore: None,
+        stale: &BTreeSet::new(),
         settings: &settings,
     };
     assert_eq!(&decide(&input).phase, phase, "the case is what it says");

@@ -7,10 +7,11 @@
 mod certificates;
 pub(crate) mod collect;
 mod execute;
+mod restore_commands;
 mod show;
 mod since;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -44,11 +45,12 @@ use self::execute::{Basis, Executor};
 use self::since::Since;
 use crate::backing_off::{self, BackingOff};
 use crate::decide::{Decision, decide};
-use crate::input::{Input, Settings};
+use crate::input::{Input, RequestedRestore, Settings};
 use crate::limits::COMMAND_LOST;
 use crate::operation::{Operation, OperationName};
 use crate::page::{Mode, OpsPage};
-use crate::records::{self, Step};
+use crate::records::{self, Step, restoring};
+use crate::restore;
 
 madako_protocol::declare_metrics! {
     counter madako_operations_total(operation, outcome) "Operations on nodes, by outcome.";
@@ -313,7 +315,9 @@ impl RunnerState {
         self.publish(&inputs);
         if self.given.mode == Mode::Act {
             self.write_phase();
-            self.begin(&inputs);
+            if !self.settle_restore(&inputs.state) {
+                self.begin(&inputs);
+            }
         }
         let now = Instant::now();
         let pause = self.backing_off.remaining(now).map(|(_, until)| until - now).min();
@@ -354,6 +358,10 @@ impl RunnerState {
         let now = self.given.clock.now();
         let valid = inputs.state.restarts.iter().filter(|(_, request)| request.is_valid(now));
         let restarts = valid.map(|(address, _)| address.clone()).collect();
+        let is_under_way = inputs.state.is_restoring();
+        let requested = inputs.state.restore.as_ref();
+        let requested = requested.filter(|request| is_under_way || request.is_valid(now));
+        let nothing = BTreeSet::new();
         let decision = decide(&Input {
             cluster,
             options: &inputs.options,
@@ -361,6 +369,8 @@ impl RunnerState {
             now,
             backing_off: &self.backing_off.nodes(started),
             restarts: &restarts,
+            restore: requested.map(|request| RequestedRestore { request, is_under_way }),
+            stale: inputs.state.restored.as_ref().map_or(&nothing, |restored| &restored.stale),
             settings: &self.given.settings,
         });
         madako_operations_decide_seconds().record(started.elapsed());
@@ -376,8 +386,10 @@ impl RunnerState {
             let (step, basis, span) =
                 (announced.step.clone(), announced.basis.clone(), announced.span.clone());
             let failure = failure(conclusion, &step.operation.targets);
-            let error = failure.as_ref().map(|(_, why)| why.clone());
-            if let Some((change, next)) = records::end(state, &step, error.as_deref(), now) {
+            let failed = failure
+                .as_ref()
+                .map(|(nodes, why)| records::Failed { why: why.clone(), is_final: nodes.is_none() });
+            if let Some((change, next)) = records::end(state, &step, failed.as_ref(), now) {
                 self.learn(&step, failure, next.is_some());
                 let next = next.map(|step| Announced { step, basis, span });
                 let action = self.effects.record(change, next, state.revision, Instant::now());
@@ -388,12 +400,30 @@ impl RunnerState {
         }
         let runs = self.effects.under_way().map(|announced| announced.step.record);
         let change = records::disown(state, runs, now);
-        if let Some(change) = change.or_else(|| records::forget_restart(state, &inputs.cluster, now)) {
-            let action = self.effects.change(change, state.revision, Instant::now());
-            self.perform(action.into_iter().collect());
-            return true;
+        match change.or_else(|| records::forget_restart(state, &inputs.cluster, now)) {
+            Some(change) => self.change(change, state),
+            None => false,
         }
-        false
+    }
+
+    /// Commits a change without an effect. Returns whether it is under way.
+    fn change(&mut self, change: RepairChange, state: &ClusterState) -> bool {
+        let action = self.effects.change(change, state.revision, Instant::now());
+        self.perform(action.into_iter().collect());
+        true
+    }
+
+    /// Ends the request of a restore that is refused, over or too old. Returns whether a change is under way.
+    fn settle_restore(&mut self, state: &ClusterState) -> bool {
+        let etcd = self.collected.as_ref().and_then(|(_, collected)| collected.etcd.as_ref());
+        let address = state.restore.as_ref().map(|request| request.address.as_str());
+        let is_done = address.is_some_and(|address| restore::is_done(etcd, address));
+        let now = self.given.clock.now();
+        let refused = self.decision.as_ref().and_then(|decision| restoring::refuse(state, decision));
+        match refused.or_else(|| restoring::forget(state, is_done, now)) {
+            Some(change) if self.effects.under_way().is_none() => self.change(change, state),
+            _ => false,
+        }
     }
 
     /// Takes the evidence of a newer state about an announcement whose commit was not answered.
@@ -464,6 +494,7 @@ impl RunnerState {
         let basis = Basis {
             cluster: Arc::clone(&inputs.cluster),
             options: Arc::clone(&inputs.options),
+            asked: collect::asked(&inputs.cluster, &inputs.state),
             certificates: Arc::new(self.certificates(operation)),
         };
         let (id, operation) = (step.record, operation.name.name());

@@ -85,6 +85,30 @@ pub enum Command {
         /// Addresses of the members to ask.
         members: Vec<String>,
     },
+    /// Proves a snapshot by its restore, beside the data of etcd.
+    StageSnapshot {
+        /// Path on the target.
+        path: String,
+        /// Name of the restore.
+        id: String,
+    },
+    /// Ends well if no majority of the members answers for a while.
+    ConfirmEtcdLoss {
+        /// Addresses of the members to ask.
+        members: Vec<String>,
+    },
+    /// Stops all reachable members before a restore.
+    StopEtcdMembers {
+        /// Addresses of their nodes.
+        nodes: Vec<String>,
+    },
+    /// Puts the restored data in the place of the data of etcd.
+    UseSnapshot {
+        /// Path of the snapshot on the target.
+        path: String,
+        /// Name of the restore.
+        id: String,
+    },
 }
 
 named!(Command);
@@ -104,7 +128,11 @@ impl Command {
             Self::MakeFiles => etcd_files().join(","),
             Self::PromoteEtcdMember { id } => id.map(|id| id.to_string()).unwrap_or_default(),
             Self::RemoveEtcdMember { ids } => ids.iter().map(u64::to_string).collect::<Vec<_>>().join(","),
-            Self::WaitEtcdSync { members, .. } | Self::SetupEtcdAuth { members } => {
+            Self::StageSnapshot { path, .. } | Self::UseSnapshot { path, .. } => path.clone(),
+            Self::StopEtcdMembers { nodes } => nodes.join(","),
+            Self::WaitEtcdSync { members, .. }
+            | Self::SetupEtcdAuth { members }
+            | Self::ConfirmEtcdLoss { members } => {
                 members.iter().map(|address| client_url(address)).collect::<Vec<_>>().join(",")
             }
         }

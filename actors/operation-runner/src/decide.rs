@@ -8,7 +8,7 @@ use crate::held::{Held, Reason};
 use crate::input::Input;
 use crate::operation::{Operation, OperationName};
 use crate::view::View;
-use crate::{bootstrap, certificates, maintain, restart, rivers, start, stop};
+use crate::{bootstrap, certificates, maintain, restart, restore, rivers, start, stop};
 
 /// The next round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -25,9 +25,11 @@ pub(crate) type Row = Option<(OperationPhase, Vec<Operation>)>;
 
 /// The rows in order. Those of Kubernetes (`k8s-start` before the maintenance of etcd, `k8s-maintain` after it) and of
 /// the queues (at the end) do not exist yet.
-const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 9] = [
+const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 11] = [
+    restore::stale_row,
     upgrade,
     rivers::row,
+    restore::row,
     bootstrap::row,
     start::row,
     restart::row,

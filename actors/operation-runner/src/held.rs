@@ -54,6 +54,10 @@ pub enum Reason {
         image: EtcdVersion,
         running: EtcdVersion,
     },
+    /// A restore that the leader does not carry out.
+    RestoreRefused {
+        why: String,
+    },
     UnclearBootstrap {
         unclear: Unclear,
         /// The data, mark and container of each control plane node, as text.
@@ -115,6 +119,9 @@ impl fmt::Display for Reason {
                     f,
                     "the image has etcd {image}, and a member runs {running}: configure an image that is not older"
                 )
+            }
+            Self::RestoreRefused { why } => {
+                write!(f, "{why}: when the reason is gone, run madako etcd restore again")
             }
             Self::UnclearBootstrap { unclear, nodes } => write!(f, "{unclear}. Found: {}", nodes.join("; ")),
         }

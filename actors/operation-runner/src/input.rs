@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::{Container, ContainerOptions};
 use madako_domain::node_status::FleetStatus;
+use madako_domain::restore::RestoreRequest;
 use time::OffsetDateTime;
 
 use crate::limits::MAX_CONCURRENT_UPDATES;
@@ -51,6 +52,14 @@ impl Default for Settings {
     }
 }
 
+/// A restore of etcd that an operator asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestedRestore<'a> {
+    pub request: &'a RestoreRequest,
+    /// The members of before were stopped, or are about to be.
+    pub is_under_way: bool,
+}
+
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
     pub cluster: &'a Cluster,
@@ -62,5 +71,8 @@ pub struct Input<'a> {
     pub backing_off: &'a BTreeSet<String>,
     /// Addresses of nodes whose member of etcd an operator asked to restart.
     pub restarts: &'a BTreeSet<String>,
+    pub restore: Option<RequestedRestore<'a>>,
+    /// Addresses of nodes that may have data of before the last restore of etcd.
+    pub stale: &'a BTreeSet<String>,
     pub settings: &'a Settings,
 }

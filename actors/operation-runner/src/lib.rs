@@ -15,6 +15,8 @@
 //! - A failed command cancels its operation, and its nodes are left out for a while.
 //! - A decision acts on no node that is unreachable or backs off.
 //! - No operation breaks invariant I2: it leaves a majority of the voting members of etcd in sync.
+//! - A restore of etcd begins only if no majority of the members answers, and replaces no data before the snapshot is
+//!   proved. Data that are older than a restore never serve again.
 //! - etcd never starts on an empty volume, except in a bootstrap and as a member that was added before, and data are
 //!   never initialised a second time.
 //! - A container of another program is never touched.
@@ -40,6 +42,7 @@ pub mod operation;
 pub mod page;
 mod records;
 mod restart;
+mod restore;
 mod rivers;
 mod start;
 mod stop;
@@ -51,5 +54,5 @@ pub mod wanted;
 
 pub use crate::actor::{METRICS, Runner, RunnerArguments, RunnerPorts};
 pub use crate::decide::{Decision, decide};
-pub use crate::input::{Images, Input, Settings};
+pub use crate::input::{Images, Input, RequestedRestore, Settings};
 pub use crate::survey::survey;

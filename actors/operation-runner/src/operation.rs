@@ -8,6 +8,7 @@ use madako_json::named;
 use serde::Serialize;
 
 use crate::command::{Command, Run, Volume};
+use crate::input::RequestedRestore;
 use crate::wanted::client_url;
 
 /// The name of an operation in records; CKE's names, where CKE has the operation.
@@ -41,6 +42,7 @@ pub enum OperationName {
     EtcdPromoteMember,
     EtcdMarkMember,
     EtcdRestart,
+    EtcdRestore,
     EtcdRenewCertificates,
     StopEtcd,
     StopEtcdRivers,
@@ -56,7 +58,8 @@ pub struct Operation {
     /// [`OperationName::EtcdRemoveMember`] the addresses of members.
     pub targets: Vec<String>,
     pub commands: Vec<Command>,
-    /// An operator asked for it with `madako etcd restart`: invariant I2 does not judge it.
+    /// Invariant I2 does not judge it: an operator asked for it with `madako etcd restart` or `madako etcd restore`, or it
+    /// stops members of before a restore.
     #[serde(skip)]
     pub asked: bool,
 }
@@ -205,6 +208,34 @@ impl Maker<'_> {
         operation.commands.retain(|command| !matches!(command, Command::WaitEtcdSync { .. }));
         operation.commands.push(wait(&operation.targets));
         Operation { asked: true, ..operation }
+    }
+
+    /// Restores a snapshot on the target. `stopped` are the nodes with a container of etcd. A restore that is under way does
+    /// not prove the loss of etcd again: the restored member may answer already.
+    pub(crate) fn restore(
+        &self,
+        target: String,
+        stopped: Vec<String>,
+        RequestedRestore { request, is_under_way }: &RequestedRestore<'_>,
+    ) -> Operation {
+        let targets = vec![target];
+        let members = self.control_plane.to_vec();
+        let (path, id) = (request.path.clone(), request.id());
+        let mut commands =
+            vec![self.pull_etcd(), Command::StageSnapshot { path: path.clone(), id: id.clone() }];
+        if !is_under_way {
+            commands.push(Command::ConfirmEtcdLoss { members });
+        }
+        commands.extend([
+            Command::StopEtcdMembers { nodes: stopped },
+            Command::UseSnapshot { path, id },
+            Command::PrepareEtcdCertificates,
+            Command::MakeFiles,
+            Command::RunContainer { container: Container::Etcd, run: Run::Start },
+            wait(&targets),
+            Command::VolumeCreate(Volume::Mark),
+        ]);
+        Operation { asked: true, ..Operation::new(OperationName::EtcdRestore, targets, commands) }
     }
 
     fn pull_etcd(&self) -> Command {

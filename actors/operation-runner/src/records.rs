@@ -1,5 +1,7 @@
 //! The records of operations: each change of a record as one transaction.
 
+pub(crate) mod restoring;
+
 use std::sync::Arc;
 
 use madako_domain::canary::{Canary, is_planted};
@@ -13,6 +15,14 @@ use time::OffsetDateTime;
 
 use crate::command::Command;
 use crate::operation::{Operation, OperationName};
+
+/// The failure of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failed {
+    pub(crate) why: String,
+    /// Another attempt fails, too.
+    pub(crate) is_final: bool,
+}
 
 /// A command of an operation that a record announces.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,14 +88,17 @@ pub(crate) fn begin(
     Some((RepairChange { what: "operation-begin", conditions: conditions.collect(), writes }, step))
 }
 
-/// Records the end of a command: announces the next one, or ends the operation. `error` is the failure of the command.
+/// Records the end of a command: announces the next one, or ends the operation. `failed` is the failure of the command.
 /// `None`: the record has ended already.
 pub(crate) fn end(
     state: &ClusterState,
     step: &Step,
-    error: Option<&str>,
+    failed: Option<&Failed>,
     now: OffsetDateTime,
 ) -> Option<(RepairChange, Option<Step>)> {
+    let replaced = restoring::replaced(state, step);
+    let failed = failed.or(replaced.as_ref());
+    let error = failed.map(|failed| failed.why.as_str());
     let item = state.repair.records.unfinished.get(&step.record)?;
     let mut record = item.value.clone();
     let next = step.next().filter(|_| error.is_none());
@@ -107,8 +120,17 @@ pub(crate) fn end(
     if error.is_none() && matches!(step.command(), Command::UpgradeVersion { .. }) {
         writes.push(RepairWrite::ConfigVersion);
     }
-    let unchanged = Condition::Unchanged { key: keys::record(step.record), revision: item.revision };
-    Some((RepairChange { what, conditions: vec![unchanged], writes }, next))
+    let mut conditions =
+        vec![Condition::Unchanged { key: keys::record(step.record), revision: item.revision }];
+    let restore = match failed {
+        Some(failed) => restoring::refused(state, step, failed),
+        None => restoring::succeeded(state, step, next.as_ref(), now),
+    };
+    if !restore.is_empty() {
+        conditions.extend([keys::ETCD_RESTORE, keys::ETCD_RESTORED].map(|key| state.unchanged(key)));
+        writes.extend(restore);
+    }
+    Some((RepairChange { what, conditions, writes }, next))
 }
 
 /// Cancels an unfinished record of an operation on nodes that this actor does not run: its predecessor in the same

@@ -13,8 +13,9 @@ use crate::view::{Need, NodeView, View};
 /// Starts the members that are down. A member without data never starts: etcd would form a cluster of its own.
 pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let name = OperationName::EtcdStart;
-    let down =
-        view.control_plane_nodes().filter(|node| !node.status.runs(Container::Etcd) && is_added(view, node));
+    let down = view.control_plane_nodes().filter(|node| {
+        !node.status.runs(Container::Etcd) && is_added(view, node) && !view.is_stale(node.address)
+    });
     let needs = [Need::Name(Container::Etcd), Need::Volume];
     let targets = view.usable(name, &needs, down, held);
     if targets.is_empty() {

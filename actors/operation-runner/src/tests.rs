@@ -7,4 +7,5 @@ mod model;
 mod properties;
 mod renewal;
 mod restart;
+mod restore;
 mod rows;

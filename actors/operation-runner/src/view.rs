@@ -113,6 +113,11 @@ impl<'a> View<'a> {
         self.members.iter().any(|member| member.address == address)
     }
 
+    /// True if the node may have data of before the last restore of etcd.
+    pub(crate) fn is_stale(&self, address: &str) -> bool {
+        self.input.stale.contains(address)
+    }
+
     /// True if etcd grants leases.
     pub(crate) fn is_healthy(&self) -> bool {
         self.input.status.etcd.as_ref().is_some_and(|etcd| etcd.healthy)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use madako_domain::host_key::HostKey;
 use madako_domain::node_status::NodeStatus;
-use madako_protocol::node::{NodeAction, NodeConnection, NodeError};
+use madako_protocol::node::{NodeAction, NodeConnection, NodeError, SnapshotContent};
 use madako_protocol::permit::{Permit, PermitEnded};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -14,11 +14,13 @@ use tokio::time::Instant;
 use crate::driver::SshOptions;
 use crate::limits::SHORTEST_ACTION;
 use crate::remote::{self, Answer, Nonces, Order, RemoteError, Session};
-use crate::script::{self, Script};
+use crate::script::{self, BAD_SNAPSHOT, Script};
 use crate::status::{self, NO_ENGINE};
 
 /// Name of a status in errors.
 const STATUS: &str = "query of the status";
+/// Name of the query of a snapshot in errors.
+const SNAPSHOT: &str = "query of a snapshot";
 
 pub(crate) struct SshConnection {
     pub(crate) address: String,
@@ -66,7 +68,7 @@ impl SshConnection {
         let now = Instant::now();
         permit.check(now)?;
         let begin_by = permit.until();
-        if let NodeAction::PullImage { .. } = action {
+        if action.outlives_permit() {
             return Ok(Times { begin_by, end_by: now + self.options.pull, limit: self.options.pull });
         }
         let limit = (begin_by - now).min(self.options.action);
@@ -74,6 +76,16 @@ impl SshConnection {
             return Err(PermitEnded { epoch: permit.epoch() });
         }
         Ok(Times { begin_by, end_by: now + limit, limit })
+    }
+}
+
+/// Names a snapshot that cannot be restored.
+fn bad_snapshot(error: NodeError, path: &str) -> NodeError {
+    match error {
+        NodeError::Failed { address, code: BAD_SNAPSHOT, why, .. } => {
+            NodeError::Snapshot { address, path: path.to_owned(), why }
+        }
+        other => other,
     }
 }
 
@@ -93,12 +105,25 @@ impl NodeConnection for SshConnection {
         status::read(text, volume).map_err(|why| self.malformed(STATUS, why))
     }
 
+    async fn snapshot(&self, image: &str, path: &str) -> Result<SnapshotContent, NodeError> {
+        let limit = self.options.trial;
+        let end_by = Instant::now() + limit;
+        let times = Times { begin_by: end_by, end_by, limit };
+        let script = script::snapshot::look(image, path).into();
+        let answer = self.run(SNAPSHOT, &script, &times).await.map_err(|error| bad_snapshot(error, path))?;
+        let text = String::from_utf8_lossy(&answer.stdout);
+        script::snapshot::read(&text).map_err(|why| self.malformed(SNAPSHOT, why))
+    }
+
     async fn act(&self, permit: &Permit, action: &NodeAction) -> Result<String, NodeError> {
         let times = self.times(permit, action)?;
         let what = action.to_string();
         let script = script::render(action, times.limit.as_secs())
             .map_err(|error| self.malformed(&what, error.to_string()))?;
-        let answer = self.run(&what, &script, &times).await?;
+        let answer = self.run(&what, &script, &times).await.map_err(|error| match action {
+            NodeAction::StageSnapshot(restore) => bad_snapshot(error, &restore.path),
+            _ => error,
+        })?;
         let output = String::from_utf8_lossy(&answer.stdout);
         Ok(output.lines().next().unwrap_or_default().trim().to_owned())
     }

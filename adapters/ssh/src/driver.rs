@@ -19,7 +19,7 @@ use crate::host_key::{Verifier, preferred};
 use crate::key::SshKey;
 use crate::limits::{
     ACTION_DEADLINE, BEGIN, CHANNEL_MESSAGES, INACTIVITY, KEEP_ALIVE, KEEP_ALIVE_MISSES, MAX_HANDSHAKES,
-    PULL_DEADLINE, STATUS_DEADLINE, STEP, WINDOW,
+    PULL_DEADLINE, STATUS_DEADLINE, STEP, TRIAL_DEADLINE, WINDOW,
 };
 use crate::remote::{Nonces, Session};
 use crate::stream::OwnedStream;
@@ -39,8 +39,10 @@ pub struct SshOptions {
     pub status: Duration,
     /// Time for an action with a longer permit.
     pub action: Duration,
-    /// Time for a pull.
+    /// Time for a pull, and for the restore of a snapshot beside the data of etcd.
     pub pull: Duration,
+    /// Time for a look at a snapshot.
+    pub trial: Duration,
 }
 
 impl Default for SshOptions {
@@ -53,6 +55,7 @@ impl Default for SshOptions {
             status: STATUS_DEADLINE,
             action: ACTION_DEADLINE,
             pull: PULL_DEADLINE,
+            trial: TRIAL_DEADLINE,
         }
     }
 }

@@ -17,6 +17,8 @@ use crate::tar::{self, TarError};
 pub(crate) const FOREIGN: u32 = 80;
 /// Exit code of a script that found no data for a member of etcd.
 pub(crate) const NO_DATA: u32 = 82;
+/// Exit code of a script whose snapshot of etcd cannot be restored.
+pub(crate) const BAD_SNAPSHOT: u32 = 83;
 /// The directory of etcd's data in its container.
 pub(crate) const DATA: &str = "/var/lib/etcd";
 /// Format of the place of a volume: driver, number of options, directory.
@@ -59,6 +61,8 @@ pub(crate) fn render(action: &NodeAction, seconds: u64) -> Result<Script, TarErr
             Script { text: write_files(tools, directory), stdin: tar::archive(directory, files)? }
         }
         NodeAction::ImageVersion { image } => image_version(image).into(),
+        NodeAction::StageSnapshot(restore) => snapshot::stage(restore).into(),
+        NodeAction::UseSnapshot(restore) => snapshot::swap(restore).into(),
     })
 }
 
@@ -236,5 +240,6 @@ fn image_version(image: &str) -> String {
     format!("docker run --rm --log-driver=none --network=none --read-only {} --version\n", quote(image))
 }
 
+pub(crate) mod snapshot;
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 //! The answer has one line a fact, and a last line that shows that nothing is missing:
 //!
 //! ```text
-//! C ["/etcd",true,"IMAGE","LABEL",[MOUNT, ...]]   a container
+//! C ["/etcd",true,"IMAGE","LABEL",[MOUNT, ...],"TIME"]   a container, with the time of its last start
 //! V NAME                                          a volume (also others with a similar name)
 //! E empty | content | unknown                     the content of etcd's volume, if there is one
 //! F NAME TEXT                                     a certificate of etcd, with `|` in place of line ends
@@ -18,6 +18,8 @@ use madako_domain::containers::{
 };
 use madako_domain::node_status::{ContainerStatus, NodeStatus};
 use serde::Deserialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::label::{self, LABEL};
 use crate::limits::{MAX_CERTIFICATE, SIZE_PATIENCE};
@@ -38,7 +40,7 @@ pub(crate) fn render(volume: &str) -> String {
         r#"set -u
 docker version >/dev/null || exit {NO_ENGINE}
 ids=$(docker container ls --all --quiet --no-trunc {containers}) || exit 1
-[ -z "$ids" ] || docker container inspect --format 'C [{{{{json .Name}}}},{{{{json .State.Running}}}},{{{{json .Config.Image}}}},{{{{json (index .Config.Labels "{LABEL}")}}}},{{{{json .Mounts}}}}]' $ids || exit 1
+[ -z "$ids" ] || docker container inspect --format 'C [{{{{json .Name}}}},{{{{json .State.Running}}}},{{{{json .Config.Image}}}},{{{{json (index .Config.Labels "{LABEL}")}}}},{{{{json .Mounts}}}},{{{{json .State.StartedAt}}}}]' $ids || exit 1
 docker volume ls --format 'V {{{{.Name}}}}' {volumes} || exit 1
 {content}
 {certificates}
@@ -96,9 +98,9 @@ done"#,
     )
 }
 
-/// A container in the answer: name, running, image, label, mounts.
+/// A container in the answer: name, running, image, label, mounts, time of its last start.
 #[derive(Deserialize)]
-struct Inspected(String, bool, String, Option<String>, Option<Vec<Mounted>>);
+struct Inspected(String, bool, String, Option<String>, Option<Vec<Mounted>>, #[serde(default)] String);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -121,7 +123,14 @@ impl Inspected {
             builtin: label.builtin,
             extra: label.extra,
             foreign,
+            started_at: self.started_at(),
         }
+    }
+
+    /// docker writes the year 1 for a container that never started.
+    fn started_at(&self) -> Option<OffsetDateTime> {
+        let time = OffsetDateTime::parse(&self.5, &Rfc3339).ok();
+        time.filter(|time| *time > OffsetDateTime::UNIX_EPOCH)
     }
 
     /// True if the data of etcd are in a volume of another name.

@@ -88,6 +88,7 @@ canaries! {
     OldStatusDecidedOn, Operations, "The round after an operation decides on the states from before the operation.";
     DataRemovedFirst, Operations, "The data of a member are removed before the member is.";
     OrphanKept, Operations, "The record of an operation whose actor failed stays unfinished.";
+    RestoreBesideMajority, Operations, "A restore of etcd begins while a majority of its members answers.";
 }
 
 #[cfg(debug_assertions)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
 
 /// A public host key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +23,9 @@ pub struct PinnedKey {
     /// Its key.
     #[serde(flatten)]
     pub host_key: HostKey,
+    /// Time of that connection; `None` if unknown.
+    #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    pub pinned_at: Option<OffsetDateTime>,
 }
 
 /// Pinned keys with the mod revision of their store keys, by address.

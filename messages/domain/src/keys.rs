@@ -65,6 +65,10 @@ pub const CA_KEYS: &str = "madako/pki/";
 pub const HOST_KEYS: &str = "madako/ssh/host-keys/";
 /// Requests of operators to restart a member of etcd, by the address of the node.
 pub const ETCD_RESTARTS: &str = "madako/etcd-restarts/";
+/// Request of an operator to restore etcd from a snapshot.
+pub const ETCD_RESTORE: &str = "madako/etcd/restore";
+/// The last restore of etcd that began.
+pub const ETCD_RESTORED: &str = "madako/etcd/restored";
 /// The key of an authority's certificate.
 #[must_use]
 pub fn ca(authority: Authority) -> String {

@@ -28,6 +28,7 @@ pub mod reboot;
 pub mod record;
 pub mod repair;
 pub mod restart;
+pub mod restore;
 mod rules;
 mod schema;
 pub mod settings;

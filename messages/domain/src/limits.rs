@@ -16,6 +16,9 @@ pub(crate) const MAX_MACHINE_BYTES: usize = 1024 * 1024;
 /// Time for which a request to restart a member of etcd counts: the operator who sent it watches for the restart, and a
 /// node that comes back later must not stop etcd.
 pub(crate) const RESTART_REQUEST_LIFE: time::Duration = time::Duration::hours(1);
+/// Time for which a request to restore etcd counts until the restore begins: the operator who sent it watches for it, and
+/// a later loss of etcd is another one.
+pub(crate) const RESTORE_REQUEST_LIFE: time::Duration = time::Duration::hours(1);
 
 /// A certificate is renewed when less than this fraction of its life is left ...
 pub(crate) const RENEWED_PART: i32 = 3;

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
+use time::OffsetDateTime;
+
 pub use self::read::status_from_yaml;
 use crate::certificate::NodeCertificate;
 use crate::containers::{Container, ServiceParams};
@@ -98,6 +100,8 @@ pub struct ContainerStatus {
     pub extra: ServiceParams,
     /// The container has no label of CKE.
     pub foreign: bool,
+    /// Time of its last start; `None` if unknown.
+    pub started_at: Option<OffsetDateTime>,
 }
 
 /// An answer of etcd.

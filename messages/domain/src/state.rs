@@ -22,6 +22,7 @@ use crate::repair::config::RepairConfig;
 use crate::repair::hold::Hold;
 use crate::repair::queue::RepairQueue;
 use crate::restart::{RestartRequest, RestartRequests};
+use crate::restore::{RestoreRequest, Restored};
 use crate::settings::Settings;
 use crate::store::{Condition, Entry};
 use crate::template::Template;
@@ -91,6 +92,10 @@ pub struct ClusterState {
     pub host_keys: Arc<PinnedKeys>,
     /// Requests of operators to restart members of etcd.
     pub restarts: RestartRequests,
+    /// The request of an operator to restore etcd.
+    pub restore: Option<RestoreRequest>,
+    /// The last restore of etcd that began.
+    pub restored: Option<Arc<Restored>>,
     /// Mod revision of each existing key of the values above.
     pub revisions: BTreeMap<String, i64>,
     /// The lease of the key `status`, if it exists.
@@ -200,6 +205,10 @@ impl ClusterState {
                 state.restarts.insert(key[keys::ETCD_RESTARTS.len()..].to_owned(), request);
             }
         }
+        state.restore =
+            json::<RestoreRequest>(entries, keys::ETCD_RESTORE, &mut faults).map(|(value, _)| value);
+        state.restored =
+            json::<Restored>(entries, keys::ETCD_RESTORED, &mut faults).map(|(value, _)| Arc::new(value));
         state.guard = json::<GuardState>(entries, keys::REMOVAL_GUARD, &mut faults)
             .map(|(value, revision)| Revised { value, revision });
         state.obstacles = json::<Obstacles>(entries, keys::OBSTACLES, &mut faults)
@@ -222,6 +231,8 @@ impl ClusterState {
             keys::STATUS,
             keys::LAST_PLAN,
             keys::CONFIG_VERSION,
+            keys::ETCD_RESTORE,
+            keys::ETCD_RESTORED,
         ]
         .into_iter()
         .chain(below(entries, keys::REPAIR_HOLDS))
@@ -246,6 +257,13 @@ impl ClusterState {
         // Unusable stored variables must not turn into the defaults, which select other machines.
         let usable = variables == 0 || self.auto_repair_variables.is_some();
         usable.then_some(Query { url: url.revision, variables })
+    }
+
+    /// True if the requested restore of etcd has begun.
+    #[must_use]
+    pub fn is_restoring(&self) -> bool {
+        let began = self.restored.as_ref().zip(self.restore.as_ref());
+        began.is_some_and(|(restored, request)| restored.is_of(request))
     }
 
     /// Racks whose hold cannot be read; they may be held.

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use madako_domain::containers::{Container, ServiceParams};
 use madako_domain::host_key::HostKey;
 use madako_domain::node_status::NodeStatus;
+use time::OffsetDateTime;
 
 use crate::permit::{Permit, PermitEnded};
 use crate::secret::Secret;
@@ -80,6 +81,16 @@ pub enum NodeError {
         /// The beginning of its standard error.
         why: String,
     },
+    /// A snapshot of etcd cannot be restored. Nothing of etcd was changed.
+    #[error("the snapshot {path} on {address} cannot be restored: {why}")]
+    Snapshot {
+        /// Address of the node.
+        address: String,
+        /// Path of the snapshot.
+        path: String,
+        /// The reason.
+        why: String,
+    },
     /// No answer in time. The remote command was killed, if the node still answers.
     #[error("{what} on {address} took longer than {limit:?}")]
     Deadline {
@@ -135,6 +146,36 @@ pub struct ContainerSpec {
     pub extra: ServiceParams,
 }
 
+/// A snapshot of etcd on a node, and the cluster of one member that it becomes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotRestore {
+    /// Name of the image of etcd. It has a shell.
+    pub image: String,
+    /// Volume with the data of etcd.
+    pub volume: String,
+    /// Absolute path of the snapshot on the node.
+    pub path: String,
+    /// Digits that name the restore, in the names of directories.
+    pub id: String,
+    /// Name of the member.
+    pub name: String,
+    /// URL of the member for other members.
+    pub peer_url: String,
+}
+
+/// What a snapshot of etcd contains.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotContent {
+    /// Revision of its last write.
+    pub revision: i64,
+    /// Number of its keys, with former revisions of each.
+    pub keys: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Time of the last change of the file.
+    pub modified: OffsetDateTime,
+}
+
 /// An action on a node. Each may run twice: it does nothing if its result is there already.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeAction {
@@ -178,6 +219,18 @@ pub enum NodeAction {
         /// Name of the image.
         image: String,
     },
+    /// Restores a snapshot beside the data of etcd, which stay as they are. Outlives the permit.
+    StageSnapshot(SnapshotRestore),
+    /// Puts a restored snapshot in the place of the data of etcd, which stay beside it. etcd does not run.
+    UseSnapshot(SnapshotRestore),
+}
+
+impl NodeAction {
+    /// True if the action may end after its permit: neither running containers nor data of etcd depend on it.
+    #[must_use]
+    pub fn outlives_permit(&self) -> bool {
+        matches!(self, Self::PullImage { .. } | Self::StageSnapshot(_))
+    }
 }
 
 impl fmt::Display for NodeAction {
@@ -191,6 +244,8 @@ impl fmt::Display for NodeAction {
             Self::RemoveVolume { name } => write!(f, "removal of the volume {name}"),
             Self::WriteFiles { directory, .. } => write!(f, "write of files below {directory}"),
             Self::ImageVersion { image } => write!(f, "query of the version in {image}"),
+            Self::StageSnapshot(restore) => write!(f, "restore of the snapshot {}", restore.path),
+            Self::UseSnapshot(restore) => write!(f, "use of the snapshot {}", restore.path),
         }
     }
 }
@@ -206,6 +261,12 @@ pub trait NodeConnection: Send + Sync + 'static {
     /// # Errors
     /// See [`NodeError`]. Nothing of an incomplete answer is used.
     async fn status(&self, volume: &str) -> Result<NodeStatus, NodeError>;
+
+    /// Reads a snapshot of etcd, and restores it on trial into a container that is removed afterwards. Changes nothing.
+    ///
+    /// # Errors
+    /// See [`NodeError`]. A node without the image gives [`NodeError::Failed`].
+    async fn snapshot(&self, image: &str, path: &str) -> Result<SnapshotContent, NodeError>;
 
     /// Acts on the node, and returns the output of the action.
     ///

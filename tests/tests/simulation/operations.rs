@@ -83,6 +83,27 @@ fn a_single_member_restarts_when_an_operator_asks_for_it() {
 }
 
 #[test]
+fn a_restore_is_refused_for_a_damaged_snapshot_and_while_a_majority_answers() {
+    play(Story::RefusedRestore, &[]);
+}
+
+#[test]
+fn etcd_is_restored_whenever_the_leader_ends() {
+    disturb(Story::Restore, |_| Disturbance::Killed);
+}
+
+#[test]
+fn etcd_is_restored_whenever_the_leader_is_paused_or_its_runner_fails() {
+    disturb(Story::Restore, |_| Disturbance::Paused);
+    disturb(Story::Restore, |_| Disturbance::Failed);
+}
+
+#[test]
+fn etcd_is_restored_when_a_node_fails() {
+    disturb(Story::Restore, |point| Disturbance::Dead(point.node));
+}
+
+#[test]
 fn leaders_killed_at_each_point_of_changes_of_members_change_nothing_of_their_result() {
     disturb(Story::Life, |_| Disturbance::Killed);
 }

@@ -120,6 +120,8 @@ pub enum EtcdFact {
     Acknowledged { cluster: u64, write: u64 },
     /// A majority exists again, or other members form it. They have the writes up to this one.
     Kept { cluster: u64, write: u64 },
+    /// No connected majority of the voting members runs any more.
+    Silent { cluster: u64 },
     /// An effect stopped or removed a running voting member.
     VoterLost {
         effect: NodeEffect,

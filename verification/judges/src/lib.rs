@@ -31,6 +31,7 @@ mod promise;
 pub mod registry;
 mod repairs;
 mod requests;
+mod restores;
 mod terms;
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,7 @@ use crate::exemptions::Exemption;
 use crate::fact::{At, EffectStage, EtcdFact, Fact, NodeEffect, Voter};
 use crate::oracle::{Context, Predicate, Ruling};
 use crate::picture::{Value, Written};
+use crate::restores::FormerClusters;
 
 /// Remembered announcements. The facts of nodes may be reported some commands later than the store's.
 const ANNOUNCEMENTS: usize = 64;
@@ -28,10 +29,12 @@ pub(crate) struct QuorumKept {
     began: BTreeMap<u64, At>,
     /// Last loss of a voting member by an effect, by cluster and member.
     lost: BTreeMap<(u64, u64), At>,
+    former: FormerClusters,
 }
 
 impl Predicate for QuorumKept {
     fn see(&mut self, Context { at, fact, written, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+        self.former.see(fact, written);
         match fact {
             Fact::Stored { .. } => {
                 self.note_request(written, *at);
@@ -50,7 +53,7 @@ impl Predicate for QuorumKept {
                 self.began.remove(&effect.number);
             }
             Fact::Etcd(EtcdFact::VoterLost { effect, cluster, member, voting, others, had_quorum }) => {
-                if *had_quorum && !self.is_asked(effect, *at) {
+                if *had_quorum && !self.is_asked(effect, *at) && !self.former.has(*cluster) {
                     let checked = self.checked(effect, *at) + terms.tolerance;
                     self.judge((effect, *cluster), (*voting, others), checked, *at, ruling);
                 }
@@ -128,13 +131,18 @@ fn is_announcement(written: &Written) -> bool {
 }
 
 #[derive(Default)]
-pub(crate) struct OneEtcd(BTreeSet<u64>);
+pub(crate) struct OneEtcd {
+    formed: BTreeSet<u64>,
+    former: FormerClusters,
+}
 
 impl Predicate for OneEtcd {
-    fn see(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn see(&mut self, Context { fact, written, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+        self.former.see(fact, written);
         let Fact::Etcd(EtcdFact::Formed { cluster }) = fact else { return };
-        self.0.insert(*cluster);
-        ruling.holds(self.0.len() == 1, || format!("the clusters {:x?} of etcd were formed", self.0));
+        self.formed.insert(*cluster);
+        let living = self.formed.iter().filter(|cluster| !self.former.has(**cluster)).count();
+        ruling.holds(living == 1, || format!("the clusters {:x?} of etcd were formed", self.formed));
     }
 }
 
@@ -151,12 +159,14 @@ impl Predicate for InitialisedOnce {
     }
 }
 
-pub(crate) struct VoterDataKept;
+#[derive(Default)]
+pub(crate) struct VoterDataKept(FormerClusters);
 
 impl Predicate for VoterDataKept {
-    fn see(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
-        let Fact::Etcd(EtcdFact::DataRemoved { effect, member, is_voting, .. }) = fact else { return };
-        ruling.holds(!is_voting, || {
+    fn see(&mut self, Context { fact, written, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+        self.0.see(fact, written);
+        let Fact::Etcd(EtcdFact::DataRemoved { effect, cluster, member, is_voting }) = fact else { return };
+        ruling.holds(!is_voting || self.0.has(*cluster), || {
             let NodeEffect { what, address, .. } = effect;
             format!("{what} on {address} removed the data of the voting member {member:x}")
         });

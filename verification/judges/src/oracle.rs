@@ -8,7 +8,7 @@ use crate::fact::{At, Fact};
 use crate::picture::{Picture, Written};
 use crate::promise::{Promise, Verdict};
 use crate::terms::Terms;
-use crate::{drains, keeping, leading, liveness, operations, pace, placement, repairs, requests};
+use crate::{drains, keeping, leading, liveness, operations, pace, placement, repairs, requests, restores};
 
 /// A fact with its context.
 pub(crate) struct Context<'a> {
@@ -161,9 +161,10 @@ fn predicate(promise: Promise) -> Box<dyn Predicate> {
         Promise::FailingMetrics => Box::<placement::FailingMetrics>::default(),
         Promise::BetterCluster => Box::<placement::BetterCluster>::default(),
         Promise::QuorumKept => Box::<operations::QuorumKept>::default(),
+        Promise::LossProved => Box::<restores::LossProved>::default(),
         Promise::OneEtcd => Box::<operations::OneEtcd>::default(),
         Promise::InitialisedOnce => Box::<operations::InitialisedOnce>::default(),
-        Promise::VoterDataKept => Box::new(operations::VoterDataKept),
+        Promise::VoterDataKept => Box::<operations::VoterDataKept>::default(),
         Promise::WritesKept => Box::<operations::WritesKept>::default(),
         Promise::EpochsInOrder => Box::<operations::EpochsInOrder>::default(),
         Promise::HostKeyKept => Box::new(operations::HostKeyKept),

@@ -53,10 +53,11 @@ promises! {
     FailingMetrics, "An online cluster turns to FAILING_METRICS when one of its metrics has no value, and back when all have values.";
     BetterCluster, "An application moves to a better cluster.";
     QuorumKept, "After a command that stops or removes a running voting member of etcd, the members in sync are a majority of the voting members that remain.";
-    OneEtcd, "No second cluster of etcd is formed.";
+    OneEtcd, "No second cluster of etcd is formed, except one by each restore.";
     InitialisedOnce, "The data of a member of etcd are initialised once.";
-    VoterDataKept, "The data of a voting member of etcd are removed only after the removal of the member.";
+    VoterDataKept, "The data of a voting member of etcd are removed only after the removal of the member, or after a restore.";
     WritesKept, "etcd loses no acknowledged write.";
+    LossProved, "A restore of etcd begins only while no majority of its members runs.";
     EpochsInOrder, "No effect of an older epoch follows an effect of a newer epoch on nodes or on the members of etcd.";
     HostKeyKept, "A pinned host key is replaced only for a machine with another serial, or after an operator deleted it.";
 }
@@ -72,6 +73,7 @@ impl Promise {
                 | Self::InitialisedOnce
                 | Self::VoterDataKept
                 | Self::WritesKept
+                | Self::LossProved
                 | Self::EpochsInOrder
                 | Self::HostKeyKept
         )

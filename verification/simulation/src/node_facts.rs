@@ -53,10 +53,10 @@ fn of_etcd(fact: &nodes::EtcdFact) -> Option<EtcdFact> {
             member: *member,
             is_voting: *is_voting,
         },
+        Seen::QuorumLost { cluster } => EtcdFact::Silent { cluster: *cluster },
         Seen::Added { .. }
         | Seen::Promoted { .. }
         | Seen::Removed { .. }
-        | Seen::QuorumLost { .. }
         | Seen::Exited { .. }
         | Seen::AuthenticationOn { .. } => return None,
     })

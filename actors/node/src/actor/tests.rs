@@ -8,7 +8,7 @@ use madako_domain::containers::Container;
 use madako_domain::node_status::NodeStatus;
 use madako_protocol::actors::{CommitError, Committed, LeaderMessage};
 use madako_protocol::latest;
-use madako_protocol::node::NodeAction;
+use madako_protocol::node::{NodeAction, SnapshotContent};
 use madako_protocol::permit::{Moment, Permit};
 use tokio::sync::{Notify, oneshot};
 
@@ -91,6 +91,10 @@ impl NodeConnection for Wire {
         Ok(NodeStatus { reachable: true, etcd_data: volume == "v", ..NodeStatus::default() })
     }
 
+    async fn snapshot(&self, _: &str, _: &str) -> Result<SnapshotContent, NodeError> {
+        unreachable!("an actor reads no snapshot")
+    }
+
     async fn act(&self, _: &Permit, action: &NodeAction) -> Result<String, NodeError> {
         self.0.begun.fetch_add(1, Ordering::SeqCst);
         let mut running = Running(&self.0, false);
@@ -144,7 +148,7 @@ impl Actor for Leader {
 /// A state with this pinned key of the node, and its serial.
 fn state_with(pinned: Option<(&str, &str)>) -> Arc<ClusterState> {
     let pins = pinned.map(|(name, serial)| {
-        let pin = PinnedKey { serial: serial.to_owned(), host_key: key(name) };
+        let pin = PinnedKey { serial: serial.to_owned(), host_key: key(name), pinned_at: None };
         ("n".to_owned(), (pin, 5))
     });
     let host_keys = Arc::new(pins.into_iter().collect::<BTreeMap<_, _>>());
@@ -207,7 +211,7 @@ impl Site {
 async fn the_first_key_is_pinned_before_any_read() {
     let site = site(None, "s1", HostKeyPolicy::Pin).await;
     assert!(site.observe().await.unwrap().etcd_data);
-    let pin = PinnedKey { serial: "s1".to_owned(), host_key: key("k") };
+    let pin = PinnedKey { serial: "s1".to_owned(), host_key: key("k"), pinned_at: None };
     assert_eq!(*site.world.pins.lock().unwrap(), [(pin, 0)]);
 }
 

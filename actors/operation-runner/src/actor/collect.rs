@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::ContainerOptions;
-use madako_domain::node_status::{ConfigVersion, FleetStatus, NodeStatus};
+use madako_domain::node_status::{Bootstrap, ConfigVersion, FleetStatus, NodeStatus};
+use madako_domain::record::RecordStatus;
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{Collected, NodeMessage};
 use madako_protocol::authorities::Authorities;
@@ -39,9 +40,9 @@ impl Question {
     pub(crate) fn of(cluster: &Cluster, options: &ContainerOptions, state: &ClusterState) -> Self {
         Self {
             addresses: cluster.nodes.iter().map(|node| node.address.clone()).collect(),
-            control_plane: cluster.control_plane().map(|node| node.address.clone()).collect(),
+            control_plane: asked(cluster, state),
             volume: options.etcd_volume.clone(),
-            bootstrapped: state.repair.records.bootstrap().is_some(),
+            bootstrapped: state.repair.records.bootstrap().is_some() || state.restored.is_some(),
             may_have_data: state.config_version == Some(ConfigVersion::Two)
                 && !state.repair.records.known.contains_key(&FIRST_RECORD),
         }
@@ -118,6 +119,22 @@ async fn ask_actor(name: &str, volume: String) -> Result<NodeStatus, String> {
     answer.await.map_err(|_| gone)?.map_err(|error| error.to_string())
 }
 
+/// The control plane nodes whose members may be asked: those without data of before a restore.
+pub(super) fn asked(cluster: &Cluster, state: &ClusterState) -> Vec<String> {
+    let is_stale =
+        |address: &String| state.restored.as_ref().is_some_and(|restored| restored.stale.contains(address));
+    let control_plane = cluster.control_plane().map(|node| node.address.clone());
+    control_plane.filter(|address| !is_stale(address)).collect()
+}
+
+/// The newest bootstrap. A restore ends each earlier one, also one that was interrupted.
+fn bootstrap(state: &ClusterState) -> Option<Bootstrap> {
+    let restored = state.restored.as_ref();
+    let restored =
+        restored.map(|it| Bootstrap { status: RecordStatus::Completed, targets: vec![it.address.clone()] });
+    restored.or_else(|| state.repair.records.bootstrap())
+}
+
 /// The input of a decision. `None`: the form of the stored cluster is unknown.
 pub(crate) fn fleet(
     collected: &Collected,
@@ -128,7 +145,7 @@ pub(crate) fn fleet(
         config_version: state.config_version?,
         nodes: collected.nodes.clone(),
         etcd: collected.etcd.clone(),
-        bootstrap: state.repair.records.bootstrap(),
+        bootstrap: bootstrap(state),
         interrupted_removals: state.repair.records.interrupted_removals(),
         etcd_image_version: image_version,
     })

@@ -49,17 +49,27 @@ pub(super) struct Executor {
 pub(super) struct Basis {
     pub(super) cluster: Arc<Cluster>,
     pub(super) options: Arc<ContainerOptions>,
+    /// The control plane nodes whose members may be asked.
+    pub(super) asked: Vec<String>,
     /// Certificates on the targets before the operation: by address, then by the name of the file.
     pub(super) certificates: Arc<BTreeMap<String, BTreeMap<String, NodeCertificate>>>,
+}
+
+impl Basis {
+    /// Members to ask, without those that are older than a restore. The targets of the operation have new members.
+    fn asked(&self, members: &[String], targets: &[String]) -> Vec<String> {
+        let may_be_asked = |address: &&String| self.asked.contains(address) || targets.contains(address);
+        members.iter().filter(may_be_asked).cloned().collect()
+    }
 }
 
 /// The failure of a command.
 pub(super) struct Failure {
     /// Nodes on which it failed; empty if no node is the cause.
-    nodes: BTreeSet<String>,
-    why: String,
+    pub(super) nodes: BTreeSet<String>,
+    pub(super) why: String,
     /// The operation must be held.
-    is_hold: bool,
+    pub(super) is_hold: bool,
 }
 
 impl From<String> for Failure {
@@ -111,7 +121,7 @@ impl Executor {
             return Ok(());
         }
         // Members whose state is unknown count as not in sync: without an answer, none may be lost.
-        let status = self.etcd.status(&control_plane(&basis.cluster)).await?;
+        let status = self.etcd.status(&basis.asked).await?;
         match quorum(&status.members, &command.loss(&operation.targets, &status.members)) {
             Some(violation) => Err(violation.to_string().into()),
             None => Ok(()),
@@ -120,7 +130,7 @@ impl Executor {
 
     async fn run(&self, operation: &Operation, command: &Command, basis: &Basis) -> Result<(), Failure> {
         let targets = &operation.targets;
-        let control_plane = control_plane(&basis.cluster);
+        let control_plane = &basis.asked;
         match command {
             Command::UpgradeVersion { marks: false } => Ok(()),
             Command::UpgradeVersion { marks: true } => {
@@ -132,13 +142,13 @@ impl Executor {
                 let replaces =
                     matches!(operation.name, OperationName::EtcdRestart | OperationName::EtcdAddMember);
                 match targets.first().filter(|_| replaces && *image == self.images.etcd) {
-                    Some(target) => self.refuse_older(target, image, &control_plane).await,
+                    Some(target) => self.refuse_older(target, image, control_plane).await,
                     None => Ok(()),
                 }
             }
             Command::RunContainer { container, run } => {
                 if let (Container::Etcd, Run::Start, Some(target)) = (container, run, targets.first()) {
-                    self.refuse_older(target, &self.images.etcd, &control_plane).await?;
+                    self.refuse_older(target, &self.images.etcd, control_plane).await?;
                 }
                 let initial = match run {
                     Run::Initial(members) => InitialCluster::New(members),
@@ -167,21 +177,38 @@ impl Executor {
             }
             Command::PrepareEtcdCertificates => self.prepare(targets, basis).await,
             Command::MakeFiles => self.make_files(targets).await,
-            Command::AddEtcdMember => self.add_member(targets, &control_plane, basis).await,
-            Command::PromoteEtcdMember { id } => self.promote(*id, targets, &control_plane).await,
+            Command::AddEtcdMember => self.add_member(targets, control_plane, basis).await,
+            Command::PromoteEtcdMember { id } => self.promote(*id, targets, control_plane).await,
             Command::RemoveEtcdMember { ids } => {
                 for id in ids {
                     let permit = self.permits.get().await;
-                    self.etcd.remove(&permit, &control_plane, *id).await?;
+                    self.etcd.remove(&permit, control_plane, *id).await?;
                     // Without its leader, etcd answers nothing until it has elected another one.
-                    self.wait(&control_plane, false).await?;
+                    self.wait(control_plane, false).await?;
                 }
                 Ok(())
             }
-            Command::WaitEtcdSync { members, redundant } => Ok(self.wait(members, *redundant).await?),
+            Command::WaitEtcdSync { members, redundant } => {
+                Ok(self.wait(&basis.asked(members, targets), *redundant).await?)
+            }
             Command::SetupEtcdAuth { members } => {
                 let permit = self.permits.get().await;
                 Ok(self.etcd.set_up_auth(&permit, members).await?)
+            }
+            Command::ConfirmEtcdLoss { members } => self.confirm_loss(&basis.asked(members, targets)).await,
+            Command::StopEtcdMembers { nodes } => {
+                self.everywhere(nodes, |_| NodeAction::StopContainer(Container::Etcd)).await
+            }
+            Command::StageSnapshot { path, id } => {
+                let action =
+                    |address: &str| NodeAction::StageSnapshot(self.restore(address, path, id, basis));
+                self.stage(targets, action).await
+            }
+            Command::UseSnapshot { path, id } => {
+                self.everywhere(targets, |address| {
+                    NodeAction::UseSnapshot(self.restore(address, path, id, basis))
+                })
+                .await
             }
         }
     }
@@ -238,7 +265,7 @@ impl Executor {
     }
 
     /// Acts on a node, and asks for another permit if the first one ended before the action began.
-    async fn act(&self, address: &str, action: NodeAction) -> Result<String, NodeError> {
+    pub(super) async fn act(&self, address: &str, action: NodeAction) -> Result<String, NodeError> {
         let gone = |why: &str| NodeError::Unreachable { address: address.to_owned(), why: why.to_owned() };
         loop {
             let permit = self.permits.get().await;
@@ -381,10 +408,6 @@ impl Executor {
         }
         Err(why)
     }
-}
-
-fn control_plane(cluster: &Cluster) -> Vec<String> {
-    cluster.control_plane().map(|node| node.address.clone()).collect()
 }
 
 fn member_of<'s>(status: &'s EtcdStatus, targets: &[String]) -> Option<&'s EtcdMember> {

@@ -77,12 +77,14 @@ async fn failure(operation: Operation, etcd: Option<EtcdStatus>) -> String {
     let basis = Basis {
         cluster: Arc::new(Cluster::default()),
         options: Arc::new(options),
+        asked: Vec::new(),
         certificates: Arc::default(),
     };
     // Without a leader no permit comes, and no action begins.
     match tokio::time::timeout(Duration::from_secs(60), executor.execute(&operation, 0, &basis)).await {
-        Ok(OperationEnd::Failed { why, .. } | OperationEnd::Held { why }) => why,
-        Ok(OperationEnd::Succeeded) => panic!("nothing was done"),
+        Ok(OperationEnd::Failed { why, .. }) => why,
+        Ok(OperationEnd::Held { why }) => format!("held: {why}"),
+        Ok(OperationEnd::Succeeded) => "nothing".to_owned(),
         Err(_) => "it waits for a permit".to_owned(),
     }
 }
@@ -130,4 +132,15 @@ async fn an_asked_restart_is_exempt_from_the_invariant() {
     let asked = Operation { asked: true, ..operation };
     let out_of_sync = members([Some(true), Some(false), Some(false)]);
     assert_eq!(failure(asked, out_of_sync).await, "it waits for a permit");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restore_is_refused_as_long_as_a_majority_answers() {
+    let confirm = || Command::ConfirmEtcdLoss { members: vec!["a".to_owned()] };
+    let why = failure_of(confirm(), members([Some(true); 3])).await;
+    assert!(why.starts_with("held: a majority of the members of etcd answers"), "{why}");
+    let minority = Some(EtcdStatus { healthy: false, members: Vec::new() });
+    for etcd in [minority, None] {
+        assert_eq!(failure_of(confirm(), etcd).await, "nothing");
+    }
 }

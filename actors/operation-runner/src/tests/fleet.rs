@@ -9,11 +9,12 @@ use madako_domain::node_status::{
     Bootstrap, ConfigVersion, ContainerStatus, EtcdMember, EtcdStatus, FleetStatus, NodeStatus,
 };
 use madako_domain::record::RecordStatus;
+use madako_domain::restore::RestoreRequest;
 use madako_json::go::RawJson;
 use time::OffsetDateTime;
 
 use crate::wanted::{self, InitialCluster};
-use crate::{Decision, Images, Input, Settings, decide};
+use crate::{Decision, Images, Input, RequestedRestore, Settings, decide};
 
 pub(super) const A: &str = "10.0.0.11";
 pub(super) const B: &str = "10.0.0.12";
@@ -33,6 +34,9 @@ pub(super) struct Fleet {
     pub(super) status: FleetStatus,
     pub(super) backing_off: BTreeSet<String>,
     pub(super) restarts: BTreeSet<String>,
+    /// The request of a restore, and whether it is under way.
+    pub(super) restore: Option<(RestoreRequest, bool)>,
+    pub(super) stale: BTreeSet<String>,
     pub(super) settings: Settings,
 }
 
@@ -52,6 +56,8 @@ impl Fleet {
             },
             backing_off: BTreeSet::new(),
             restarts: BTreeSet::new(),
+            restore: None,
+            stale: BTreeSet::new(),
             settings: Settings::default(),
         };
         for address in [A, B, C] {
@@ -196,6 +202,11 @@ impl Fleet {
             now: NOW,
             backing_off: &self.backing_off,
             restarts: &self.restarts,
+            restore: self
+                .restore
+                .as_ref()
+                .map(|(request, is_under_way)| RequestedRestore { request, is_under_way: *is_under_way }),
+            stale: &self.stale,
             settings: &self.settings,
         })
     }

@@ -90,6 +90,8 @@ impl Model {
             now: OffsetDateTime::UNIX_EPOCH,
             backing_off: &backing_off,
             restarts: &BTreeSet::new(),
+            restore: None,
+            stale: &BTreeSet::new(),
             settings: &settings,
         };
         let decision = decide(&input);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use madako_domain::host_key::HostKey;
 use madako_domain::node_status::NodeStatus;
-use madako_protocol::node::{NodeAction, NodeConnection, NodeDriver, NodeError, NodeTarget};
+use madako_protocol::node::{NodeAction, NodeConnection, NodeDriver, NodeError, NodeTarget, SnapshotContent};
 use madako_protocol::permit::Permit;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::SimulatedNodes;
 use super::limits::{ACTION_DEADLINE, CONNECT_DEADLINE, MAX_SILENCE, STATUS_DEADLINE};
 use super::log::Effect;
+use super::machine::BAD_SNAPSHOT;
 use super::world::{Answer, Order, Reply, World};
 
 const STATUS: &str = "status";
@@ -170,11 +171,31 @@ impl NodeConnection for Connection {
         }
     }
 
+    async fn snapshot(&self, _: &str, path: &str) -> Result<SnapshotContent, NodeError> {
+        // The clock of the world begins at 0: a look at a snapshot tells no time of this century.
+        let modified = time::OffsetDateTime::UNIX_EPOCH;
+        let found = self.nodes.with(|world| {
+            let snapshot = world.nodes.get(&self.address)?.snapshots.get(path).cloned();
+            snapshot.filter(|snapshot| !snapshot.is_damaged && world.answers(&self.address))
+        });
+        match found {
+            Some(snapshot) => {
+                let revision = i64::try_from(snapshot.writes).unwrap_or(i64::MAX);
+                Ok(SnapshotContent { revision, keys: snapshot.writes, bytes: snapshot.writes, modified })
+            }
+            None => Err(NodeError::Snapshot {
+                address: self.address.clone(),
+                path: path.to_owned(),
+                why: "it is missing or damaged".to_owned(),
+            }),
+        }
+    }
+
     async fn act(&self, permit: &Permit, action: &NodeAction) -> Result<String, NodeError> {
         let now = Instant::now();
         permit.check(now)?;
         let what = action.to_string();
-        let outlives_permit = matches!(action, NodeAction::PullImage { .. });
+        let outlives_permit = action.outlives_permit();
         let effect = Effect {
             number: self.nodes.with(World::number),
             epoch: permit.epoch(),
@@ -192,6 +213,9 @@ impl NodeConnection for Connection {
             Answer::Acted(Ok(output)) => Ok(output),
             Answer::Acted(Err(failure)) => {
                 let (address, code, why) = (self.address.clone(), failure.code, failure.why);
+                if let (BAD_SNAPSHOT, NodeAction::StageSnapshot(restore)) = (code, action) {
+                    return Err(NodeError::Snapshot { address, path: restore.path.clone(), why });
+                }
                 Err(NodeError::Failed { address, what, code, why })
             }
             _ => Err(self.malformed(&what)),

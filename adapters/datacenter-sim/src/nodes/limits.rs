@@ -26,6 +26,8 @@ pub(crate) const DELAY_FACTOR: u32 = 20;
 pub(crate) const LATENCY: Duration = Duration::from_millis(10);
 /// Mean duration of a pull: some 100 MB.
 pub(crate) const PULL_TAKES: Duration = Duration::from_secs(8);
+/// Mean duration of the restore of a snapshot: some 100 MB.
+pub(crate) const STAGE_TAKES: Duration = Duration::from_secs(3);
 /// Mean duration of `docker run`.
 pub(crate) const RUN_TAKES: Duration = Duration::from_millis(600);
 /// Mean duration of a stop by SIGTERM.

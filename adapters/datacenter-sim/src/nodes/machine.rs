@@ -8,7 +8,7 @@ use madako_domain::certificate::NodeCertificate;
 use madako_domain::containers::{Container, ETCD_MARK, ETCD_PKI, ServiceParams};
 use madako_domain::host_key::HostKey;
 use madako_domain::node_status::{ContainerStatus, NodeStatus};
-use madako_protocol::node::{ContainerSpec, FileContent, NodeAction};
+use madako_protocol::node::{ContainerSpec, FileContent, NodeAction, SnapshotRestore};
 use tokio::time::Instant;
 
 use super::etcd::Process;
@@ -20,6 +20,8 @@ pub(crate) const DATA_DIRECTORY: &str = "/var/lib/etcd";
 const CANNOT_RUN: u32 = 125;
 /// Exit code of the real driver's commands for a foreign container.
 const FOREIGN: u32 = 80;
+/// Exit code of the real driver's command for a snapshot that cannot be restored.
+pub(crate) const BAD_SNAPSHOT: u32 = 83;
 
 /// The content of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +43,16 @@ pub struct MemberData {
     pub writes: u64,
     /// The member was connected with a majority: it knows which members have started.
     pub has_joined: bool,
+}
+
+/// A snapshot of etcd in a file of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    /// Number of the last write of the cluster's client in it.
+    pub(crate) writes: u64,
+    /// Users; `None` while authentication is off.
+    pub(crate) users: Option<BTreeSet<String>>,
+    pub(crate) is_damaged: bool,
 }
 
 /// A container.
@@ -105,6 +117,12 @@ pub(crate) struct Machine {
     pub(crate) volumes: BTreeMap<String, Content>,
     pub(crate) images: BTreeSet<String>,
     pub(crate) files: BTreeMap<String, FileContent>,
+    /// Snapshots of etcd, by path.
+    pub(crate) snapshots: BTreeMap<String, Snapshot>,
+    /// Restored snapshots beside the data of etcd, by the name of the restore.
+    pub(crate) staged: BTreeMap<String, Snapshot>,
+    /// Names of restores whose data took the place of the data of etcd.
+    pub(crate) swapped: BTreeSet<String>,
 }
 
 impl Machine {
@@ -122,6 +140,9 @@ impl Machine {
             volumes: BTreeMap::new(),
             images: BTreeSet::new(),
             files: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
+            staged: BTreeMap::new(),
+            swapped: BTreeSet::new(),
         }
     }
 
@@ -142,6 +163,9 @@ impl Machine {
         self.volumes.clear();
         self.images.clear();
         self.files.clear();
+        self.snapshots.clear();
+        self.staged.clear();
+        self.swapped.clear();
     }
 
     pub(crate) fn end_containers(&mut self) {
@@ -206,6 +230,8 @@ impl Machine {
                 self.pull(image, full)?;
                 return Ok(format!("etcd Version: {}\n", version(image)));
             }
+            NodeAction::StageSnapshot(restore) => self.stage(restore, full)?,
+            NodeAction::UseSnapshot(restore) => self.may_use(restore)?,
         }
         Ok(String::new())
     }
@@ -215,6 +241,36 @@ impl Machine {
             return Err(ActionFailure { code: 1, why: NO_SPACE.to_owned() });
         }
         self.images.insert(image.to_owned());
+        Ok(())
+    }
+
+    fn stage(&mut self, restore: &SnapshotRestore, full: bool) -> Result<(), ActionFailure> {
+        let SnapshotRestore { volume, path, id, .. } = restore;
+        self.create_volume(volume, full)?;
+        if self.staged.contains_key(id) || self.swapped.contains(id) {
+            return Ok(());
+        }
+        let bad = |why: &str| ActionFailure { code: BAD_SNAPSHOT, why: why.to_owned() };
+        match self.snapshots.get(path) {
+            None => Err(bad("there is no such file")),
+            Some(snapshot) if snapshot.is_damaged => Err(bad("expected sha256")),
+            Some(_) if full => Err(ActionFailure { code: 1, why: NO_SPACE.to_owned() }),
+            Some(snapshot) => {
+                self.staged = BTreeMap::from([(id.clone(), snapshot.clone())]);
+                Ok(())
+            }
+        }
+    }
+
+    /// Refuses the use of a restored snapshot beside etcd, and without one.
+    fn may_use(&self, restore: &SnapshotRestore) -> Result<(), ActionFailure> {
+        let failed = |why: &str| Err(ActionFailure { code: 1, why: why.to_owned() });
+        if self.containers.get(Container::Etcd.name()).is_some_and(|ran| ran.status.running) {
+            return failed("etcd runs, and its data cannot be replaced");
+        }
+        if !self.staged.contains_key(&restore.id) && !self.swapped.contains(&restore.id) {
+            return failed("there is no restored snapshot in the volume of etcd");
+        }
         Ok(())
     }
 
@@ -254,6 +310,7 @@ impl Machine {
             builtin: spec.builtin.clone(),
             extra: spec.extra.clone(),
             foreign: false,
+            started_at: None,
         };
         let ran = Ran { status, volumes: spec.volumes.clone(), start, process: None };
         self.containers.insert(name.to_owned(), ran);
@@ -268,6 +325,7 @@ impl Machine {
             builtin: ServiceParams::default(),
             extra: ServiceParams::default(),
             foreign: true,
+            started_at: None,
         };
         let ran = Ran { status, volumes: Vec::new(), start, process: None };
         self.containers.insert(name.to_owned(), ran);

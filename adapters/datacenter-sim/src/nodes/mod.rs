@@ -136,6 +136,21 @@ impl SimulatedNodes {
         });
     }
 
+    /// Saves a snapshot of the etcd that the member at `member` belongs to, in a file of a node.
+    pub fn save_snapshot(&self, member: &str, address: &str, path: &str) {
+        self.change(|world| world.save_snapshot(member, address, path));
+    }
+
+    /// Damages a snapshot, so that its checksum is wrong.
+    pub fn damage_snapshot(&self, address: &str, path: &str) {
+        self.change(|world| {
+            let machine = world.nodes.get_mut(address);
+            if let Some(snapshot) = machine.and_then(|machine| machine.snapshots.get_mut(path)) {
+                snapshot.is_damaged = true;
+            }
+        });
+    }
+
     /// Replaces a container by one of another program.
     pub fn run_foreign(&self, address: &str, container: Container) {
         self.change(|world| {

@@ -13,7 +13,7 @@ use super::etcd::{Clusters, Request};
 use super::faults::{Island, NodeFault, NodeFaults, NodePlace};
 use super::limits::{
     BOOT_TAKES, DELAY_FACTOR, ETCD_START_TAKES, LATENCY, MAX_SILENCE, PULL_TAKES, RUN_TAKES, SHORT_TAKES,
-    STOP_TAKES,
+    STAGE_TAKES, STOP_TAKES,
 };
 use super::log::{Effect, EtcdFact, Log, NodeFact, Observed};
 use super::machine::{ActionFailure, Content, Machine};
@@ -299,6 +299,7 @@ impl World {
         let action = if let Order::Act(action, _) = order { Some(&**action) } else { None };
         let (kind, mean) = match action {
             Some(NodeAction::PullImage { image }) if !has(image) => (Kind::PullTakes, PULL_TAKES),
+            Some(NodeAction::StageSnapshot(_)) => (Kind::ActionTakes, STAGE_TAKES),
             Some(NodeAction::RunContainer { .. }) => (Kind::ActionTakes, RUN_TAKES),
             Some(NodeAction::StopContainer(_)) => (Kind::ActionTakes, STOP_TAKES),
             _ => (Kind::ActionTakes, SHORT_TAKES),
@@ -347,6 +348,10 @@ impl World {
         let (start, full) = (self.number(), self.has(address, NodeFault::DiskFull));
         let Some(machine) = self.nodes.get_mut(address) else { return Ok(String::new()) };
         let result = machine.apply(action, start, full);
+        if let (NodeAction::UseSnapshot(restore), Ok(_)) = (action, &result) {
+            self.use_snapshot(address, restore);
+        }
+        let Some(machine) = self.nodes.get_mut(address) else { return result };
         let etcd = machine.containers.get(Container::Etcd.name());
         if etcd.is_some_and(|ran| ran.start == start) {
             let at = self.now + self.taking(address, Kind::EtcdStartTakes, ETCD_START_TAKES);

@@ -19,6 +19,17 @@ fn own_etcd(volume: &str) -> String {
 }
 
 #[test]
+fn the_last_start_of_a_container_is_read() {
+    let started = |time: &str| {
+        let answer = format!("C [\"/etcd\",true,\"i\",\"\",[],\"{time}\"]\nEND\n");
+        read(&answer, "v").unwrap().containers["etcd"].started_at.map(OffsetDateTime::unix_timestamp)
+    };
+    assert_eq!(started("2026-01-01T00:00:00.123456789Z"), Some(1_767_225_600));
+    assert_eq!(started("0001-01-01T00:00:00Z"), None, "it never started");
+    assert_eq!(started("x"), None);
+}
+
+#[test]
 fn a_whole_answer_is_read() {
     let answer = format!(
         "{}\nC [\"/rivers\",false,\"tools:1\",\"\",[]]\nV my-volume\nV etcd-added-member-2\nE content\nEND\n",

@@ -230,6 +230,7 @@ fn container(tree: &Tree) -> ContainerStatus {
         builtin: params("builtin"),
         extra: params("extra"),
         foreign: is_set(tree, "foreign"),
+        started_at: None,
     }
 }
 

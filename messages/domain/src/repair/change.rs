@@ -14,6 +14,7 @@ use crate::repair::RepairQueueEntry;
 use crate::repair::hold::Hold;
 use crate::repair::kept::KeptEntry;
 use crate::repair::queue::{Item, RepairQueue};
+use crate::restore::{RestoreRequest, Restored};
 use crate::store::{Condition, Unencodable, Write};
 
 /// A write of a change.
@@ -37,6 +38,10 @@ pub enum RepairWrite {
         /// Address of the node.
         address: String,
     },
+    /// Writes the request to restore etcd; `None` deletes it.
+    Restore(Option<RestoreRequest>),
+    /// Notes the restore of etcd that began, or which nodes have no data of before it any more.
+    Restored(Restored),
     /// Writes Madako's own state of an entry; `None` deletes it.
     Kept {
         /// Index of the entry.
@@ -107,7 +112,11 @@ impl RepairChange {
                     after.kept.remove(index);
                 }
                 // The queue does not contain racks, the form of the cluster or requests.
-                RepairWrite::Hold { .. } | RepairWrite::ConfigVersion | RepairWrite::RestartTaken { .. } => {}
+                RepairWrite::Hold { .. }
+                | RepairWrite::ConfigVersion
+                | RepairWrite::RestartTaken { .. }
+                | RepairWrite::Restore(_)
+                | RepairWrite::Restored(_) => {}
             }
         }
         after
@@ -141,6 +150,15 @@ impl RepairChange {
                 RepairWrite::ConfigVersion => writes.push(counter(keys::CONFIG_VERSION, 2)),
                 RepairWrite::RestartTaken { address } => {
                     writes.push(Write::Delete { key: keys::etcd_restart(address) });
+                }
+                RepairWrite::Restore(Some(request)) => {
+                    writes.push(put(keys::ETCD_RESTORE.to_owned(), request)?);
+                }
+                RepairWrite::Restore(None) => {
+                    writes.push(Write::Delete { key: keys::ETCD_RESTORE.to_owned() });
+                }
+                RepairWrite::Restored(restored) => {
+                    writes.push(put(keys::ETCD_RESTORED.to_owned(), restored)?);
                 }
                 RepairWrite::Kept { index, kept: Some(kept) } => {
                     writes.push(put(keys::repair_kept(*index), kept)?);

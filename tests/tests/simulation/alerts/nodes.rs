@@ -19,7 +19,7 @@ use madako_domain::host_key::HostKey;
 use madako_domain::keys;
 use madako_domain::node_status::NodeStatus;
 use madako_protocol::authorities::{Authorities, AuthorityError, CertificateRequest, Due, Issued};
-use madako_protocol::node::{NodeAction, NodeConnection, NodeDriver, NodeError, NodeTarget};
+use madako_protocol::node::{NodeAction, NodeConnection, NodeDriver, NodeError, NodeTarget, SnapshotContent};
 use madako_protocol::permit::Permit;
 use madako_protocol::ports::Clock;
 use madako_simulation::world::PREFIX;
@@ -177,6 +177,10 @@ impl NodeConnection for LateConnection {
         let late = *self.late.lock().unwrap();
         sleep(late).await;
         self.inner.status(volume).await
+    }
+
+    async fn snapshot(&self, image: &str, path: &str) -> Result<SnapshotContent, NodeError> {
+        self.inner.snapshot(image, path).await
     }
 
     async fn act(&self, permit: &Permit, action: &NodeAction) -> Result<String, NodeError> {

@@ -186,6 +186,11 @@ impl Site {
         self.client.put(format!("/cke/{key}"), value, None).await.unwrap();
     }
 
+    pub async fn get(&mut self, key: &str) -> Option<Vec<u8>> {
+        let found = self.client.get(format!("/cke/{key}"), None).await.unwrap();
+        found.kvs().first().map(|kv| kv.value().to_vec())
+    }
+
     /// Stores a cluster whose control plane nodes and workers have these numbers.
     pub async fn cluster(&mut self, control_plane: &[usize], workers: &[usize]) {
         self.workers = addresses(workers);

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use madako_datacenter_sim::nodes::{NodeFact, Observed};
+use madako_datacenter_sim::nodes::{NodeFact, NodeFault, NodePlace, Observed};
 use madako_domain::containers::Container;
 use madako_protocol::node::FileContent;
 use madako_simulation::planted::Handling;
-use serde_json::json;
+use serde_json::{Value, json};
 use time::format_description::well_known::Rfc3339;
 
 use super::site::{Disturbance, NODES, OUTAGE, Recorded, Site, Stopped, address, start};
@@ -29,6 +29,10 @@ pub enum Story {
     Renewal,
     /// A single member restarts with another image when an operator asks for it.
     AskedRestart,
+    /// Two of three members are lost, and a snapshot is restored on the third node; the lost nodes come back.
+    Restore,
+    /// A restore is refused for a damaged snapshot, and while a majority answers.
+    RefusedRestore,
     /// An older image is found before a member stops or starts.
     OlderImage,
 }
@@ -65,8 +69,12 @@ pub struct Played {
 }
 
 impl Story {
-    pub const SEEDED: [(&str, Self); 3] =
-        [("bootstrap", Self::Bootstrap), ("life", Self::Life), ("four-members", Self::FourMembers)];
+    pub const SEEDED: [(&str, Self); 4] = [
+        ("bootstrap", Self::Bootstrap),
+        ("life", Self::Life),
+        ("four-members", Self::FourMembers),
+        ("refused-restore", Self::RefusedRestore),
+    ];
 
     async fn tell(self, site: &mut Site) -> Result<(), Stopped> {
         match self {
@@ -80,6 +88,8 @@ impl Story {
             }
             Self::Renewal => renewal(site).await,
             Self::AskedRestart => asked_restart(site).await,
+            Self::Restore => restore(site).await,
+            Self::RefusedRestore => refused_restore(site).await,
             Self::OlderImage => older_image(site).await,
         }
     }
@@ -183,6 +193,68 @@ async fn asked_restart(site: &mut Site) -> Result<(), Stopped> {
     let left = site.client.get("/cke/madako/etcd-restarts/", Some(options)).await.unwrap();
     assert_eq!(left.count(), 0, "the requests are gone");
     Ok(())
+}
+
+/// Path of the snapshot on its node.
+const SNAPSHOT: &str = "/backup/etcd.db";
+
+/// A cluster of three members, a snapshot on the first node, and writes after it.
+async fn with_snapshot(site: &mut Site) -> Result<(), Stopped> {
+    bootstrap(site).await?;
+    site.nodes.save_snapshot(&address(0), &address(0), SNAPSHOT);
+    site.settled(&[0, 1, 2]).await
+}
+
+async fn ask_for_restore(site: &mut Site) {
+    let now = site.world.clock.now().format(&Rfc3339).unwrap();
+    let request = json!({"address": address(0), "path": SNAPSHOT, "requested_at": now});
+    site.put("madako/etcd/restore", &request.to_string()).await;
+}
+
+async fn restore(site: &mut Site) -> Result<(), Stopped> {
+    with_snapshot(site).await?;
+    let lost = [1, 2].map(|number| NodePlace::Address(address(number)));
+    lost.iter().for_each(|place| site.nodes.begin(place, NodeFault::Kill));
+    site.pass(OUTAGE).await;
+    ask_for_restore(site).await;
+    let is_restored = |site: &Site| {
+        let records = site.records.lock().unwrap();
+        records
+            .iter()
+            .any(|it| it.record.operation == "etcd-restore" && it.record.command.name == "wait-etcd-sync")
+    };
+    site.until(is_restored).await?;
+    // The lost nodes come back with the data and marks of before the restore.
+    lost.iter().for_each(|place| site.nodes.end(place, NodeFault::Kill));
+    site.settled(&[0, 1, 2]).await?;
+    assert!(site.get("madako/etcd/restore").await.is_none(), "the request is gone");
+    let restored: Value = serde_json::from_slice(&site.get("madako/etcd/restored").await.unwrap()).unwrap();
+    assert_eq!(restored["stale"], json!([]), "no node has data of before the restore");
+    Ok(())
+}
+
+async fn refused_restore(site: &mut Site) -> Result<(), Stopped> {
+    with_snapshot(site).await?;
+    ask_for_restore(site).await;
+    site.pass(OUTAGE).await;
+    assert!(refusal(site).await.unwrap_or_default().contains("a majority of the members of etcd answers"));
+    // etcd that is lost later needs another request.
+    let lost = [1, 2].map(|number| NodePlace::Address(address(number)));
+    lost.iter().for_each(|place| site.nodes.begin(place, NodeFault::Kill));
+    site.pass(OUTAGE).await;
+    site.nodes.damage_snapshot(&address(0), SNAPSHOT);
+    ask_for_restore(site).await;
+    site.pass(OUTAGE).await;
+    assert!(refusal(site).await.is_some_and(|why| why.contains("sha256")), "the snapshot is damaged");
+    assert!(site.nodes.view(&address(0)).unwrap().containers["etcd"].running, "nothing was touched");
+    lost.iter().for_each(|place| site.nodes.end(place, NodeFault::Kill));
+    site.settled(&[0, 1, 2]).await
+}
+
+/// The reason why the leader does not carry the request of a restore out.
+async fn refusal(site: &mut Site) -> Option<String> {
+    let request: Value = serde_json::from_slice(&site.get("madako/etcd/restore").await?).unwrap();
+    request["refused"].as_str().map(str::to_owned)
 }
 
 async fn older_image(site: &mut Site) -> Result<(), Stopped> {

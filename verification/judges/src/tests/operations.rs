@@ -168,3 +168,61 @@ fn a_pinned_key_stays() {
         tape.put(&[(name, key("", if spoiled { "four" } else { "three" }))]);
     });
 }
+
+impl Tape {
+    /// The restore number `number` begins.
+    fn restore(&mut self, number: u32) {
+        let restored = json!({
+            "address": address(1), "path": "/a", "requested_at": format!("2026-01-01T00:00:{number:02}Z"),
+            "began_at": "2026-01-01T00:01:00Z", "stale": [],
+        });
+        self.put(&[(keys::ETCD_RESTORED, restored)]);
+    }
+}
+
+#[test]
+fn a_restore_begins_without_a_majority() {
+    judges(Promise::LossProved, |tape, spoiled| {
+        tape.etcd(EtcdFact::Formed { cluster: 1 });
+        tape.etcd(EtcdFact::Silent { cluster: 1 });
+        tape.restore(1);
+        tape.etcd(EtcdFact::Formed { cluster: 2 });
+        // The former members are back.
+        tape.etcd(EtcdFact::Kept { cluster: 1, write: 0 });
+        if !spoiled {
+            tape.etcd(EtcdFact::Silent { cluster: 2 });
+        }
+        tape.restore(2);
+    });
+}
+
+#[test]
+fn a_restore_replaces_the_clusters_before_it() {
+    judges(Promise::OneEtcd, |tape, spoiled| {
+        tape.etcd(EtcdFact::Formed { cluster: 1 });
+        if !spoiled {
+            tape.restore(1);
+        }
+        tape.etcd(EtcdFact::Formed { cluster: 2 });
+    });
+    let removed = |tape: &mut Tape, cluster| {
+        tape.etcd(EtcdFact::DataRemoved { effect: effect(1, 1), cluster, member: 1, is_voting: true });
+    };
+    judges(Promise::VoterDataKept, |tape, spoiled| {
+        tape.etcd(EtcdFact::Formed { cluster: 1 });
+        tape.restore(1);
+        tape.etcd(EtcdFact::Formed { cluster: 2 });
+        removed(tape, if spoiled { 2 } else { 1 });
+    });
+    let stopped = |before: bool| {
+        let mut tape = Tape::new();
+        if before {
+            tape.etcd(EtcdFact::Formed { cluster: 1 });
+        }
+        tape.restore(1);
+        tape.stop(3, &[Some(600), Some(600)], true);
+        tape
+    };
+    assert_eq!(stopped(true).of(Promise::QuorumKept), (0, 0));
+    stopped(false).breaks(Promise::QuorumKept);
+}

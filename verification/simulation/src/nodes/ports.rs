@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use madako_domain::host_key::HostKey;
 use madako_domain::node_status::{EtcdMember, EtcdStatus, NodeStatus};
 use madako_protocol::etcd::{EtcdCluster, EtcdError};
-use madako_protocol::node::{NodeAction, NodeConnection, NodeDriver, NodeError, NodeTarget};
+use madako_protocol::node::{NodeAction, NodeConnection, NodeDriver, NodeError, NodeTarget, SnapshotContent};
 use madako_protocol::permit::Permit;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -116,6 +116,10 @@ impl NodeConnection for LinkedConnection {
 
     async fn status(&self, volume: &str) -> Result<NodeStatus, NodeError> {
         self.exchange(self.inner.status(volume)).await
+    }
+
+    async fn snapshot(&self, image: &str, path: &str) -> Result<SnapshotContent, NodeError> {
+        self.exchange(self.inner.snapshot(image, path)).await
     }
 
     async fn act(&self, permit: &Permit, action: &NodeAction) -> Result<String, NodeError> {

@@ -5,6 +5,7 @@
 //! Does not: elect leaders or simulate terms. A connected majority of the voting members serves as soon as it exists.
 
 mod change;
+mod restore;
 mod settle;
 mod start;
 

@@ -58,7 +58,11 @@ pub(super) async fn gather(global: &Global) -> Result<Inputs, Failure> {
     let now = SystemClock.now();
     let valid = state.restarts.iter().filter(|(_, request)| request.is_valid(now));
     let restarts = valid.map(|(address, _)| address.clone()).collect();
-    Ok(Inputs { cluster, options, status, restarts, images: config.operations.settings.images.clone() })
+    let restore = state.restore.clone().filter(|request| request.is_valid(now) || state.is_restoring());
+    let restore = restore.map(|request| (request, state.is_restoring()));
+    let stale = state.restored.as_ref().map(|restored| restored.stale.clone()).unwrap_or_default();
+    let images = config.operations.settings.images.clone();
+    Ok(Inputs { cluster, options, status, restarts, restore, stale, images })
 }
 
 async fn collect(

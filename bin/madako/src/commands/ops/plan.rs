@@ -7,8 +7,9 @@ use madako_domain::cluster::Cluster;
 use madako_domain::containers::ContainerOptions;
 use madako_domain::found::cluster_from_yaml;
 use madako_domain::node_status::{FleetStatus, status_from_yaml};
+use madako_domain::restore::RestoreRequest;
 use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
-use madako_operation_runner::{Decision, Images, Input, Settings, decide};
+use madako_operation_runner::{Decision, Images, Input, RequestedRestore, Settings, decide};
 use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
 
@@ -62,6 +63,10 @@ pub(super) struct Inputs {
     pub(super) options: Arc<ContainerOptions>,
     pub(super) status: FleetStatus,
     pub(super) restarts: BTreeSet<String>,
+    /// The request of a restore of etcd, and whether it is under way.
+    pub(super) restore: Option<(RestoreRequest, bool)>,
+    /// Nodes with data of before the last restore.
+    pub(super) stale: BTreeSet<String>,
     pub(super) images: Images,
 }
 
@@ -78,6 +83,11 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         now: SystemClock.now(),
         backing_off: &BTreeSet::new(),
         restarts: &inputs.restarts,
+        restore: inputs
+            .restore
+            .as_ref()
+            .map(|(request, is_under_way)| RequestedRestore { request, is_under_way: *is_under_way }),
+        stale: &inputs.stale,
         settings: &settings,
     });
     show(args.output, &decision, table)
@@ -102,6 +112,8 @@ fn from_files(cluster_file: &str, status_file: &str) -> Result<Inputs, Failure> 
         options: Arc::new(options),
         status,
         restarts: BTreeSet::new(),
+        restore: None,
+        stale: BTreeSet::new(),
         images: Images::default(),
     })
 }

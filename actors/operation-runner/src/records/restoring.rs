@@ -1,0 +1,113 @@
+//! What the records of operations change about a restore of etcd: its request, and the nodes with data of before it.
+
+use std::collections::BTreeSet;
+
+use madako_domain::keys;
+use madako_domain::repair::change::{RepairChange, RepairWrite};
+use madako_domain::restore::{RestoreRequest, Restored};
+use madako_domain::state::ClusterState;
+use time::OffsetDateTime;
+
+use super::{Failed, Step};
+use crate::command::{Command, Volume};
+use crate::decide::Decision;
+use crate::held::Reason;
+use crate::operation::OperationName;
+
+/// The request that the operation carries out. An operator may have replaced it meanwhile.
+fn request<'s>(state: &'s ClusterState, step: &Step) -> Option<&'s RestoreRequest> {
+    let is_its = |request: &&RestoreRequest| {
+        let mut commands = step.operation.commands.iter();
+        commands.any(|command| matches!(command, Command::StageSnapshot { id, .. } if *id == request.id()))
+    };
+    state.restore.as_ref().filter(is_its)
+}
+
+/// The end of a restore whose request an operator has replaced or deleted: it begins no other command.
+pub(super) fn replaced(state: &ClusterState, step: &Step) -> Option<Failed> {
+    let is_restore = step.operation.name == OperationName::EtcdRestore;
+    (is_restore && request(state, step).is_none()).then(|| Failed {
+        why: "the request of the restore is another one, or gone".to_owned(),
+        is_final: false,
+    })
+}
+
+/// The writes with the end of a command. `next` is the next command of the operation.
+pub(super) fn succeeded(
+    state: &ClusterState,
+    step: &Step,
+    next: Option<&Step>,
+    now: OffsetDateTime,
+) -> Vec<RepairWrite> {
+    if let Some(request) = request(state, step) {
+        let begins = next.is_some_and(|next| matches!(next.command(), Command::StopEtcdMembers { .. }));
+        if begins && !state.is_restoring() {
+            return vec![RepairWrite::Restored(begun(state, request, now))];
+        }
+        if next.is_none() {
+            return vec![RepairWrite::Restore(None)];
+        }
+    }
+    without_data(state, step).into_iter().collect()
+}
+
+/// The restore begins: all other control plane nodes may have data of before it.
+fn begun(state: &ClusterState, request: &RestoreRequest, now: OffsetDateTime) -> Restored {
+    let cluster = state.cluster.iter().flat_map(|cluster| cluster.value.control_plane());
+    let before = state.restored.iter().flat_map(|restored| &restored.stale);
+    let mut stale: BTreeSet<String> = cluster.map(|node| &node.address).chain(before).cloned().collect();
+    stale.remove(&request.address);
+    Restored {
+        address: request.address.clone(),
+        path: request.path.clone(),
+        requested_at: request.requested_at,
+        began_at: now,
+        stale,
+    }
+}
+
+/// After the removal of their data, nodes have none of before the restore.
+fn without_data(state: &ClusterState, step: &Step) -> Option<RepairWrite> {
+    let Command::VolumeRemove(Volume::Data(_)) = step.command() else { return None };
+    let mut restored = Restored::clone(state.restored.as_ref()?);
+    let before = restored.stale.len();
+    restored.stale.retain(|address| !step.operation.targets.contains(address));
+    (restored.stale.len() < before).then_some(RepairWrite::Restored(restored))
+}
+
+/// Notes a failure for good, so that no other attempt follows. A restore that has begun goes on, except without a usable
+/// snapshot.
+pub(super) fn refused(state: &ClusterState, step: &Step, failed: &Failed) -> Vec<RepairWrite> {
+    let is_of_snapshot = matches!(step.command(), Command::StageSnapshot { .. });
+    let request = request(state, step).filter(|_| failed.is_final);
+    let request = request.filter(|_| is_of_snapshot || !state.is_restoring());
+    let refused =
+        request.map(|request| RestoreRequest { refused: Some(failed.why.clone()), ..request.clone() });
+    refused.map(|request| RepairWrite::Restore(Some(request))).into_iter().collect()
+}
+
+/// Notes in the request that the decision refuses it: etcd that is silent for a moment later must not be replaced then.
+pub(crate) fn refuse(state: &ClusterState, decision: &Decision) -> Option<RepairChange> {
+    let request = state.restore.as_ref().filter(|request| request.refused.is_none())?;
+    let refused = decision.held.iter().find_map(|held| match &held.reason {
+        Reason::RestoreRefused { why } if held.what == OperationName::EtcdRestore => Some(why.clone()),
+        _ => None,
+    })?;
+    let refused = RestoreRequest { refused: Some(refused), ..request.clone() };
+    (!state.is_restoring()).then(|| change(state, "restore-refuse", Some(refused)))
+}
+
+/// Deletes a request that did not begin in time, or whose restore is done.
+pub(crate) fn forget(state: &ClusterState, is_done: bool, now: OffsetDateTime) -> Option<RepairChange> {
+    let request = state.restore.as_ref()?;
+    let is_over = if state.is_restoring() { is_done } else { !request.is_valid(now) };
+    is_over.then(|| change(state, "restore-forget", None))
+}
+
+fn change(state: &ClusterState, what: &'static str, request: Option<RestoreRequest>) -> RepairChange {
+    RepairChange {
+        what,
+        conditions: vec![state.unchanged(keys::ETCD_RESTORE)],
+        writes: vec![RepairWrite::Restore(request)],
+    }
+}

@@ -1,0 +1,79 @@
+//! Restores of etcd from a snapshot (`madako etcd restore`), and members that are older than the last restore.
+//!
+//! A restore begins only if no majority of the members answers. It makes a cluster of one member; the maintenance adds the
+//! other members anew, one after another, which removes their former data. Until then these members are *stale*: they are
+//! stopped wherever they run, never started, and never asked. Otherwise the former members could form a majority of their
+//! own.
+//!
+//! A restore that has begun goes on until etcd answers with the restored member, whatever the former members do meanwhile.
+
+use madako_domain::canary::{Canary, is_planted};
+use madako_domain::containers::Container;
+use madako_domain::node_status::EtcdStatus;
+use madako_domain::status::OperationPhase;
+
+use crate::command::Command;
+use crate::decide::Row;
+use crate::held::{Held, Reason};
+use crate::input::RequestedRestore;
+use crate::operation::{Operation, OperationName, single};
+use crate::view::{Need, NodeView, View};
+
+const NAME: OperationName = OperationName::EtcdRestore;
+/// The reason against a restore while etcd lives.
+pub(crate) const LIVING_MAJORITY: &str =
+    "a majority of the members of etcd answers, and a restore would lose their data";
+
+/// Stops the members of before the last restore. Their votes do not count any more, so invariant I2 does not judge it.
+pub(crate) fn stale_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+    let name = OperationName::StopEtcd;
+    let running =
+        view.nodes.iter().filter(|node| view.is_stale(node.address) && node.status.runs(Container::Etcd));
+    let targets = view.usable(name, &[], running, held);
+    let stop = Operation { asked: true, ..single(name, targets, Command::KillContainers(Container::Etcd)) };
+    (!stop.targets.is_empty()).then_some((OperationPhase::StopControlPlane, vec![stop]))
+}
+
+/// Carries out the operator's request. Before the restore has begun, an obstacle lets the next rows count. Afterwards it
+/// does not: they would start or form another cluster.
+pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
+    let restore = view.input.restore?;
+    let waits = || restore.is_under_way.then_some((OperationPhase::EtcdWait, Vec::new()));
+    if restore.is_under_way && is_done(view.input.status.etcd.as_ref(), &restore.request.address) {
+        return None;
+    }
+    let refused = restore.request.refused.clone();
+    let refused = refused.or_else(|| refusal(view, &restore));
+    if let Some(why) = refused {
+        let targets = vec![restore.request.address.clone()];
+        held.push(Held { what: NAME, reason: Reason::RestoreRefused { why }, targets });
+        return waits();
+    }
+    let node = view.node(&restore.request.address);
+    let needs = [Need::Name(Container::Etcd), Need::Volume];
+    let Some(target) = view.usable(NAME, &needs, node, held).into_iter().next() else { return waits() };
+    let stopped =
+        view.control_plane_nodes().filter(|node| is_to_stop(node)).map(|node| node.address.to_owned());
+    let operation = view.maker().restore(target, stopped.collect(), &restore);
+    let phase = if restore.is_under_way { OperationPhase::EtcdWait } else { OperationPhase::EtcdMaintain };
+    Some((phase, vec![operation]))
+}
+
+fn is_to_stop(node: &NodeView<'_>) -> bool {
+    node.is_ready() && node.status.own(Container::Etcd).is_some()
+}
+
+/// True if etcd answers with the restored member alone: others are added only after the restore.
+pub(crate) fn is_done(etcd: Option<&EtcdStatus>, address: &str) -> bool {
+    etcd.is_some_and(|etcd| etcd.healthy && etcd.members.iter().all(|member| member.address() == address))
+}
+
+/// Why the request cannot be carried out. The former members count only before the restore has begun.
+fn refusal(view: &View<'_>, restore: &RequestedRestore<'_>) -> Option<String> {
+    if view.is_healthy() && !restore.is_under_way && !is_planted(Canary::RestoreBesideMajority) {
+        return Some(LIVING_MAJORITY.to_owned());
+    }
+    let address = &restore.request.address;
+    let is_member = view.node(address).is_some_and(|node| node.control_plane);
+    (!is_member).then(|| format!("{address} is no control plane node"))
+}
