@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use madako_http::tls::{Tls, TlsPeer};
 use madako_http::{BindError, Limits, Router, bind, nobody, router, router_before, serve};
-use madako_operation_runner::page::Mode;
+use madako_operation_runner::page::{Mode, OpsPage};
 use madako_protocol::feed::Task;
 use madako_protocol::store::Store;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -214,17 +214,29 @@ impl madako_http::Service for Pages {
     }
 
     fn operations(&self) -> Option<String> {
+        render("/ops", &*self.current_page()?)
+    }
+
+    fn nodes(&self) -> Option<String> {
+        render("/nodes", &*self.current_page()?.stories)
+    }
+}
+
+impl Pages {
+    /// The page of the operation runner. A former leader has none.
+    fn current_page(&self) -> Option<Arc<OpsPage>> {
         let page = self.view.operations.newest()?;
         let is_current = page.mode == Mode::Observe || self.view.reign.borrow().is_some();
-        if !is_current {
-            return None;
-        }
-        match serde_json::to_string(&*page) {
-            Ok(text) => Some(text),
-            Err(error) => {
-                tracing::error!(%error, "cannot render the page /ops");
-                None
-            }
+        is_current.then_some(page)
+    }
+}
+
+fn render(name: &str, page: &impl serde::Serialize) -> Option<String> {
+    match serde_json::to_string(page) {
+        Ok(text) => Some(text),
+        Err(error) => {
+            tracing::error!(%error, "cannot render the page {name}");
+            None
         }
     }
 }

@@ -37,6 +37,7 @@ use madako_protocol::mailbox::Envelope;
 use madako_protocol::operations::OperationsState;
 use madako_protocol::ports::Clock;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use time::OffsetDateTime;
 use tokio::time::Instant;
 use tracing::Span;
 
@@ -51,6 +52,7 @@ use crate::operation::{Operation, OperationName};
 use crate::page::{Mode, OpsPage};
 use crate::records::{self, Step, restoring};
 use crate::restore;
+use crate::stories::{Around, Stories, stories};
 
 madako_protocol::declare_metrics! {
     counter madako_operations_total(operation, outcome) "Operations on nodes, by outcome.";
@@ -157,6 +159,10 @@ pub struct RunnerState {
     held_since: Since<&'static str>,
     /// Unreachable nodes.
     unreachable_since: Since<String>,
+    /// Reachable nodes.
+    reachable_since: Since<String>,
+    /// The stories of the last decision.
+    stories: Arc<Stories>,
     timer: Option<Task>,
     /// The end of the first pause of a node.
     wake: Option<Task>,
@@ -203,6 +209,8 @@ impl Actor for Runner {
             held: Vec::new(),
             held_since: Since::default(),
             unreachable_since: Since::default(),
+            reachable_since: Since::default(),
+            stories: Arc::default(),
             timer: None,
             wake: None,
             _feed: feed,
@@ -362,7 +370,7 @@ impl RunnerState {
         let requested = inputs.state.restore.as_ref();
         let requested = requested.filter(|request| is_under_way || request.is_valid(now));
         let nothing = BTreeSet::new();
-        let decision = decide(&Input {
+        let input = Input {
             cluster,
             options: &inputs.options,
             status: &status,
@@ -372,8 +380,21 @@ impl RunnerState {
             restore: requested.map(|request| RequestedRestore { request, is_under_way }),
             stale: inputs.state.restored.as_ref().map_or(&nothing, |restored| &restored.stale),
             settings: &self.given.settings,
-        });
+        };
+        let decision = decide(&input);
         madako_operations_decide_seconds().record(started.elapsed());
+        let is_reachable = |address: &&String| status.nodes.get(*address).is_some_and(|node| node.reachable);
+        let addresses = || cluster.nodes.iter().map(|node| &node.address);
+        self.reachable_since.note(addresses().filter(is_reachable).cloned(), now.unix_timestamp());
+        let unreachable = addresses().filter(|address| !is_reachable(address)).cloned();
+        self.unreachable_since.note(unreachable, now.unix_timestamp());
+        let since = |address: &str, is_reachable: bool| {
+            let since = if is_reachable { &self.reachable_since } else { &self.unreachable_since };
+            OffsetDateTime::from_unix_timestamp(since.of(&address.to_owned())?).ok()
+        };
+        let around =
+            Around { state: &inputs.state, decision: &decision, errors: &collected.errors, since: &since };
+        self.stories = Arc::new(stories(&input, &around));
         self.decision = Some(decision);
     }
 

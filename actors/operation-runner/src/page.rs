@@ -1,12 +1,14 @@
 //! The page `/ops`: the phase, the command that runs, the next operations, and those that wait.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use madako_domain::status::OperationPhase;
 use serde::Serialize;
 
 use crate::held::Held;
 use crate::operation::Operation;
+use crate::stories::Stories;
 
 /// The right to act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::IntoStaticStr, strum::EnumString)]
@@ -33,6 +35,9 @@ pub struct OpsPage {
     pub held: Vec<HeldPage>,
     /// Seconds for which nodes are left out, because a command failed on them.
     pub backing_off: BTreeMap<String, u64>,
+    /// The page `/nodes`, of the last decision.
+    #[serde(skip)]
+    pub stories: Arc<Stories>,
 }
 
 /// A node on the page.

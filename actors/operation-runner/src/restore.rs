@@ -13,9 +13,9 @@ use madako_domain::node_status::EtcdStatus;
 use madako_domain::status::OperationPhase;
 
 use crate::command::Command;
-use crate::decide::Row;
+use crate::decide::{Decision, Row};
 use crate::held::{Held, Reason};
-use crate::input::RequestedRestore;
+use crate::input::{Input, RequestedRestore};
 use crate::operation::{Operation, OperationName, single};
 use crate::view::{Need, NodeView, View};
 
@@ -57,6 +57,15 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let operation = view.maker().restore(target, stopped.collect(), &restore);
     let phase = if restore.is_under_way { OperationPhase::EtcdWait } else { OperationPhase::EtcdMaintain };
     Some((phase, vec![operation]))
+}
+
+/// The restore of the input alone, whatever else is due: its operation, or why it does not begin.
+#[must_use]
+pub fn plan_restore(input: &Input<'_>) -> Decision {
+    let view = View::new(input);
+    let mut held = Vec::new();
+    let (phase, operations) = row(&view, &mut held).unwrap_or((OperationPhase::Completed, Vec::new()));
+    Decision { phase, operations, held }
 }
 
 fn is_to_stop(node: &NodeView<'_>) -> bool {

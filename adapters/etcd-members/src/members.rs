@@ -1,5 +1,6 @@
 //! The port: the state of the members, and changes of them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub const CLIENT_PORT: u16 = 2379;
 const HEALTH: &str = "health";
 
 const STATUS: &str = "status of etcd";
+const REVISIONS: &str = "revisions of etcd";
 const ADD: &str = "addition of a learner to etcd";
 const PROMOTE: &str = "promotion of a learner of etcd";
 const REMOVE: &str = "removal of a member of etcd";
@@ -153,6 +155,15 @@ async fn look(connections: &Connections, mut member: EtcdMember, revision: i64) 
     member
 }
 
+/// The revision that a member has by itself.
+async fn own_revision(connections: Arc<Connections>, address: String, by: Instant) -> Option<(String, i64)> {
+    let client = connections.client(&address).ok()?;
+    let sent = async { client.maintenance_client().status().await };
+    let status = request(&connections, &address, by, sent).await.ok()?;
+    let revision = status.header()?.revision();
+    Some((address, revision))
+}
+
 #[async_trait]
 impl EtcdCluster for EtcdMembers {
     async fn status(&self, addresses: &[String]) -> Result<EtcdStatus, EtcdError> {
@@ -171,6 +182,16 @@ impl EtcdCluster for EtcdMembers {
         };
         let (members, ()) = futures::join!(looking, revoke);
         Ok(EtcdStatus { healthy: true, members })
+    }
+
+    async fn revisions(&self, addresses: &[String]) -> BTreeMap<String, i64> {
+        // Without certificates, no member is asked.
+        let Ok(connections) = self.pool.connections(REVISIONS).await else { return BTreeMap::new() };
+        let by = Instant::now() + REQUEST;
+        let asked =
+            addresses.iter().cloned().map(|address| own_revision(Arc::clone(&connections), address, by));
+        let answers = futures::stream::iter(asked).buffer_unordered(MOST_ASKED_AT_ONCE);
+        answers.filter_map(futures::future::ready).collect().await
     }
 
     async fn add_learner(

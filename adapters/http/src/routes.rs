@@ -34,6 +34,9 @@ pub trait Service: Send + Sync + 'static {
     /// The state of operations on nodes as JSON; `None` if this instance has none, because it does not lead or runs no
     /// operations.
     fn operations(&self) -> Option<String>;
+
+    /// The states of the nodes as JSON, by address; `None` as with [`Self::operations`].
+    fn nodes(&self) -> Option<String>;
 }
 
 #[derive(Serialize)]
@@ -85,6 +88,7 @@ fn open_pages() -> Router<Pages> {
         .route("/version", get(version))
         .route("/metrics", get(metrics))
         .route("/ops", get(operations))
+        .route("/nodes", get(nodes))
 }
 
 async fn overview() -> Response {
@@ -95,6 +99,7 @@ async fn overview() -> Response {
         "<li><a href=\"/version\">/version</a>: its version</li>\n",
         "<li><a href=\"/metrics\">/metrics</a>: metrics for Prometheus</li>\n",
         "<li><a href=\"/ops\">/ops</a>: operations on nodes, on the leader</li>\n",
+        "<li><a href=\"/nodes\">/nodes</a>: the state of each node, on the leader</li>\n",
         "</ul></body></html>\n",
     ))
     .into_response()
@@ -116,7 +121,15 @@ async fn metrics(State(pages): State<Pages>) -> Response {
 }
 
 async fn operations(State(pages): State<Pages>) -> Response {
-    match pages.service.operations() {
+    page(pages.service.operations())
+}
+
+async fn nodes(State(pages): State<Pages>) -> Response {
+    page(pages.service.nodes())
+}
+
+fn page(page: Option<String>) -> Response {
+    match page {
         Some(page) => ([(header::CONTENT_TYPE, "application/json")], page).into_response(),
         None => problem(
             StatusCode::NOT_FOUND,

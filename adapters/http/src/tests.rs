@@ -46,6 +46,10 @@ impl Service for Fake {
     fn operations(&self) -> Option<String> {
         self.runs_operations.load(Ordering::SeqCst).then(|| r#"{"phase":"completed"}"#.to_owned())
     }
+
+    fn nodes(&self) -> Option<String> {
+        self.runs_operations.load(Ordering::SeqCst).then(|| "{}".to_owned())
+    }
 }
 
 struct World {
@@ -139,6 +143,7 @@ async fn operations_are_shown_where_they_run() {
     service.runs_operations.store(true, Ordering::SeqCst);
     let shown = world.ask("GET /ops").await;
     assert_eq!(shown, (200, "application/json".to_owned(), r#"{"phase":"completed"}"#.to_owned()));
+    assert_eq!(world.ask("GET /nodes").await, (200, "application/json".to_owned(), "{}".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]

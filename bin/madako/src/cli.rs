@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, leader, ops, placement,
-    repair_queue, sabakan, ssh, status, store,
+    auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, leader, node, ops,
+    placement, repair_queue, sabakan, ssh, status, store,
 };
 use crate::demo_args::DemoArgs;
 use crate::failure::EXIT_CODES;
@@ -77,6 +77,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     AutoRepair(auto_repair::Command),
     Ops(ops::Args),
+    #[command(subcommand)]
+    Node(node::Command),
     #[command(subcommand)]
     Ca(ca::Command),
     #[command(subcommand)]

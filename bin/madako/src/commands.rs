@@ -9,6 +9,7 @@ pub(crate) mod constraints;
 pub(crate) mod etcd;
 pub(crate) mod history;
 pub(crate) mod leader;
+pub(crate) mod node;
 pub(crate) mod ops;
 pub(crate) mod placement;
 pub(crate) mod repair_queue;

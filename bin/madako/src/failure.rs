@@ -36,6 +36,8 @@ pub(crate) enum Failure {
     NotRehearsed(anyhow::Error),
     /// The leader has left no status (ckecli's exit code).
     NoStatus,
+    /// There are differences; standard output has them.
+    Different,
 }
 
 impl Failure {
@@ -47,11 +49,19 @@ impl Failure {
         Self::BadInput(anyhow::anyhow!("{message}"))
     }
 
+    /// The failure with the exit code of bad input, for commands whose code 1 has another meaning.
+    pub(crate) fn into_bad_input(self) -> Self {
+        match self {
+            Self::Failed(error) if !is_closed_pipe(&error) => Self::BadInput(error),
+            other => other,
+        }
+    }
+
     pub(crate) fn code(&self) -> u8 {
         match self {
             // A closed pipe means that its reader wants no more output.
             Self::Failed(error) if is_closed_pipe(error) => 0,
-            Self::Failed(_) => 1,
+            Self::Failed(_) | Self::Different => 1,
             Self::BadInput(_) => 2,
             Self::NoPlan | Self::NotRehearsed(_) => 3,
             Self::NoStatus => 4,
@@ -63,7 +73,7 @@ impl Failure {
         match self {
             Self::Failed(error) if is_closed_pipe(error) => None,
             Self::Failed(error) | Self::BadInput(error) | Self::NotRehearsed(error) => Some(tell(error)),
-            Self::NoPlan => None,
+            Self::NoPlan | Self::Different => None,
             Self::NoStatus => Some("no status".to_owned()),
         }
     }

@@ -72,6 +72,12 @@ pub(crate) const MAX_USER_VALIDITY: Duration = Duration::from_secs(87_600 * 3600
 
 /// Time limit of the leader's page: the leader answers from memory.
 pub(crate) const OPS_DEADLINE: Duration = Duration::from_secs(10);
+/// Operations in the story of a node: an operator looks at the last ones, and `madako history` has all.
+pub(crate) const NODE_RECORDS: usize = 10;
+/// Pause between two looks of `madako node list --watch`: the leader's page changes once in a round.
+pub(crate) const NODE_LIST_PAUSE: Duration = Duration::from_secs(2);
+/// Bytes of a path of a snapshot: Linux allows 4,096.
+pub(crate) const MAX_SNAPSHOT_PATH: usize = 4096;
 /// Bytes of the leader's page: 5,000 nodes with errors of 1 KiB each have a third of it.
 pub(crate) const MAX_OPS_PAGE: usize = 16 << 20;
 

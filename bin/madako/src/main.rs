@@ -27,8 +27,8 @@ use madako_supervisor::clock::SystemClock;
 
 use crate::cli::{Cli, Command, Global};
 use crate::commands::{
-    auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, leader, ops, placement,
-    repair_queue, sabakan, ssh, status, store,
+    auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, leader, node, ops,
+    placement, repair_queue, sabakan, ssh, status, store,
 };
 use crate::failure::Failure;
 use crate::log::{CkeLog, LogFile, Severity};
@@ -136,6 +136,7 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         Command::RepairQueue(command) => repair_queue::run(command, global, &store()?, &SystemClock).await,
         Command::AutoRepair(command) => auto_repair::run(command, global, store, &SystemClock).await,
         Command::Ops(args) => Box::pin(ops::run(&args, global)).await,
+        Command::Node(command) => Box::pin(node::run(command, global)).await,
         Command::Ca(command) => ca::run(command, global).await,
         Command::Etcd(command) => etcd::run(command, global).await,
         Command::Ssh(command) => ssh::run(command, &store()?).await,

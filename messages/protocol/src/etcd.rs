@@ -3,6 +3,8 @@
 //!
 //! `addresses` are the nodes to ask. A request goes to any of them that answers.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use madako_domain::node_status::{EtcdMember, EtcdStatus};
 
@@ -49,6 +51,10 @@ pub trait EtcdCluster: Send + Sync + 'static {
     /// # Errors
     /// No node listed the members.
     async fn status(&self, addresses: &[String]) -> Result<EtcdStatus, EtcdError>;
+
+    /// The revision that each member has by itself, by address; members that do not answer are missing. It needs no
+    /// majority.
+    async fn revisions(&self, addresses: &[String]) -> BTreeMap<String, i64>;
 
     /// Adds a learner, unless a member with this peer URL exists. Returns all members.
     ///

@@ -50,6 +50,7 @@ impl RunnerState {
             running,
             backing_off: backing_off.map(|(node, until)| (node.clone(), (until - now).as_secs())).collect(),
             held,
+            stories: Arc::clone(&self.stories),
         };
         self.say_held(&page.held);
         self.given.page.publish(Arc::new(page));

@@ -21,6 +21,10 @@ impl EtcdCluster for Members {
         self.0.clone().ok_or(EtcdError::Unavailable { what: "status", why: "no route".to_owned() })
     }
 
+    async fn revisions(&self, _: &[String]) -> BTreeMap<String, i64> {
+        panic!("no revision is read")
+    }
+
     async fn add_learner(&self, _: &Permit, _: &[String], _: &str) -> Result<Vec<EtcdMember>, EtcdError> {
         panic!("no member is added")
     }

@@ -1,5 +1,7 @@
 //! The port [`EtcdCluster`] on the simulated etcd, and a client of etcd that writes.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use madako_domain::node_status::{EtcdMember, EtcdStatus};
 use madako_protocol::etcd::{EtcdCluster, EtcdError};
@@ -98,6 +100,16 @@ impl EtcdCluster for SimulatedNodes {
                 Err(unavailable(STATUS))
             }
         }
+    }
+
+    async fn revisions(&self, addresses: &[String]) -> BTreeMap<String, i64> {
+        self.with(|world| {
+            let revision = |address: &String| {
+                let machine = world.nodes.get(address).filter(|_| world.answers(address))?;
+                Some((address.clone(), i64::try_from(machine.data()?.writes).ok()?))
+            };
+            addresses.iter().filter_map(revision).collect()
+        })
     }
 
     async fn add_learner(

@@ -1,6 +1,7 @@
 //! `madako etcd`: certificates for clients of the cluster's etcd, in ckecli's words, and restarts of its members.
 
 mod restart;
+mod restore;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -63,6 +64,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         output: OutputArgs,
     },
+    Restore(restore::Args),
 }
 
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -103,6 +105,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
         Command::Issue { name, ttl, output } => (name, ttl, output),
         Command::RootIssue(output) => ("root".to_owned(), ROOT_VALIDITY, output),
         Command::Restart { address, output } => return restart::run(&address, output, &open(global)?).await,
+        Command::Restore(args) => return Box::pin(restore::run(&args, global)).await,
     };
     let authorities = built_in(global)?;
     let request = CertificateRequest {

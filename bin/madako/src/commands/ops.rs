@@ -1,8 +1,9 @@
 //! `madako ops`: operations on nodes.
 
-mod collected;
-mod plan;
-mod running;
+pub(crate) mod collected;
+mod diff;
+pub(crate) mod plan;
+pub(crate) mod running;
 
 use clap::Subcommand;
 use serde::Deserialize;
@@ -30,13 +31,17 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Plan(plan::Args),
+    Diff(diff::Args),
 }
 
 pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     match &args.command {
         None => running::run(args.output.unwrap_or(Format::Table), &access::open(global)?).await,
-        Some(_) if args.output.is_some() => Err(Failure::bad_input("the option -o belongs after `plan`")),
+        Some(_) if args.output.is_some() => {
+            Err(Failure::bad_input("the option -o belongs after `plan` or `diff`"))
+        }
         Some(Command::Plan(args)) => plan::run(args, global).await,
+        Some(Command::Diff(args)) => diff::run(args, global).await,
     }
 }
 

@@ -5,6 +5,7 @@
 //!
 //! Does not: slow down or lose single packets of a command; a link that is late makes whole requests and answers late.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -194,6 +195,11 @@ impl LinkedEtcd {
 impl EtcdCluster for LinkedEtcd {
     async fn status(&self, addresses: &[String]) -> Result<EtcdStatus, EtcdError> {
         self.exchange("status", self.inner.status(addresses)).await
+    }
+
+    async fn revisions(&self, addresses: &[String]) -> BTreeMap<String, i64> {
+        let asked = async { Ok(self.inner.revisions(addresses).await) };
+        self.exchange("revisions", asked).await.unwrap_or_default()
     }
 
     async fn add_learner(

@@ -29,6 +29,10 @@ impl crate::Service for Pages {
     fn operations(&self) -> Option<String> {
         None
     }
+
+    fn nodes(&self) -> Option<String> {
+        None
+    }
 }
 
 struct Server {

@@ -24,8 +24,15 @@ use crate::host;
 use crate::limits::MAX_TOLD;
 use crate::output::{note, printable};
 
+/// The state of a fleet, and the ports through which it was read.
+pub(crate) struct Gathered {
+    pub(crate) inputs: Inputs,
+    pub(crate) state: ClusterState,
+    pub(crate) ports: OperationsPorts,
+}
+
 /// Reads the cluster from the store and the state of its nodes from the nodes.
-pub(super) async fn gather(global: &Global) -> Result<Inputs, Failure> {
+pub(crate) async fn gather(global: &Global) -> Result<Gathered, Failure> {
     let config = Config::load(global.config.as_deref())?;
     let mut operations = config.operations.clone();
     // The mode is that of the service. This command never acts.
@@ -62,7 +69,8 @@ pub(super) async fn gather(global: &Global) -> Result<Inputs, Failure> {
     let restore = restore.map(|request| (request, state.is_restoring()));
     let stale = state.restored.as_ref().map(|restored| restored.stale.clone()).unwrap_or_default();
     let images = config.operations.settings.images.clone();
-    Ok(Inputs { cluster, options, status, restarts, restore, stale, images })
+    let inputs = Inputs { cluster, options, status, restarts, restore, stale, images };
+    Ok(Gathered { inputs, state, ports })
 }
 
 async fn collect(

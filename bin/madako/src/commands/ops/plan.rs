@@ -58,42 +58,51 @@ pub(crate) struct Args {
 }
 
 /// The state that a plan is for.
-pub(super) struct Inputs {
-    pub(super) cluster: Arc<Cluster>,
-    pub(super) options: Arc<ContainerOptions>,
-    pub(super) status: FleetStatus,
-    pub(super) restarts: BTreeSet<String>,
+pub(crate) struct Inputs {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) options: Arc<ContainerOptions>,
+    pub(crate) status: FleetStatus,
+    pub(crate) restarts: BTreeSet<String>,
     /// The request of a restore of etcd, and whether it is under way.
-    pub(super) restore: Option<(RestoreRequest, bool)>,
+    pub(crate) restore: Option<(RestoreRequest, bool)>,
     /// Nodes with data of before the last restore.
-    pub(super) stale: BTreeSet<String>,
-    pub(super) images: Images,
+    pub(crate) stale: BTreeSet<String>,
+    pub(crate) images: Images,
+}
+
+static NONE: BTreeSet<String> = BTreeSet::new();
+
+impl Inputs {
+    pub(crate) fn input<'a>(&'a self, settings: &'a Settings) -> Input<'a> {
+        Input {
+            cluster: &self.cluster,
+            options: &self.options,
+            status: &self.status,
+            now: SystemClock.now(),
+            backing_off: &NONE,
+            restarts: &self.restarts,
+            restore: self
+                .restore
+                .as_ref()
+                .map(|(request, is_under_way)| RequestedRestore { request, is_under_way: *is_under_way }),
+            stale: &self.stale,
+            settings,
+        }
+    }
 }
 
 pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let inputs = match (&args.cluster, &args.status) {
         (Some(cluster), Some(status)) => from_files(cluster, status)?,
-        _ => collected::gather(global).await?,
+        _ => collected::gather(global).await?.inputs,
     };
-    let settings = Settings { max_concurrent_updates: args.max_concurrent_updates, images: inputs.images };
-    let decision = decide(&Input {
-        cluster: &inputs.cluster,
-        options: &inputs.options,
-        status: &inputs.status,
-        now: SystemClock.now(),
-        backing_off: &BTreeSet::new(),
-        restarts: &inputs.restarts,
-        restore: inputs
-            .restore
-            .as_ref()
-            .map(|(request, is_under_way)| RequestedRestore { request, is_under_way: *is_under_way }),
-        stale: &inputs.stale,
-        settings: &settings,
-    });
+    let settings =
+        Settings { max_concurrent_updates: args.max_concurrent_updates, images: inputs.images.clone() };
+    let decision = decide(&inputs.input(&settings));
     show(args.output, &decision, table)
 }
 
-fn from_files(cluster_file: &str, status_file: &str) -> Result<Inputs, Failure> {
+pub(super) fn from_files(cluster_file: &str, status_file: &str) -> Result<Inputs, Failure> {
     if cluster_file == STDIN && status_file == STDIN {
         return Err(Failure::bad_input("only one file can come from standard input"));
     }

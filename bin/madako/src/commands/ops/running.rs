@@ -54,12 +54,8 @@ struct Running {
 }
 
 pub(super) async fn run(format: Format, store: &dyn Store) -> Result<(), Failure> {
-    let url = get(store, keys::LEADER_URL).await?.ok_or_else(|| {
-        Failure::failed("no leader has stored its address (madako/leader-url): no instance of Madako leads")
-    })?;
-    let url = format!("{}/ops", String::from_utf8_lossy(&url.value).trim_end_matches('/'));
-    let body = fetch(&url).await?;
-    let unreadable = |error| Failure::failed(format_args!("the answer of {url} cannot be read: {error}"));
+    let (url, body) = page("ops", store).await?;
+    let unreadable = |error| unreadable(&url, &error);
     let page: Page = serde_json::from_slice(&body).map_err(unreadable)?;
     match format {
         Format::Table => print(&table(&page)),
@@ -70,6 +66,20 @@ pub(super) async fn run(format: Format, store: &dyn Store) -> Result<(), Failure
             show(format, &value, |_| String::new())
         }
     }
+}
+
+/// A page of the leader, with its URL.
+pub(crate) async fn page(name: &str, store: &dyn Store) -> Result<(String, Bytes), Failure> {
+    let url = get(store, keys::LEADER_URL).await?.ok_or_else(|| {
+        Failure::failed("no leader has stored its address (madako/leader-url): no instance of Madako leads")
+    })?;
+    let url = format!("{}/{name}", String::from_utf8_lossy(&url.value).trim_end_matches('/'));
+    let body = fetch(&url).await?;
+    Ok((url, body))
+}
+
+pub(crate) fn unreadable(url: &str, error: &serde_json::Error) -> Failure {
+    Failure::failed(format_args!("the answer of {url} cannot be read: {error}"))
 }
 
 async fn fetch(url: &str) -> Result<Bytes, Failure> {

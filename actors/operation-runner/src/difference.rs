@@ -1,0 +1,137 @@
+//! What the service would change on a fleet, object by object, for `madako ops diff`.
+//!
+//! Guarantees: an empty list means that no operation is due, for these states; the reverse does not hold: a file that only
+//! the next start of etcd would write is a difference without an operation.
+//!
+//! Does not: look at Kubernetes, or at the content of private keys, which no node tells.
+
+use std::collections::BTreeMap;
+
+use madako_domain::containers::{Container, ETCD_MARK};
+use madako_domain::keys;
+use madako_domain::node_status::ConfigVersion;
+use serde::Serialize;
+
+use crate::input::Input;
+use crate::outdated::outdated;
+use crate::view::{NodeView, View};
+use crate::wanted::{self, InitialCluster};
+
+/// The kind of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::Display)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Kind {
+    /// A key of the store.
+    Key,
+    /// A node whose state is unknown.
+    Node,
+    Container,
+    Volume,
+    /// A certificate, with its private key.
+    Certificate,
+    File,
+    /// A member of etcd.
+    Member,
+}
+
+/// An object that the service would change.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Difference {
+    /// Address of the node; empty for an object of the whole cluster.
+    pub node: String,
+    pub kind: Kind,
+    /// Name of the object.
+    pub name: String,
+    pub why: String,
+}
+
+/// The reasons to write files of etcd, by address, then by the name of the file.
+pub type DueFiles = BTreeMap<String, BTreeMap<String, String>>;
+
+/// All differences, in the order of the nodes.
+#[must_use]
+pub fn differences(input: &Input<'_>, due: &DueFiles) -> Vec<Difference> {
+    let view = View::new(input);
+    let mut found = Vec::new();
+    let mut add = |node: &str, kind, name: &str, why: String| {
+        found.push(Difference { node: node.to_owned(), kind, name: name.to_owned(), why });
+    };
+    if input.status.config_version != ConfigVersion::Two {
+        add("", Kind::Key, keys::CONFIG_VERSION, "it becomes 2".to_owned());
+    }
+    let (rivers, etcd_rivers) = (wanted::rivers(input.cluster), wanted::etcd_rivers(input.cluster));
+    for node in &view.nodes {
+        if !node.status.reachable {
+            let why = "it does not answer, and its state is unknown".to_owned();
+            add(node.address, Kind::Node, node.address, why);
+            continue;
+        }
+        for container in Container::ALL {
+            let builtin = match container {
+                Container::Rivers => &rivers,
+                Container::EtcdRivers => &etcd_rivers,
+                Container::Etcd => &wanted::etcd(node.address, InitialCluster::None),
+            };
+            for why in of_container(&view, node, container, builtin) {
+                add(node.address, Kind::Container, container.name(), why);
+            }
+        }
+        for (file, why) in due.get(node.address).into_iter().flatten() {
+            let kind = if file.starts_with("ca-") { Kind::File } else { Kind::Certificate };
+            add(node.address, kind, file, why.clone());
+        }
+    }
+    of_members(&view, &mut add);
+    found
+}
+
+fn of_container(
+    view: &View<'_>,
+    node: &NodeView<'_>,
+    container: Container,
+    builtin: &madako_domain::containers::ServiceParams,
+) -> Vec<String> {
+    let is_wanted = container == Container::Rivers || node.control_plane;
+    let status = node.status.own(container);
+    if node.status.is_foreign(container) {
+        return if is_wanted { vec!["another program made it: it is held".to_owned()] } else { Vec::new() };
+    }
+    match status.filter(|status| status.running) {
+        Some(_) if !is_wanted => vec!["it is stopped: the node is no control plane node".to_owned()],
+        None if is_wanted => vec!["it is started".to_owned()],
+        Some(status) => {
+            let input = view.input;
+            let found = outdated(container, status, builtin, input.options, &input.settings.images);
+            found.iter().map(|it| format!("it restarts: {it}")).collect()
+        }
+        None => Vec::new(),
+    }
+}
+
+fn of_members(view: &View<'_>, add: &mut impl FnMut(&str, Kind, &str, String)) {
+    if view.input.status.etcd.is_none() {
+        add("", Kind::Member, "etcd", "it does not answer, and its members are unknown".to_owned());
+        return;
+    }
+    for member in &view.members {
+        let node = view.node_of(member).filter(|node| node.control_plane);
+        let (address, name) = (&*member.address, &*member.address);
+        let why = match node {
+            None => Some("it is removed: its node is no control plane node"),
+            Some(_) if member.member.name.is_empty() => Some("it is added anew: it never started"),
+            Some(_) if member.member.learner => Some("it gets its vote"),
+            Some(_) if !member.member.is_in_sync() => Some("it is not in sync"),
+            Some(_) => None,
+        };
+        if let Some(why) = why {
+            add(address, Kind::Member, name, why.to_owned());
+        }
+        if node.is_some_and(|node| node.status.reachable && !node.status.etcd_mark) {
+            add(address, Kind::Volume, ETCD_MARK, "it is created: the member is added".to_owned());
+        }
+    }
+    for node in view.control_plane_nodes().filter(|node| !view.is_member(node.address)) {
+        add(node.address, Kind::Member, node.address, "it is added".to_owned());
+    }
+}

@@ -1,0 +1,179 @@
+//! The page `/nodes`: all that the service knows of each node, for `madako node`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use madako_domain::cluster::Node;
+use madako_domain::containers::Container;
+use madako_domain::state::ClusterState;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use crate::decide::Decision;
+use crate::input::Input;
+use crate::outdated::outdated;
+use crate::view::{NodeView, View};
+use crate::wanted::{self, InitialCluster};
+
+/// The stories by the address of the node.
+pub type Stories = BTreeMap<String, NodeStory>;
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeStory {
+    pub hostname: String,
+    pub control_plane: bool,
+    pub reachable: bool,
+    /// Time since which this instance has found the node reachable, or unreachable.
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub since: Option<OffsetDateTime>,
+    /// The reason why its state is unknown.
+    pub error: Option<String>,
+    pub host_key: Option<PinnedStory>,
+    /// By name.
+    pub containers: BTreeMap<String, ContainerStory>,
+    pub etcd: Option<MemberStory>,
+    /// Of etcd, by the name of the file.
+    pub certificates: BTreeMap<String, CertificateStory>,
+    /// The node may have data of before the last restore of etcd.
+    pub stale: bool,
+    pub backing_off: bool,
+    pub held: Vec<HeldStory>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PinnedStory {
+    pub fingerprint: String,
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub pinned_at: Option<OffsetDateTime>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ContainerStory {
+    pub running: bool,
+    pub image: String,
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub started_at: Option<OffsetDateTime>,
+    /// Another program made it.
+    pub foreign: bool,
+    /// Why it differs from the wanted one; empty if it does not.
+    pub outdated: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemberStory {
+    /// Decimal, since JSON has no numbers of 64 bits.
+    pub id: String,
+    pub learner: bool,
+    /// `None`: unknown.
+    pub in_sync: Option<bool>,
+    pub version: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificateStory {
+    #[serde(with = "time::serde::rfc3339")]
+    pub not_before: OffsetDateTime,
+    #[serde(with = "time::serde::rfc3339")]
+    pub not_after: OffsetDateTime,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HeldStory {
+    pub what: String,
+    pub reason: String,
+    pub why: String,
+}
+
+/// What the states of nodes do not tell.
+pub(crate) struct Around<'a> {
+    pub(crate) state: &'a ClusterState,
+    pub(crate) decision: &'a Decision,
+    /// Errors of nodes without a known state.
+    pub(crate) errors: &'a BTreeMap<String, String>,
+    pub(crate) since: &'a dyn Fn(&str, bool) -> Option<OffsetDateTime>,
+}
+
+pub(crate) fn stories(input: &Input<'_>, around: &Around<'_>) -> Stories {
+    let view = View::new(input);
+    let mut held: BTreeMap<&str, Vec<HeldStory>> = BTreeMap::new();
+    for it in &around.decision.held {
+        let (what, reason, why) = (it.what.to_string(), it.reason.name().to_owned(), it.reason.to_string());
+        let story = HeldStory { what, reason, why };
+        // An operation that waits for the whole of etcd names its nodes as targets.
+        let targets: BTreeSet<&str> = it.targets.iter().map(String::as_str).collect();
+        targets.into_iter().for_each(|target| held.entry(target).or_default().push(story.clone()));
+    }
+    let rivers = (wanted::rivers(input.cluster), wanted::etcd_rivers(input.cluster));
+    let nodes = input.cluster.nodes.iter().zip(&view.nodes);
+    let story = |(node, seen): (&Node, &NodeView<'_>)| {
+        let member = view.members.iter().find(|member| member.address == seen.address);
+        let pinned = around.state.host_keys.get(&node.address);
+        let story = NodeStory {
+            hostname: node.hostname.clone(),
+            control_plane: node.control_plane,
+            reachable: seen.status.reachable,
+            since: (around.since)(seen.address, seen.status.reachable),
+            error: around.errors.get(seen.address).cloned(),
+            host_key: pinned.map(|(pinned, _)| PinnedStory {
+                fingerprint: pinned.host_key.fingerprint.clone(),
+                pinned_at: pinned.pinned_at,
+            }),
+            containers: containers(&view, seen, &rivers),
+            etcd: member.map(|it| MemberStory {
+                id: it.member.id.to_string(),
+                learner: it.member.learner,
+                in_sync: it.member.in_sync,
+                version: it.member.version.as_ref().map(ToString::to_string),
+            }),
+            certificates: certificates(seen),
+            stale: view.is_stale(seen.address),
+            backing_off: seen.backs_off,
+            held: held.get(seen.address).cloned().unwrap_or_default(),
+        };
+        (node.address.clone(), story)
+    };
+    nodes.map(story).collect()
+}
+
+fn containers(
+    view: &View<'_>,
+    node: &NodeView<'_>,
+    (rivers, etcd_rivers): &(
+        madako_domain::containers::ServiceParams,
+        madako_domain::containers::ServiceParams,
+    ),
+) -> BTreeMap<String, ContainerStory> {
+    let story = |container: Container| {
+        let status = node.status.containers.get(container.name())?;
+        let builtin = match container {
+            Container::Rivers => rivers,
+            Container::EtcdRivers => etcd_rivers,
+            Container::Etcd => &wanted::etcd(node.address, InitialCluster::None),
+        };
+        let (options, images) = (view.input.options, &view.input.settings.images);
+        let counts = status.running && !status.foreign;
+        let found = if counts { outdated(container, status, builtin, options, images) } else { Vec::new() };
+        let story = ContainerStory {
+            running: status.running,
+            image: status.image.clone(),
+            started_at: status.started_at,
+            foreign: status.foreign,
+            outdated: found.iter().map(ToString::to_string).collect(),
+        };
+        Some((container.name().to_owned(), story))
+    };
+    Container::ALL.into_iter().filter_map(story).collect()
+}
+
+fn certificates(node: &NodeView<'_>) -> BTreeMap<String, CertificateStory> {
+    let known = node.status.etcd_certificates.iter();
+    let valid = known.filter_map(|(file, certificate)| {
+        let validity = certificate.validity?;
+        Some((file.clone(), CertificateStory { not_before: validity.from, not_after: validity.to }))
+    });
+    valid.collect()
+}

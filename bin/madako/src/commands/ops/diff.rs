@@ -1,0 +1,75 @@
+//! `madako ops diff`: what the service would change on the nodes.
+
+use madako_operation_runner::difference::{Difference, DueFiles, differences};
+use madako_operation_runner::{Settings, due_files};
+use serde::Serialize;
+
+use super::{collected, plan};
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::output::{Format, Table, show};
+
+/// Shows each container, file, certificate, volume, member of etcd and key that the service would change, with the reason;
+/// says "nothing" when there is none. Changes nothing.
+///
+/// Use it before Madako takes a fleet over from CKE, and with `operations.mode: observe`. Without files, the command reads
+/// the cluster from the store and collects the state itself, as `madako ops plan` does. It needs neither a leader nor an
+/// instance that observes. A node that does not answer is a difference: its state is unknown.
+///
+/// With --cluster and --status, the command reads only these files, opens no connection, and says nothing of files and
+/// certificates. `madako ops plan --help` shows the form of the status.
+///
+/// Exit codes: 0: nothing; 1: there are differences; 2: the state could not be read, or bad input.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  madako ops diff\n  madako ops diff -o json\n  madako ops diff --cluster cluster.yml \
+                        --status status.json"
+)]
+pub(crate) struct Args {
+    /// Cluster configuration in YAML or JSON
+    #[arg(long, value_name = "FILE", requires = "status")]
+    cluster: Option<String>,
+    /// State of the nodes and of etcd in JSON or YAML
+    #[arg(long, value_name = "FILE", requires = "cluster")]
+    status: Option<String>,
+    /// Form of the output
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    differences: Vec<Difference>,
+}
+
+pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    let differences = find(args, global).await.map_err(Failure::into_bad_input)?;
+    let shown = Shown { differences };
+    show(args.output, &shown, table)?;
+    if shown.differences.is_empty() { Ok(()) } else { Err(Failure::Different) }
+}
+
+async fn find(args: &Args, global: &Global) -> Result<Vec<Difference>, Failure> {
+    let (inputs, due) = match (&args.cluster, &args.status) {
+        (Some(cluster), Some(status)) => (plan::from_files(cluster, status)?, DueFiles::new()),
+        _ => {
+            let gathered = collected::gather(global).await?;
+            let (authorities, inputs) = (&*gathered.ports.runner.authorities, gathered.inputs);
+            let due = due_files(authorities, &inputs.cluster, &inputs.status).await?;
+            (inputs, due)
+        }
+    };
+    let settings = Settings { images: inputs.images.clone(), ..Settings::default() };
+    Ok(differences(&inputs.input(&settings), &due))
+}
+
+fn table(shown: &Shown) -> String {
+    if shown.differences.is_empty() {
+        return "nothing\n".to_owned();
+    }
+    let mut table = Table::new(["NODE", "KIND", "NAME", "WHY"]);
+    for Difference { node, kind, name, why } in &shown.differences {
+        table.row([node.clone(), kind.to_string(), name.clone(), why.clone()]);
+    }
+    table.text()
+}
