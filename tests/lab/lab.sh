@@ -272,16 +272,16 @@ dockerd() {
 
 # --- Images --------------------------------------------------------------------------------------------------------
 
-# Debian's etcd and etcdctl with the loader and libraries that they name, as CKE's image arranges them: user 10000, who owns
-# /var/lib/etcd.
+# Debian's etcd and etcdctl, and the shell and commands of a restore, with the loader and libraries that they name, as CKE's
+# image arranges them: user 10000, who owns /var/lib/etcd.
 etcd_image() {
   local file=$1 name=$2 stage layer config program
   stage=$(mktemp -d "$file.XXXXXX")
   mkdir -p "$stage"/{root/{usr/bin,etc,tmp,var/lib/etcd},image}
   chmod 755 "$stage/root"
   chmod 1777 "$stage/root/tmp"
-  for program in etcd etcdctl; do
-    cp "/usr/bin/$program" "$stage/root/usr/bin/"
+  for program in etcd etcdctl sh chown mkdir mv rm rmdir stat; do
+    cp -L "/usr/bin/$program" "$stage/root/usr/bin/"
     # The loader has no arrow in the output of ldd.
     ldd "/usr/bin/$program" | grep -o '/[^ ]*' | while read -r program; do cp --parents -L "$program" "$stage/root"; done
   done

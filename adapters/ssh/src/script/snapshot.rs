@@ -184,3 +184,6 @@ pub(crate) fn read(answer: &str) -> Result<SnapshotContent, String> {
     let described: Described = serde_json::from_str(described).map_err(|error| error.to_string())?;
     Ok(SnapshotContent { revision: described.revision, keys: described.total_key, bytes, modified })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! The scripts run in a real shell, against a program `docker` that records its arguments.
 
-mod fake_docker;
+pub(super) mod fake_docker;
 
 use std::collections::BTreeMap;
 

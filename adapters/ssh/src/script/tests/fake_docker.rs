@@ -37,23 +37,23 @@ esac
 exit 0
 "#;
 
-pub(super) struct FakeDocker(tempfile::TempDir);
+pub(in crate::script) struct FakeDocker(tempfile::TempDir);
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Outcome {
-    pub(super) code: Option<i32>,
-    pub(super) stdout: String,
-    pub(super) stderr: String,
+pub(in crate::script) struct Outcome {
+    pub(in crate::script) code: Option<i32>,
+    pub(in crate::script) stdout: String,
+    pub(in crate::script) stderr: String,
 }
 
 impl Outcome {
-    pub(super) fn success() -> Self {
+    pub(in crate::script) fn success() -> Self {
         Self { code: Some(0), stdout: String::new(), stderr: String::new() }
     }
 }
 
 impl FakeDocker {
-    pub(super) fn new() -> Self {
+    pub(in crate::script) fn new() -> Self {
         let docker = Self(tempfile::tempdir().unwrap());
         fs::create_dir(docker.path().join("containers")).unwrap();
         docker.program("docker", DOCKER);
@@ -63,54 +63,54 @@ impl FakeDocker {
         docker
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::script) fn path(&self) -> &Path {
         self.0.path()
     }
 
     /// Puts a program on the path of the scripts.
-    pub(super) fn program(&self, name: &str, text: &str) {
+    pub(in crate::script) fn program(&self, name: &str, text: &str) {
         let path = self.path().join(name);
         fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    pub(super) fn container(&self, name: &str, running: bool, label: &str) {
+    pub(in crate::script) fn container(&self, name: &str, running: bool, label: &str) {
         let path = self.path().join("containers").join(name);
         fs::create_dir(&path).unwrap();
         fs::write(path.join("running"), format!("{running}\n")).unwrap();
         fs::write(path.join("label"), format!("{label}\n")).unwrap();
     }
 
-    pub(super) fn volumes(&self, names: &[&str]) {
+    pub(in crate::script) fn volumes(&self, names: &[&str]) {
         fs::write(self.path().join("volumes"), names.join("\n") + "\n").unwrap();
     }
 
     /// Gives each volume this driver and directory.
-    pub(super) fn place(&self, driver: &str, directory: &Path) {
+    pub(in crate::script) fn place(&self, driver: &str, directory: &Path) {
         fs::write(self.path().join("place"), format!("{driver} 0 {}\n", directory.display())).unwrap();
     }
 
-    pub(super) fn image(&self, name: &str) {
+    pub(in crate::script) fn image(&self, name: &str) {
         fs::write(self.path().join("image"), name).unwrap();
     }
 
-    pub(super) fn fail(&self, verb: &str) {
+    pub(in crate::script) fn fail(&self, verb: &str) {
         fs::write(self.path().join(format!("fail.{verb}")), "").unwrap();
     }
 
-    pub(super) fn hang(&self, verb: &str) {
+    pub(in crate::script) fn hang(&self, verb: &str) {
         fs::write(self.path().join(format!("hang.{verb}")), "").unwrap();
     }
 
-    pub(super) fn output(&self, verb: &str, text: &str) {
+    pub(in crate::script) fn output(&self, verb: &str, text: &str) {
         fs::write(self.path().join(format!("output.{verb}")), text).unwrap();
     }
 
-    pub(super) fn act(&self, action: &NodeAction, seconds: u64) -> Outcome {
+    pub(in crate::script) fn act(&self, action: &NodeAction, seconds: u64) -> Outcome {
         self.run(&render(action, seconds).unwrap())
     }
 
-    pub(super) fn run(&self, script: &Script) -> Outcome {
+    pub(in crate::script) fn run(&self, script: &Script) -> Outcome {
         let path = format!("{}:/usr/bin:/bin", self.path().display());
         let mut shell = Command::new("/bin/sh")
             .args(["-c", &script.text])
@@ -134,14 +134,14 @@ impl FakeDocker {
     }
 
     /// The commands that would have changed something, in order.
-    pub(super) fn changes(&self) -> Vec<Vec<String>> {
+    pub(in crate::script) fn changes(&self) -> Vec<Vec<String>> {
         let text = fs::read_to_string(self.path().join("changes")).unwrap_or_default();
         let commands = text.split_terminator('\u{2}');
         commands.map(|words| words.split_terminator('\u{1}').map(str::to_owned).collect()).collect()
     }
 
     /// The standard input of the last container.
-    pub(super) fn stdin(&self) -> String {
+    pub(in crate::script) fn stdin(&self) -> String {
         fs::read_to_string(self.path().join("stdin")).unwrap()
     }
 }
