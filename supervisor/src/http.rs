@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_kept_up_to_date_is_not_shown() {
+    fn outdated_metrics_are_not_shown() {
         let leader = "# HELP cke_leader 1 while it leads\n# TYPE cke_leader gauge\ncke_leader 0\n\n";
         let phase = "cke_operation_phase{phase=\"completed\"} 1\n";
         let workers = "# HELP cke_sabakan_workers Workers\n# TYPE cke_sabakan_workers gauge\n\

@@ -83,7 +83,7 @@ pub(crate) fn say_how_secrets_are_kept(encryption: &Encryption) {
 
 /// Reports once if the store denies its user a permission that placement needs; otherwise each use would fail later
 /// and elsewhere.
-pub(crate) fn say_what_is_denied(objects: Arc<dyn Objects>) -> Task {
+pub(crate) fn log_denied_read(objects: Arc<dyn Objects>) -> Task {
     Task::start(async move {
         loop {
             match objects.fresh().await {

@@ -257,7 +257,7 @@ impl Service {
             Some(placement) => {
                 placement::say_how_secrets_are_kept(store.encryption());
                 let objects: Arc<dyn Objects> = Arc::new(CachedObjects::start(&store));
-                denied = Some(placement::say_what_is_denied(Arc::clone(&objects)));
+                denied = Some(placement::log_denied_read(Arc::clone(&objects)));
                 if placement.controllers {
                     ports.placement = Some(placement::ports(placement, &store, &objects, &transport));
                 }

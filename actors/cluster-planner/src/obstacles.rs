@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_that_stops_plans_is_an_obstacle_but_a_wish_that_nobody_has() {
+    fn each_reason_that_stops_plans_is_an_obstacle_unless_nothing_is_requested() {
         let guard = GuardState::default();
         let unusable = BlockedBy::Unusable { key: "constraints".into(), why: "not readable".into() };
         for (why, rule) in [
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_of_repairs_stand_beside_what_stops_plans() {
+    fn disabled_repairs_and_stopped_plans_are_separate_obstacles() {
         let state = ClusterState { auto_repair_disabled: true, ..ClusterState::default() };
         let found = obstacles(&state, blocked(&BlockedBy::Disabled), NOW);
         let whole = NOW.replace_nanosecond(0).unwrap();

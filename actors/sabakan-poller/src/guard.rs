@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_once_is_not_held_again() {
+    fn machines_that_the_guard_gave_up_are_not_held_again() {
         assert_eq!(evaluate(&set(0..20), &set(3..20), &set(0..3), None), ACCEPTED);
     }
 

@@ -61,7 +61,7 @@ async fn exchange(answers: &[&str]) -> (Result<HttpResponse, HttpError>, Vec<Str
 }
 
 #[tokio::test]
-async fn the_request_on_the_wire_is_what_sabakan_takes() {
+async fn request_has_the_form_that_sabakan_expects() {
     let (result, requests) = exchange(&["HTTP/1.1 200 OK\r\nX-One: a\r\nContent-Length: 2\r\n\r\nok"]).await;
     let response = result.unwrap();
     assert_eq!((response.status, &response.body[..]), (200, &b"ok"[..]));

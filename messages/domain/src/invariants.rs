@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn lowering_the_control_plane_replaces_nobody() {
+    fn lowering_the_control_plane_replaces_no_node() {
         let before = cluster(&["a", "b", "c", "f", "g"], &["d", "e"]);
         let after = cluster(&["a", "b", "c"], &["d", "e", "f"]);
         assert_eq!(judged(Some(&before), &after, |_, _| {}), []);

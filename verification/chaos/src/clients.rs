@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_say_what_became_of_the_object() {
+    fn answers_are_read_as_results_of_operations() {
         let there = json!({"metadata": {"labels": {VALUE: "5"}, "deleted": null}});
         let leaving = json!({"metadata": {"labels": {VALUE: "5"}, "deleted": "2026-01-01T00:00:00Z"}});
         let done = |value, deleting| Some(Ret::Done { value, deleting });

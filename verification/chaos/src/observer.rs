@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_member_that_leaves_out_what_others_tell_is_told() {
+    async fn member_whose_watch_omits_a_revision_is_found() {
         let (_files, observer) = observer();
         for revision in [2, 3, 4] {
             observer.saw(1, revision, vec![put("a", 2)]);

@@ -3,7 +3,7 @@
 use madako_judges::{Exemption, Promise};
 
 #[test]
-fn the_page_lists_what_is_promised_and_what_is_excused() {
+fn document_lists_all_promises_and_exemptions() {
     let page = include_str!("../../../docs/chaos.md");
     let table = |head: &str| -> Vec<&str> {
         let rows = page.lines().skip_while(|line| *line != head).skip(2);

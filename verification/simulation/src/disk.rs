@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_synced_is_there_after_a_crash_and_the_rest_is_there_in_part() {
+    fn synced_sectors_survive_a_crash_and_unsynced_ones_in_part() {
         let (mut kept, mut lost) = (false, false);
         for seed in 0..20 {
             let disk = disk(seed);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_depends_on_the_seed_alone_and_ends_who_had_it_open() {
+    fn crash_of_the_disk_depends_only_on_the_seed_and_closes_open_handles() {
         let after = |seed| {
             let disk = disk(seed);
             let opened = disk.open();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_refuses_writes_and_keeps_what_it_has() {
+    fn full_simulated_disk_refuses_writes_and_keeps_its_data() {
         let disk = disk(1);
         let opened = disk.open();
         opened.write(0, &[5; SECTOR]).unwrap();

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_does_what_both_its_ends_allow() {
+    fn link_has_the_worse_condition_of_its_ends() {
         let network = Network::new(1);
         let ends = (Endpoint::Instance(1), Endpoint::Store);
         let link = network.link(ends.0, ends.1);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_loses_segments_is_late_now_and_then() {
+    fn lossy_link_is_late_at_times() {
         let network = Network::new(1);
         let link = network.link(Endpoint::Instance(1), Endpoint::Store);
         network.change(Endpoint::Store, |condition| condition.lossy += 1);

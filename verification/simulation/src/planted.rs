@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_counts_as_refused_where_it_was_and_not_where_nobody_answered() {
+    fn only_refused_outcomes_count_as_refused_writes() {
         let handling = Handling::default();
         metrics::with_local_recorder(&handling, || {
             for outcome in ["committed", "store", "invariant", "encoding"] {

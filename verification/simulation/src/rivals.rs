@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_transaction_forgot_to_compare_is_written_as_well() {
+    fn rivals_write_keys_that_a_transaction_does_not_compare() {
         let put = |key: &str| Write::Put { key: key.to_owned(), value: "".into(), lease: 0 };
         let plan = Transaction { conditions: Vec::new(), writes: vec![put(keys::CLUSTER)] };
         let families: Vec<&str> = about(&plan, PREFIX).into_iter().map(|(family, _)| family).collect();

@@ -140,7 +140,7 @@ fn equal_scores_are_drawn_and_applications_spread() {
 }
 
 #[test]
-fn who_fits_nowhere_is_degraded_counts_down_and_fails() {
+fn application_without_a_fitting_cluster_is_degraded_and_fails_after_its_retries() {
     let mut world = World::new();
     world.application("a", |application| {
         application.spec.backoff_limit = 2;
@@ -210,7 +210,7 @@ fn a_cluster_ends_a_failure_before_its_retry() {
 }
 
 #[test]
-fn success_leaves_the_state_of_what_runs() {
+fn binding_keeps_the_state_of_a_running_application() {
     let mut world = World::new();
     world.application("a", |application| {
         application.status.state = ApplicationState::Degraded;
@@ -224,7 +224,7 @@ fn success_leaves_the_state_of_what_runs() {
 }
 
 #[test]
-fn what_others_say_is_wrong_stays_said() {
+fn reason_of_another_controller_is_kept() {
     let mut world = World::new();
     world.cluster("c", |_| {});
     world.application("a", |_| {});

@@ -388,7 +388,7 @@ fn a_created_cluster_whose_last_application_leaves_it_offline_is_deleted_after_i
 }
 
 #[test]
-fn a_created_cluster_that_nobody_uses_is_deleted_after_its_retention() {
+fn unused_created_cluster_is_deleted_after_its_retention() {
     let mut world = creating();
     world.application("a", auto);
     world.run();

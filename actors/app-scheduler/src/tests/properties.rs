@@ -190,7 +190,7 @@ proptest! {
 
     // The commit checks I11 for each binding.
     #[test]
-    fn bound_is_only_where_it_is_allowed_whatever_there_is(mut world in some_world()) {
+    fn applications_are_bound_only_to_allowed_clusters(mut world in some_world()) {
         if world.metrics.is_none() {
             let pass = world.pass();
             let metrics = |to| world.snapshot.typed::<Cluster>(to).unwrap().value.spec.metrics.len();

@@ -44,7 +44,7 @@ fn a_machine_that_is_listed_twice_is_one_machine() {
 }
 
 #[test]
-fn the_same_serial_twice_at_an_address_is_one_machine_whatever_else_differs() {
+fn repeated_serial_at_one_address_is_one_machine() {
     let at = |serial: &str, state| machine("10.0.0.1", 0, "a").serial(serial).state(state);
     let mut machines = vec![at("s1", Retired), at("s1", Healthy)];
     for _ in 0..2 {

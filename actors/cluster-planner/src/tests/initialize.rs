@@ -19,7 +19,7 @@ fn control_plane_and_workers_are_chosen_from_the_lowest_addresses_when_all_else_
 }
 
 #[test]
-fn the_cluster_has_what_the_template_says_beside_its_nodes() {
+fn first_cluster_takes_all_fields_but_nodes_from_the_template() {
     let site = Site::new(healthy(&["10.0.0.1", "10.0.0.2"], "a"));
     let plan = site.plan().unwrap();
     let cluster = plan.cluster.unwrap();

@@ -55,7 +55,7 @@ fn removed_machines_are_gone_even_when_they_are_lost_too() {
 }
 
 #[test]
-fn what_would_be_missing_ends_the_answer() {
+fn missing_machines_end_the_what_if_answer() {
     let answer = site().what_if(&["role=a"], &[]);
     assert_eq!(actions(&answer), []);
     let end = serde_json::to_value(&answer.1).unwrap();

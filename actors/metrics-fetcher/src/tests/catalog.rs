@@ -59,7 +59,7 @@ fn a_metric_stays_wanted_until_its_last_reference_is_gone() {
 }
 
 #[test]
-fn constraints_want_what_is_defined_by_their_name() {
+fn constraints_want_the_metrics_defined_by_their_name() {
     let app = |constraints: &[&str]| {
         let spec = json!({ "manifest": [], "constraints": { "cluster": { "metrics": constraints } } });
         object(Kind::Application, &json!({ "metadata": metadata(Some("n"), "app"), "spec": spec }))
@@ -100,7 +100,7 @@ fn a_namespaced_metric_has_a_provider_of_its_namespace_and_a_global_one_a_global
 }
 
 #[test]
-fn what_is_missing_or_wrong_has_krakes_code() {
+fn undefined_and_invalid_metrics_have_krakes_codes() {
     let all = catalog(vec![
         metric(&global("homeless"), "nowhere", "m", 0.0, 1.0),
         metric(&global("flat"), "p", "m", 5.0, 5.0),

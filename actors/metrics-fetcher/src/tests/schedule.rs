@@ -139,7 +139,7 @@ fn each_distinct_metric_is_asked_once_a_round_however_many_refer_to_it() {
 }
 
 #[test]
-fn what_is_new_is_asked_at_once_and_alone() {
+fn new_metric_is_fetched_immediately_and_alone() {
     let mut bench = Bench::with(&["a", "b"]);
     let fetch = bench.one();
     bench.answer(&fetch, |_| Ok(1.0));
@@ -317,7 +317,7 @@ fn a_table_that_lacks_a_metric_or_has_a_wrong_value_is_a_wrong_definition() {
 }
 
 #[test]
-fn after_a_change_a_failure_keeps_only_what_still_says_something() {
+fn after_a_changed_definition_a_failure_keeps_only_applicable_values() {
     for (changed, kept) in [
         (metric(&global("a"), "p", "a", 0.0, 8.0), Some(0.5)),
         (metric(&global("a"), "p", "a", 0.0, 3.0), None),
@@ -339,7 +339,7 @@ fn after_a_change_a_failure_keeps_only_what_still_says_something() {
 }
 
 #[test]
-fn a_provider_that_is_down_is_spared_and_still_asked_at_once_for_what_is_new() {
+fn provider_that_is_down_is_asked_seldom_but_immediately_for_new_metrics() {
     let mut bench = Bench::with(&["a"]);
     let mut asked = String::new();
     for _ in 0..12 {

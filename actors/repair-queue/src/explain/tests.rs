@@ -92,7 +92,7 @@ fn a_success_command_that_runs_is_told_as_such_and_a_steps_command_as_the_steps(
 }
 
 #[test]
-fn who_may_stand_in_a_held_rack_waits_and_a_rack_that_nobody_can_read_is_named() {
+fn machine_of_unknown_rack_waits_and_an_unreadable_hold_is_named() {
     let held = HeldBack {
         racks: [("w".to_owned(), "3".to_owned())].into(),
         unreadable: ["3".to_owned()].into(),

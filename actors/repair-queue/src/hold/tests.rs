@@ -199,7 +199,7 @@ fn released_reports_that_are_absent_are_bounded_and_the_longest_absent_go_first(
 }
 
 #[test]
-fn what_was_kept_for_another_label_is_dropped() {
+fn holds_for_another_label_are_dropped() {
     let reports = rack(3, 1, &[0.0, 1.0, 2.0]);
     let kept = at_once(&reports);
     let by_feed = HoldSettings { label: Label::from("feed".to_owned()), count: 4, ..settings() };
@@ -208,7 +208,7 @@ fn what_was_kept_for_another_label_is_dropped() {
 }
 
 #[test]
-fn what_is_kept_of_a_rack_is_bounded_and_calm() {
+fn hold_of_a_rack_is_bounded_and_stable() {
     // Each minute another machine of one "rack" that spans a site: as many overlapping windows as machines.
     let reports: Vec<Machine> = (0..3000_u32)
         .map(|n| {
@@ -235,7 +235,7 @@ fn what_is_kept_of_a_rack_is_bounded_and_calm() {
 }
 
 #[test]
-fn what_is_kept_comes_back_from_json_with_what_a_newer_version_added() {
+fn hold_survives_json_with_fields_of_a_newer_version() {
     let mut holds = at_once(&rack(3, 1, &[0.5, 1.25, 2.0]));
     let mut hold = holds.remove("3").unwrap();
     Arc::make_mut(&mut hold).rest.insert("later".to_owned(), serde_json::json!([7]));

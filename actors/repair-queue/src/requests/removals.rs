@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_knows_what_was_removed_before_it_was_asked_for() {
+    fn answer_excludes_machines_removed_after_its_request() {
         let mut store = Store::default();
         store.entry(&queued(0, "w", "o"));
         store.entry(&queued(1, "x", "o"));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn memory_of_removals_is_bounded() {
         let mut store = Store::default();
         let mut removals = Removals::default();
         let most = i64::try_from(MOST_REMOVALS).unwrap();

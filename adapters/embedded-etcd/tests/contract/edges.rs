@@ -129,7 +129,7 @@ async fn a_lease_without_an_id_gets_one_that_is_free() {
 }
 
 #[tokio::test]
-async fn an_alarm_for_space_refuses_what_would_need_some() {
+async fn space_alarm_refuses_requests_that_need_space() {
     let Some(real) = RealEtcd::start().await else { return };
     let embedded = Embedded::start().await;
     let mut outcomes = Vec::new();

@@ -28,7 +28,7 @@ async fn exit_codes_and_signals_are_told_apart() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_did_not_happen() {
+async fn command_that_cannot_be_started_reports_not_started() {
     for (words, why) in [
         (vec!["/no/such/program"], "No such file"),
         (vec!["no-such-program-in-path"], "No such file"),
@@ -79,7 +79,7 @@ async fn a_command_may_close_its_outputs_and_go_on() {
 }
 
 #[tokio::test]
-async fn what_it_leaves_in_the_background_finishes_before_it_is_over() {
+async fn command_ends_only_after_its_background_jobs() {
     let trial = Trial::new();
     let script = "(sleep 0.3; echo later; touch $TRIAL/done) & exit 6";
     let outcome = trial.run(script, LONG).await.unwrap();
@@ -88,7 +88,7 @@ async fn what_it_leaves_in_the_background_finishes_before_it_is_over() {
 }
 
 #[tokio::test]
-async fn what_a_background_job_of_another_session_does_is_waited_for_too() {
+async fn command_waits_for_background_jobs_of_another_session() {
     let trial = Trial::new();
     let script = "setsid sh -c 'sleep 0.3; touch $TRIAL/done' >/dev/null 2>&1 & exit 0";
     assert!(trial.run(script, LONG).await.unwrap().succeeded());

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector_is_refused() {
+    fn malformed_selectors_are_refused() {
         let many = vec!["a"; MAX_TERMS + 1].join(",");
         for text in [
             ",",

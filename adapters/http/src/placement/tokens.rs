@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_token_nobody_is_asked() {
+    async fn token_service_is_not_asked_without_a_token() {
         let service = service(None);
         for authenticator in both(&service) {
             for header in [None, Some(""), Some("Bearer ")] {

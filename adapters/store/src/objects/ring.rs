@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_in_bytes_as_well() {
+    fn ring_of_changes_is_bounded_in_bytes() {
         let mut ring = Ring::default();
         let most = MOST_RING_BYTES / OVERHEAD;
         for revision in 1..=most as i64 + 10 {

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_not_told_again_and_what_is_left_out_still_counts() {
+    fn delivered_changes_are_not_repeated_and_omitted_changes_advance_the_revision() {
         let mut delivered = DeliveredState { revision: 5, ..DeliveredState::default() };
         let mut assembly = Assembly::default();
         assert_eq!(assembly.take(&mut delivered, vec![put("a", 4), put("a", 5)], false, ALL), None);

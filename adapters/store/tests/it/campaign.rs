@@ -133,7 +133,7 @@ async fn leadership_is_handed_over_at_once_when_it_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_campaign_that_nobody_listens_to_gives_leadership_up() {
+async fn dropped_campaign_resigns_leadership() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let stores = [etcd.store("/cke/"), etcd.store("/cke/")];
     let mut first = stand(&stores[0], "boot-0");

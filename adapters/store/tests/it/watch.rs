@@ -327,7 +327,7 @@ async fn a_store_that_is_not_there_yet_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_when_nobody_listens() {
+async fn watch_ends_when_its_receiver_is_dropped() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     store.list("").await.unwrap();

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_is_kept_and_the_rest_is_set() {
+    fn given_metadata_is_kept_and_missing_metadata_is_set() {
         let given =
             json!({"name": "a", "uid": "its own", "created": "2020-01-02 03:04:05", "modified": null});
         let objects = validate(&[role(given), role(json!({"name": "b"}))]).unwrap();

@@ -130,7 +130,7 @@ fn names_become_valid_and_errors_have_their_causes() {
 }
 
 #[test]
-fn whatever_a_text_holds_it_stays_one_line() {
+fn log_entry_stays_on_one_line_with_any_text() {
     let nasty = "a\u{0}\u{7}\u{8}\u{b}\u{c}\n\r\t\u{7f}\u{85}\u{2028}\\\"é漢";
     for format in [LogFormat::Plain, LogFormat::Logfmt, LogFormat::Json] {
         let text = logged(format, Severity::Info, || tracing::info!(field = nasty, "{nasty}"));

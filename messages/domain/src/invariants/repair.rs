@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_keeps_to_the_limits() {
+    fn added_repair_beyond_the_limits_violates_i7() {
         let one = queue(&[entry(0, "w", Queued, Waiting)]);
         assert_eq!(judged(&one, vec![RepairWrite::Added(entry(1, "w", Queued, Waiting))]), [Id::I7]);
         let full = queue(&[entry(0, "a", Queued, Waiting), entry(1, "b", Queued, Waiting)]);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_already_does_not_begin() {
+    fn repair_in_progress_does_not_begin_again() {
         let before = queue(&[
             entry(0, "a", Processing, Draining),
             entry(1, "b", Queued, Waiting),

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_an_application_depends_on_stays() {
+    fn binding_keeps_other_owners_of_an_application() {
         let mut application = application();
         let other = ResourceRef::to(&ObjectKey::new(Kind::Application, Some("n"), "other"));
         application.metadata.owners.push(other);

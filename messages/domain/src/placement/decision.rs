@@ -503,7 +503,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_kept_is_read_again() {
+    fn decision_survives_json() {
         let at = OffsetDateTime::from_unix_timestamp(1_800_000_000).unwrap();
         let cluster = |name: &str| ObjectKey::new(Kind::Cluster, Some("n"), name);
         let outcomes = [

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_stands_where_the_secret_stood() {
+    fn replacement_takes_the_place_of_the_secret() {
         let text = r#"{ "status":{"complete_token" :"a" ,"shutdown_token": "ä"}, "later": 1e400 }"#;
         let places = secret_locations(Kind::Application, text).unwrap();
         let values: Vec<_> = places.into_iter().map(|place| (place.range, "[2]".to_owned())).collect();

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_survives_its_json() {
+    fn kept_entry_survives_json() {
         let kept = KeptEntry {
             entry: 3,
             started: Some(Started { step: 1, at: AT, record: 7 }),

@@ -198,7 +198,7 @@ async fn its_name_is_taken_by_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_actor_that_nobody_linked_is_linked() {
+async fn unlinked_actor_is_linked_by_its_supervisor() {
     let stage = TestTree::new("start-unlinked");
     let worker = stage.clone();
     let child = ChildSpec::new("a", move |_| {

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_and_is_not_there_is_lost() {
+    fn missing_acknowledged_write_is_lost() {
         let there = [revision(4, "/a", Some("1"))];
         assert_eq!(broken(&[acknowledged("/a", 4)], &[(4, vec!["/a".to_owned()])], &there), 0);
         assert_eq!(broken(&[acknowledged("/a", 5)], &[], &there), 1);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_goes_only_after_somebody_asked_for_it() {
+    fn entry_disappears_only_after_a_request() {
         let key = format!("{PREFIX}{}", keys::repair(0));
         let entry = |deleted| {
             let entry = RepairQueueEntry { deleted, ..RepairQueueEntry::new("unreachable", "t", "10.0.0.1") };

@@ -204,7 +204,7 @@ mod tests {
 
     /// The door is stopped from 12 s to 18 s. Ends and beginnings of that time are written after it, in any order.
     #[test]
-    fn what_a_door_that_stood_still_writes_down_late_counts_for_when_it_was() {
+    fn delayed_journal_line_of_a_command_counts_at_its_own_time() {
         let first = acts_at(11_500, 0, 1, "a");
         // The first was killed at its deadline; so was the second, which had been sent by then; the third runs.
         let second = late(18_000, (1, 1, "a"), 4_000, true, &[]);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_taken_up_late_is_judged_by_who_led_when_it_began_too() {
+    fn delayed_command_is_judged_by_the_leader_at_its_begin_too() {
         // It began while no instance led, and was accepted when its own instance led.
         assert_eq!(judged(&[late(26_500, (0, 2, "a"), 4_000, false, &[])]), one("I1"));
         // It ended in time; the door learned of it under the next leader.

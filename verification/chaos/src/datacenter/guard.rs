@@ -103,7 +103,7 @@ mod tests {
     const MUTATION: &str = "mutation { setMachineState(serial: \"x\", state: RETIRING) { state } }";
 
     #[tokio::test]
-    async fn whoever_asks_for_more_than_a_search_is_found() {
+    async fn requests_to_the_registry_beyond_a_search_are_found() {
         let files = tempfile::tempdir().unwrap();
         let journal = files.path().join("journal.jsonl");
         let config = DatacenterConfig::new(1, OffsetDateTime::UNIX_EPOCH, 2, &[("compute", 6)]);

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_way_spoils_what_the_service_reads() {
+    fn each_corruption_changes_the_answer_of_the_registry() {
         let machine = |n: usize| json!({"spec": {"ipv4": [format!("10.0.0.{n}")]}});
         let answer = json!({"data": {"searchMachines": (0..6).map(machine).collect::<Vec<_>>()}});
         let spoilt = |way| {

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_loses_everything_both_ways() {
+    fn cut_node_loses_all_packets_in_both_directions() {
         assert_eq!(
             rules(&[HIT, Hit { host: 2, cut: true, ..HIT }]),
             "flush chain bridge madako pass\n\
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_counted_apart_from_what_is_cut() {
+    fn lost_and_cut_packets_have_separate_counters() {
         let text = rules(&[Hit { cut: true, loss: true, ..HIT }]);
         let lines: Vec<&str> = text.lines().skip(1).collect();
         assert_eq!(lines.len(), 4, "{text}");

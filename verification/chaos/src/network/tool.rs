@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_a_program_says_and_why_it_fails_are_told() {
+    async fn output_and_failure_of_a_tool_are_reported() {
         assert_eq!(run("an echo", &["cat"], "twice").await.unwrap(), "twice");
         let failed = run("a file", &["cat", "/nowhere/at-all"], "").await.unwrap_err().to_string();
         assert!(failed.starts_with("a file: cat /nowhere/at-all said: cat: "), "{failed}");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_says_too_much_is_ended() {
+    async fn tool_with_too_much_output_is_killed() {
         let failed = run("an endless text", &["cat", "/dev/zero"], "").await.unwrap_err();
         assert!(matches!(failed, ToolError::Failed { .. }), "{failed}");
     }

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_world_without_clients_must_exercise_depends_on_what_is_placed_in_it() {
+    fn required_checks_without_clients_depend_on_clusters_and_applications() {
         let small = scenario("name: a\nworld: {clusters: 0, applications: 0}\n");
         assert_eq!(all(&small, 59), ANY);
         assert_eq!(more(&small, 60), ["machine-polls", "report-polls"]);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_must_exercise_depends_on_how_often_they_call() {
+    fn required_checks_of_clients_depend_on_their_rate() {
         let busy = scenario(
             "name: a\nworld: {clusters: 0, applications: 0}\nclients: [{kind: etcd-watch, rate: 4}, {kind: placement, rate: 4}]\n",
         );
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_judged_is_not_missing() {
+    fn exercised_checks_are_not_missing() {
         let small = scenario("name: a\nworld: {clusters: 0, applications: 0}\n");
         let mut verdicts = Verdicts::default();
         for name in ANY.iter().filter(|name| **name != "I6") {

@@ -141,7 +141,7 @@ fn failed(broken: &str) -> (Outcome, Vec<String>) {
 }
 
 #[test]
-fn a_history_that_nobody_doctored_is_a_pass() {
+fn unaltered_history_passes() {
     assert_eq!(told(seen()), (Outcome::Passed, Vec::new()));
 }
 
@@ -176,7 +176,7 @@ fn a_write_of_a_second_leader_is_no_pass() {
 }
 
 #[test]
-fn a_watch_that_tells_of_what_never_was_is_no_pass() {
+fn watch_with_a_value_that_never_existed_fails() {
     let follower = 0;
     let item =
         |value| -> Value { serde_json::from_slice(application(value).value.as_deref().unwrap()).unwrap() };
@@ -199,7 +199,7 @@ fn a_watch_that_tells_of_what_never_was_is_no_pass() {
 }
 
 #[test]
-fn what_was_bound_to_be_judged_and_was_not_is_no_pass() {
+fn required_check_without_cases_fails() {
     let mut idle = seen();
     idle.length = Span::seconds(120);
     let report = judge(idle);

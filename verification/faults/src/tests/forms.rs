@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_is_printed_as_something_that_is_read_as_the_same(text in any_words()) {
+    fn parsed_faults_survive_printing_and_parsing(text in any_words()) {
         if let Ok(fault) = Fault::parse(&text) {
             let printed = fault.to_string();
             prop_assert_eq!(Fault::parse(&printed).map(|fault| fault.to_string()), Ok(printed));

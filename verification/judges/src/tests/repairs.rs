@@ -142,7 +142,7 @@ fn a_repair_succeeds_when_its_machine_is_healthy() {
 }
 
 #[test]
-fn what_was_deleted_is_not_brought_back() {
+fn restored_deleted_entry_breaks_its_promise() {
     judges(Promise::DeletionKept, |tape, spoiled| {
         let (key, mut entry) = tape.entry(0, "queued", 0, "waiting");
         entry["deleted"] = json!(true);

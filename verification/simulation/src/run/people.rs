@@ -291,7 +291,7 @@ mod tests {
     use crate::store_process::StoreProcess;
 
     #[tokio::test(start_paused = true)]
-    async fn who_cannot_leave_things_in_order_says_so() {
+    async fn cleanup_of_clients_reports_its_failure() {
         for runs in [true, false] {
             let start = datetime!(2026-01-01 00:00 UTC);
             let clock = Arc::new(SimulatedClock::new(start));

@@ -118,7 +118,7 @@ async fn a_lost_command_is_not_repeated_and_health_decides() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_older_state_that_somebody_writes_runs_nothing_twice() {
+async fn restored_older_entry_runs_no_command_twice() {
     let entry = queued(0, "w", "plain");
     let mut world = world(std::slice::from_ref(&entry)).await;
     world.begin().await;
@@ -276,7 +276,7 @@ async fn a_command_that_waits_for_its_permit_is_not_started_when_the_queue_is_di
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_whose_change_is_refused_keeps_nobody_else_back() {
+async fn refused_change_of_an_entry_delays_no_other_entry() {
     let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain")]).await;
     world.host.0.lock().unwrap().cured.extend(["w".to_owned(), "x".to_owned()]);
     let error = CommitError::Invariant { violations: Vec::new() };
@@ -442,7 +442,7 @@ async fn health_is_asked_before_another_attempt_also_without_a_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_speaks_against_another_attempt_ends_the_pause() {
+async fn obstacle_to_another_attempt_ends_the_pause() {
     let world = failed_once(3_600).await;
     world.change(|store| {
         let entry = store.state().repair.entries[&0].value.clone();
@@ -504,7 +504,7 @@ async fn a_check_that_takes_longer_than_two_rounds_is_believed_when_it_answers()
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_go_on_lets_others_be_repaired_and_goes_on_later() {
+async fn blocked_repair_yields_its_slot_and_resumes_later() {
     // Two slots: the watch of the first two ends while their operation is not configured.
     let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain"), queued(2, "y", "later")]).await;
     let gone = crate::testing::REPAIR.replace("\"plain\"", "\"later\"");

@@ -112,7 +112,7 @@ async fn a_repair_is_told_below_the_report_that_led_to_it_and_each_effect_below_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_leader_began_is_told_in_traces_of_its_own() {
+async fn repair_begun_by_an_earlier_leader_has_its_own_trace() {
     let (spans, _guard) = Spans::hear();
     let begun = |store: &mut Store| {
         store.entry(&processing(0, "10.0.0.1", 0, RepairStepStatus::Draining, 5));

@@ -204,7 +204,7 @@ async fn variables_of_the_user_are_sent_as_soon_as_they_are_stored_and_unusable_
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_url_or_while_it_is_switched_off_nobody_is_asked() {
+async fn registry_is_not_asked_without_a_url_or_while_disabled() {
     let mut world = World::new().await;
     for stored in [&[][..], &[OFF], &[URL, OFF], &[URL, OFF, ("madako/repair/holds/3", RELEASED)]] {
         world.store(stored).await;

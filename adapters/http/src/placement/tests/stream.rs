@@ -165,7 +165,7 @@ async fn watches_are_limited_and_give_their_places_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_shows_what_the_user_may_see_for_as_long_as_that_is_so() {
+async fn watch_shows_only_permitted_resources_and_ends_with_the_permission() {
     let world = world_with(settings(Authorization::Rbac), vec![Arc::new(StaticUser("alice".into()))]);
     let metadata = json!({
         "name": "r", "uid": "u", "created": "2026-01-01T00:00:00", "modified": "2026-01-01T00:00:00",
@@ -281,7 +281,7 @@ async fn a_watch_by_labels_tells_when_they_begin_and_cease_to_match() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_from_before_the_write_is_not_what_was_waited_for() {
+async fn blocking_update_ignores_states_before_its_write() {
     let world = world();
     let (path, mut value) = world.created(Kind::Application, "echo").await;
     world.objects.rival(|objects| {

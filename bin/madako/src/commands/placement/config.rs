@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_is_what_tls_says_and_the_path_does_not_count() {
+    fn scheme_follows_the_tls_setting_and_the_path_is_ignored() {
         for (text, url) in [
             ("api_url: http://a:8080", "http://a:8080/"),
             ("api_url: https://a/\ntls: {enabled: false}", "http://a/"),

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_service_says_is_a_table() {
+    fn explanation_of_the_service_is_shown_as_a_table() {
         let unmet = vec![Unmet::Label { constraint: "location is DE".to_owned(), got: None }];
         let explanation = Explanation {
             application: ObjectKey::new(Kind::Application, Some("testing"), "echo"),
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_that_fits_nowhere_is_told_what_comes_next() {
+    fn explanation_of_a_degraded_application_names_the_next_attempt() {
         let told = |retries, retry| {
             said(&Decision {
                 at: OffsetDateTime::UNIX_EPOCH,
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_decide_tells_what_was_decided_last() {
+    fn follower_shows_the_last_decision() {
         let last = json!({
             "at": "2026-01-01T00:00:00Z", "outcome": "failed", "best": null, "runner_up": null, "gain": null,
             "clusters": Counts::default(),

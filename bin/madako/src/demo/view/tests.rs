@@ -215,7 +215,7 @@ fn no_room_is_left_empty_while_something_is_not_shown() {
 }
 
 #[test]
-fn a_short_plan_leaves_its_room_to_what_happened() {
+fn short_plan_leaves_its_space_to_the_list_of_events() {
     let mut picture = picture();
     picture.last_plan = None;
     picture.plan_first = true;
@@ -225,7 +225,7 @@ fn a_short_plan_leaves_its_room_to_what_happened() {
 }
 
 #[test]
-fn who_was_placed_just_now_stands_out() {
+fn recently_placed_application_is_highlighted() {
     let mut picture = picture();
     let cyan = |picture: &Picture| -> Vec<String> {
         let lines = places::lines(picture, 80);

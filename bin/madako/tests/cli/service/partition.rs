@@ -99,7 +99,7 @@ async fn a_leader_that_was_paused_past_its_lease_writes_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_leader_missed_is_read_again_when_history_was_compacted() {
+async fn leader_lists_the_store_again_after_a_compaction() {
     let Some((etcd, site)) = RealEtcd::with_site().await else { return };
     let proxy = Proxy::to(etcd.address()).await;
     let behind = site.files.write("behind.yml", format!("endpoints: ['{}']\n", proxy.endpoint()));

@@ -89,7 +89,7 @@ async fn a_registry_that_is_slower_than_the_interval_is_heard() {
 
 /// All machines are gone at once: the cluster stays, however many polls agree.
 #[tokio::test]
-async fn an_empty_list_takes_nobody_away() {
+async fn empty_machine_list_removes_no_node() {
     let (site, service) = site_at_work(QUICK).await;
     let before = site.keys.cluster().await.unwrap();
     for (fault, kind) in [(Fault::EmptyList, "failed"), (Fault::NullList, "failed")] {

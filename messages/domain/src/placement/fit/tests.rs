@@ -180,7 +180,7 @@ fn of_two_references_by_one_name_the_last_counts_and_each_has_its_own_namespace(
 }
 
 #[test]
-fn a_cluster_inherits_what_its_flags_and_its_own_constraints_say() {
+fn cluster_inherits_by_its_flags_and_constraints() {
     let cloud = cloud(
         json!({"location": "SK", "tier": "gold"}),
         json!([{"name": "load", "weight": 1.0}, {"name": "green", "weight": 3.0}]),
@@ -210,7 +210,7 @@ fn a_cluster_inherits_what_its_flags_and_its_own_constraints_say() {
 }
 
 #[test]
-fn what_is_unmet_can_be_kept_and_read_again() {
+fn unmet_constraints_survive_json() {
     let cause = MetricFault { code: "UNKNOWN_METRIC".into(), message: "there is none".into() };
     let all = vec![
         Unmet::NotOnline { state: ClusterState::Offline },
@@ -227,7 +227,7 @@ fn what_is_unmet_can_be_kept_and_read_again() {
 }
 
 #[test]
-fn what_is_not_met_is_told_in_its_canonical_form() {
+fn unmet_constraints_are_shown_in_canonical_form() {
     let cluster = cluster(json!({"loc": "SK"}), json!([]));
     let known = std::collections::BTreeMap::new();
     let offer = Offer::of_cluster(&cluster, None, &known, Compared::Value);

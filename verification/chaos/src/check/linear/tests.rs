@@ -76,7 +76,7 @@ fn a_lost_update_fits_nowhere() {
 }
 
 #[test]
-fn what_was_acknowledged_and_is_gone_fits_nowhere() {
+fn history_that_lost_an_acknowledged_write_is_not_linearizable() {
     assert!(!fits(&[call(0, 1, create(1), DONE), call(2, 3, Op::Read, Some(Ret::Absent))]));
     assert!(!fits(&[
         call(0, 1, create(1), DONE),
@@ -87,7 +87,7 @@ fn what_was_acknowledged_and_is_gone_fits_nowhere() {
 }
 
 #[test]
-fn a_read_that_is_answered_without_saying_what_there_is_fits_nowhere() {
+fn read_answered_without_a_value_is_not_linearizable() {
     let unreadable = Some(Ret::Done { value: None, deleting: false });
     for wrong in [Some(Ret::Refused), unreadable] {
         for (before, at) in [(vec![], 1), (vec![call(0, 1, create(1), DONE)], 2)] {
@@ -116,7 +116,7 @@ fn a_call_without_an_end_may_have_happened_at_any_later_time_or_never() {
 }
 
 #[test]
-fn what_was_never_sent_and_reads_without_an_end_say_nothing() {
+fn unsent_calls_and_unanswered_reads_are_not_judged() {
     let mut never = call(0, 1, create(1), None);
     never.end = End::NotSent;
     let judged = judge(&[never, call(2, 3, Op::Read, None)]);
