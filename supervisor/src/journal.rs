@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use madako_domain::repair::refusal::{Reason, Refusal, ReportNews};
-use madako_protocol::event::{BlockedBy, Event, EventSink};
+use madako_protocol::event::{Event, EventSink, PlanBlockedBy};
 use tokio::sync::broadcast;
 
 use crate::limits::{JOURNAL_BEHIND, MOST_NAMED};
@@ -111,7 +111,7 @@ fn log(instance: &str, event: &Event) {
             "the taints of the Kubernetes nodes are unknown: plans ignore them"
         ),
         // Every epoch begins in this state; an unavailable store or registry has its own events.
-        Event::Blocked(why @ (BlockedBy::NoState | BlockedBy::NoObservation)) => {
+        Event::Blocked(why @ (PlanBlockedBy::NoState | PlanBlockedBy::NoObservation)) => {
             info!(instance, reason = why.name(), %why, "nothing is planned yet");
         }
         Event::Blocked(why) => warn!(instance, reason = why.name(), %why, "nothing is planned"),

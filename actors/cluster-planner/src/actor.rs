@@ -15,7 +15,7 @@ use madako_domain::observation::{Observation, TaintsPoll};
 use madako_domain::plan::{Plan, PlanError};
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{ClusterMutation, Evidence, Failure, Mutation, PlannerMessage};
-use madako_protocol::event::{BlockedBy, Event, EventSink};
+use madako_protocol::event::{Event, EventSink, PlanBlockedBy};
 use madako_protocol::feed::{Task, forward, later};
 use madako_protocol::gate::commit;
 use madako_protocol::kubernetes::Kubernetes;
@@ -78,14 +78,14 @@ pub struct PlannerState {
 /// The last event: each is emitted once, not at every poll.
 #[derive(Debug, PartialEq)]
 enum LastEvent {
-    Blocked(BlockedBy),
+    Blocked(PlanBlockedBy),
     Calm,
     Failed(String),
 }
 
 /// Result of evaluating the inputs.
 enum Considered {
-    Blocked(BlockedBy),
+    Blocked(PlanBlockedBy),
     /// The state is older than the last commit, or the first taints are awaited: the missing input is on its way.
     Behind,
     Planned(Box<Decision>),
@@ -247,7 +247,7 @@ impl PlannerState {
 
     /// Evaluates the inputs, and plans if they allow it.
     fn consider(&self) -> Considered {
-        let Some(state) = &self.state else { return Considered::Blocked(BlockedBy::NoState) };
+        let Some(state) = &self.state else { return Considered::Blocked(PlanBlockedBy::NoState) };
         if state.revision < self.committed || self.taints.awaited() {
             return Considered::Behind;
         }
@@ -255,7 +255,7 @@ impl PlannerState {
             return Considered::Blocked(blocked);
         }
         let Some(observation) = &self.observation else {
-            return Considered::Blocked(BlockedBy::NoObservation);
+            return Considered::Blocked(PlanBlockedBy::NoObservation);
         };
         if let Some(blocked) = self.blocked_by_observation(state, observation) {
             return Considered::Blocked(blocked);
@@ -264,11 +264,11 @@ impl PlannerState {
         match &operations {
             // The runner has not read the nodes of this cluster yet.
             Some(None) if state.cluster.is_some() => return Considered::Behind,
-            Some(Some(found)) if found.is_due => return Considered::Blocked(BlockedBy::OperationDue),
+            Some(Some(found)) if found.is_due => return Considered::Blocked(PlanBlockedBy::OperationDue),
             _ => {}
         }
         let (Some(template), Some(constraints)) = (&state.template, &state.constraints) else {
-            return Considered::Blocked(BlockedBy::NoTemplate);
+            return Considered::Blocked(PlanBlockedBy::NoTemplate);
         };
         let under_repair = state.repair.under_way().map(str::to_owned).collect();
         let input = |moment| PlanInput {
@@ -300,7 +300,7 @@ impl PlannerState {
         if let (Some(after), Some(before), Some(found)) = (planned, &state.cluster, found) {
             let (before, after) = (control_plane(&before.value), control_plane(after));
             if let Some(violation) = quorum_of_plan(found.etcd.as_deref(), &before, &after) {
-                return Considered::Blocked(BlockedBy::Quorum { violation: violation.to_string() });
+                return Considered::Blocked(PlanBlockedBy::Quorum { violation: violation.to_string() });
             }
         }
         Considered::Planned(Box::new(Decision { inputs, not_applied, result, took: started.elapsed() }))
@@ -316,19 +316,23 @@ impl PlannerState {
         changed
     }
 
-    fn blocked_by_observation(&self, state: &ClusterState, observation: &Observation) -> Option<BlockedBy> {
+    fn blocked_by_observation(
+        &self,
+        state: &ClusterState,
+        observation: &Observation,
+    ) -> Option<PlanBlockedBy> {
         let asked = observation.query;
         if state.revision_of(keys::SABAKAN_URL) != asked.url
             || state.revision_of(keys::SABAKAN_VARIABLES) != asked.variables
         {
-            return Some(BlockedBy::OtherQuery);
+            return Some(PlanBlockedBy::OtherQuery);
         }
         if let Some(guard) = &observation.held {
-            return Some(BlockedBy::Held(guard.clone()));
+            return Some(PlanBlockedBy::Held(guard.clone()));
         }
         let age = observation.seen.elapsed();
         let stale = age > self.given.interval * STALE_AFTER_POLLS;
-        (stale && !is_planted(Canary::StaleObservationPlanned)).then_some(BlockedBy::Stale { age })
+        (stale && !is_planted(Canary::StaleObservationPlanned)).then_some(PlanBlockedBy::Stale { age })
     }
 
     async fn commit(
@@ -390,14 +394,14 @@ impl PlannerState {
         self.last_event = Some(new);
     }
 
-    fn show_blocked(&mut self, blocked: Option<&BlockedBy>) {
+    fn show_blocked(&mut self, blocked: Option<&PlanBlockedBy>) {
         let before = self.blocked.take();
         self.blocked = blocked.map(|blocked| {
             let name = blocked.name();
             let begun = || self.given.clock.now().unix_timestamp();
             (name, before.filter(|(other, _)| *other == name).map_or_else(begun, |(_, since)| since))
         });
-        for &name in BlockedBy::NAMES {
+        for &name in PlanBlockedBy::NAMES {
             let since = self.blocked.and_then(|(reason, since)| (reason == name).then_some(since));
             madako_planner_blocked(name).set(f64::from(since.is_some()));
             madako_planner_blocked_since_timestamp_seconds(name).set(since.unwrap_or(0) as f64);
@@ -428,7 +432,7 @@ impl LastEvent {
     fn is_same_event(&self, other: &Self) -> bool {
         match (self, other) {
             // A growing age is no news.
-            (Self::Blocked(BlockedBy::Stale { .. }), Self::Blocked(BlockedBy::Stale { .. })) => true,
+            (Self::Blocked(PlanBlockedBy::Stale { .. }), Self::Blocked(PlanBlockedBy::Stale { .. })) => true,
             (one, other) => one == other,
         }
     }
@@ -440,9 +444,9 @@ fn control_plane(cluster: &Cluster) -> BTreeSet<&str> {
     cluster.control_plane().map(|node| node.address.as_str()).collect()
 }
 
-fn blocked_by_state(state: &ClusterState) -> Option<BlockedBy> {
+fn blocked_by_state(state: &ClusterState) -> Option<PlanBlockedBy> {
     if state.disabled && !is_planted(Canary::PlannedWhileDisabled) {
-        return Some(BlockedBy::Disabled);
+        return Some(PlanBlockedBy::Disabled);
     }
     // Unreadable values must not count as absent, which has another meaning.
     for key in [
@@ -455,11 +459,11 @@ fn blocked_by_state(state: &ClusterState) -> Option<BlockedBy> {
         keys::REMOVAL_GUARD,
     ] {
         if let Some(why) = state.fault(key) {
-            return Some(BlockedBy::Unusable { key: key.to_owned(), why: why.to_owned() });
+            return Some(PlanBlockedBy::Unusable { key: key.to_owned(), why: why.to_owned() });
         }
     }
     if state.template.is_none() {
-        return Some(BlockedBy::NoTemplate);
+        return Some(PlanBlockedBy::NoTemplate);
     }
-    state.url.is_none().then_some(BlockedBy::NoUrl)
+    state.url.is_none().then_some(PlanBlockedBy::NoUrl)
 }

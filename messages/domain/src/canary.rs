@@ -85,7 +85,7 @@ canaries! {
     PermitOutlived, Operations, "An action on a node may happen an hour after the end of its permit.";
     PromotionSkipped, Operations, "An added member is never promoted.";
     HostKeyReplaced, Operations, "A changed host key is pinned in place of the former one.";
-    OldStatusDecidedOn, Operations, "The round after an operation decides on the states from before the operation.";
+    OldStatusDecidedOn, Operations, "The reconcile pass after an operation decides on the states from before the operation.";
     DataRemovedFirst, Operations, "The data of a member are removed before the member is.";
     OrphanKept, Operations, "The record of an operation whose actor failed stays unfinished.";
 }

@@ -19,7 +19,7 @@ use crate::input::{STDIN, in_file, read_text};
 use crate::output::{Format, show, warn};
 use crate::serve_args::parse_updates;
 
-/// Shows the operations of the next round, and the operations that are held, with the reasons. Changes nothing.
+/// Shows the operations of the next reconcile pass, and the operations that are held, with the reasons. Changes nothing.
 ///
 /// Without files, the command reads the cluster from the store and collects the status itself: it connects to every node
 /// with the sections `ssh` and `pki` of the configuration, whether a leader runs or not. It pins no host key. Nodes whose
