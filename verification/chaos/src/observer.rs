@@ -238,7 +238,7 @@ impl Observer {
             numbers
                 .windows(2)
                 .filter(|pair| pair[1] != pair[0] + 1)
-                .map(|pair| format!("nobody saw what is between the revisions {} and {}", pair[0], pair[1])),
+                .map(|pair| format!("no watch received the revisions between {} and {}", pair[0], pair[1])),
         );
         wrong
     }
@@ -300,7 +300,7 @@ mod tests {
             [
                 "store=1 told revision 4 after 2",
                 "store=3 tells another revision 2 than was told before",
-                "nobody saw what is between the revisions 2 and 4"
+                "no watch received the revisions between 2 and 4"
             ]
         );
     }

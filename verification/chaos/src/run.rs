@@ -82,7 +82,7 @@ pub enum RunError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// The service did not become ready for the faults.
-    #[error("{0} within {BEGINS_WITHIN:?}, before anything failed")]
+    #[error("the system was not ready for the first fault within {BEGINS_WITHIN:?}: {0}")]
     NotBegun(&'static str),
 }
 
@@ -227,9 +227,11 @@ impl Course<'_> {
                 sleep(GLANCE).await;
             }
         };
-        timeout(BEGINS_WITHIN, begun)
-            .await
-            .map_err(|_| RunError::NotBegun("nobody led, or no cluster was committed"))
+        timeout(BEGINS_WITHIN, begun).await.map_err(|_| {
+            RunError::NotBegun(
+                "no instance became the leader, or the leader committed no cluster configuration",
+            )
+        })
     }
 
     fn clients(&self, world: &World, clients: &Clients, stopped: &watch::Receiver<bool>) -> JoinSet<()> {

@@ -245,7 +245,8 @@ impl Predicate for HealthChecks {
         }
         let wanted = Self::asked(now);
         for address in self.rhythm.wanted(wanted, *at, terms.interval + terms.tolerance) {
-            ruling.broken(format_args!("nobody asks for the health of {address} for {:?}", terms.interval));
+            ruling
+                .broken(format_args!("no instance checks the health of {address} for {:?}", terms.interval));
         }
         if let Fact::Began { command: Command::HealthCheck, address, instance } = fact {
             if self.rhythm.due.contains_key(address) {

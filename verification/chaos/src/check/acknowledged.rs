@@ -46,7 +46,7 @@ pub fn judge<'a>(
             None => {
                 verdicts.judged(Id::I9, 1);
                 if entries.remove(key) != Some(true) {
-                    let what = format!("{key} went, and nobody asked for it");
+                    let what = format!("{key} disappeared without a request to delete it");
                     verdicts.violated(&Violation { invariant: Id::I9, what });
                 }
             }

@@ -161,8 +161,9 @@ impl Namespaces {
         let Some((one, other)) = nodes.next().map(|one| (one, nodes.next().unwrap_or(one))) else {
             return Ok(());
         };
-        let failed =
-            |error: io::Error| Unavailable::Useless(format!("nobody can listen in a namespace: {error}"));
+        let failed = |error: io::Error| {
+            Unavailable::Useless(format!("a process cannot listen in a network namespace: {error}"))
+        };
         let listener = self.listen(one).await.map_err(failed)?;
         let at = listener.local_addr().map_err(failed)?;
         let Some(from) = self.sites.get(other) else { return Ok(()) };

@@ -50,7 +50,9 @@ impl Judged {
             self.violate(
                 Id::I1,
                 revision,
-                format_args!("{key} is bound to {to:?} instead of {former:?}, and nobody says why"),
+                format_args!(
+                    "{key} is bound to {to:?} instead of {former:?}, and no stored decision names the reason"
+                ),
             );
         }
         let Some(to) = to else {

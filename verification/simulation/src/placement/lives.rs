@@ -25,7 +25,11 @@ impl Judged {
                 let (asked, made) = self.wanted.entry(key.clone()).or_default();
                 *made += 1;
                 if *made > *asked {
-                    self.violate(Id::I9, revision, format_args!("{key} is made, and nobody asked for it"));
+                    self.violate(
+                        Id::I9,
+                        revision,
+                        format_args!("{key} is created, and no client requested it"),
+                    );
                 }
             }
             Some(before) if before.object.metadata().uid != metadata.uid => {
@@ -48,7 +52,7 @@ impl Judged {
             bound && goes(&owner)
         });
         if !along {
-            self.violate(Id::I9, revision, format_args!("{key} is deleted, and nobody asked for that"));
+            self.violate(Id::I9, revision, format_args!("{key} is deleted, and no client requested that"));
         }
     }
 

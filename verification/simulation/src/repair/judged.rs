@@ -154,7 +154,7 @@ impl Judged {
             let read = |entry: &Entry| serde_json::from_slice::<RepairQueueEntry>(&entry.value).ok();
             match (before, &entry) {
                 (Some(before), None) if is_entry && !read(before).is_some_and(|before| before.deleted) => {
-                    found.push(violation(Id::I9, format!("{key} goes and nobody asked for it")));
+                    found.push(violation(Id::I9, format!("{key} disappears without a request to delete it")));
                 }
                 (Some(before), Some(after)) if is_entry && became_another(read(before), read(after)) => {
                     found.push(violation(Id::I9, format!("{key} becomes another entry")));

@@ -100,7 +100,7 @@ impl Contenders {
         }
         let key = there[self.chance.random_range(0..there.len())].clone();
         let path = of(&key);
-        let Some(door) = self.door() else { return "finds nobody".to_owned() };
+        let Some(door) = self.door() else { return "finds no instance".to_owned() };
         let read = Request { method: "GET", path: &path, version: None, body: None };
         let Ok(Answer { status: 200, tag: Some(version), body: read }) = ask(&door, &read).await else {
             return format!("cannot read {key}");
@@ -117,7 +117,7 @@ impl Contenders {
         let answers = tokio::join!(ask(0), ask(1), ask(2), ask(3));
         let told: BTreeMap<usize, Option<u16>> =
             [answers.0, answers.1, answers.2, answers.3].into_iter().enumerate().collect();
-        format!("{key} at {version}, by four at once: {told:?}")
+        format!("{key} at {version}, by four clients at once: {told:?}")
     }
 
     async fn put(

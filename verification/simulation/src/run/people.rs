@@ -191,7 +191,7 @@ impl Stopped {
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        self.history.note("etcd", "could not leave things in order");
+        self.history.note("etcd", "could not clean up");
         false
     }
 }

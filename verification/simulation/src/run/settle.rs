@@ -103,7 +103,7 @@ pub(super) async fn settle(
     let calm_after = last.map(|last| span(last.saturating_sub(began)));
     let mut found: Vec<String> = pace.ran_away().into_iter().collect();
     if !rested {
-        found.push("those who work with it could not leave things in order".to_owned());
+        found.push("the simulated clients could not clean up after themselves".to_owned());
     }
     if to_the_end && calm_after.is_none() {
         let written = placement.changes_since(history.now().saturating_sub(QUIET));

@@ -251,7 +251,7 @@ impl Observer {
         let inner = self.inner.lock().unwrap();
         let mut held = Vec::new();
         if leader.is_none() {
-            held.push(Held { what: "everything".to_owned(), why: "nobody leads".to_owned() });
+            held.push(Held { what: "everything".to_owned(), why: "no instance leads".to_owned() });
         }
         held.extend(inner.told.held(&inner.queue));
         let mut add = |what: String, why: String| held.push(Held { what, why });
