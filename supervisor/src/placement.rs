@@ -38,9 +38,9 @@ use crate::tree::actor_name;
 #[derive(Debug, thiserror::Error)]
 pub enum PlacementError {
     /// Its own listener could not be bound.
-    #[error("cannot serve the placement API")]
+    #[error("cannot serve the placement API on its own listener")]
     Bind(#[source] BindError),
-    #[error("cannot serve the placement API with TLS")]
+    #[error("cannot serve the placement API with the certificates in `placement.api.tls`")]
     Tls(#[source] TlsError),
     /// Clients of other machines could use it without a login.
     #[error("{0}")]

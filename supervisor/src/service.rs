@@ -71,7 +71,7 @@ pub enum ServiceError {
     #[error("cannot read the notes of commands in {directory}")]
     Notes { directory: String, source: io::Error },
     /// The settings for access to the store.
-    #[error("invalid store configuration")]
+    #[error("cannot use the settings for access to etcd")]
     Store(#[source] ConfigError),
     /// The transport to the registry.
     #[error("cannot create the client of the registry")]
@@ -79,7 +79,7 @@ pub enum ServiceError {
     /// The client of the cluster's API server.
     #[error(transparent)]
     Kubernetes(ConnectError),
-    #[error("cannot serve health, version and metrics")]
+    #[error("cannot serve the pages for health, version and metrics")]
     Http(#[source] BindError),
     #[error(transparent)]
     Placement(PlacementError),

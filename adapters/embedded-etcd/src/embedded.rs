@@ -45,9 +45,9 @@ pub enum ServeError {
     #[error("cannot listen on {address}")]
     Listen { address: SocketAddr, source: std::io::Error },
     /// The operating system returned no local address.
-    #[error("cannot read the local address of a listener")]
+    #[error("cannot read the local address of the embedded store's listener from the operating system")]
     Address(#[source] std::io::Error),
-    #[error("cannot set up TLS")]
+    #[error("cannot set up TLS for the listener of the embedded store")]
     Tls(#[from] TlsError),
 }
 

@@ -62,7 +62,7 @@ pub struct Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum DatacenterError {
     /// The control door must be on loopback or in a run's namespaces.
-    #[error("the control door cannot be on {0}: only addresses of loopback or of {RANGE_SHOWN}")]
+    #[error("the control API cannot listen on {0}: expected an address of loopback or of {RANGE_SHOWN}")]
     Open(SocketAddr),
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] io::Error),
@@ -72,7 +72,7 @@ pub enum DatacenterError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// A server ended.
-    #[error("a server of the data center ended")]
+    #[error("an HTTP server of the simulated data center ended")]
     Served(#[source] io::Error),
 }
 

@@ -102,16 +102,16 @@ pub async fn run(
     let mut draws = ChaCha8Rng::seed_from_u64(options.seed);
     let schedule = schedule(&options.scenario.faults, options.length, &mut draws)?;
     let data = tempfile::Builder::new().prefix("madako-chaos-").tempdir();
-    let data = data.map_err(io_error("no directory for the data of the run"))?;
+    let data = data.map_err(io_error("cannot create the directory for the data of the run"))?;
     let directory = match &options.report {
         Some(directory) => directory.clone(),
         None => data.path().join("report"),
     };
     let logs = directory.join("logs");
-    fs::create_dir_all(&logs).map_err(io_error("the directory of the report"))?;
-    empty(&logs).map_err(io_error("the directory of the report"))?;
+    fs::create_dir_all(&logs).map_err(io_error("cannot prepare the directory of the report"))?;
+    empty(&logs).map_err(io_error("cannot prepare the directory of the report"))?;
     let trace = options.trace.clone().unwrap_or_else(|| directory.join("history.jsonl"));
-    let history = History::begin(&trace).map_err(io_error("the file of the history"))?;
+    let history = History::begin(&trace).map_err(io_error("cannot create the file of the history"))?;
     let plan = Plan {
         programs: &options.programs,
         scenario: &options.scenario,
@@ -124,7 +124,7 @@ pub async fn run(
     let course = Course { options, plan, schedule, history, unix, directory: &directory, tell };
     let report = course.run().await?;
     if options.report.is_some() {
-        report::write(&report, &directory).map_err(io_error("the report"))?;
+        report::write(&report, &directory).map_err(io_error("cannot write the report"))?;
     }
     Ok(report)
 }
@@ -157,7 +157,7 @@ impl Course<'_> {
         tell("starts the processes");
         let mut world = World::build(plan).await?;
         tell(&format!("network: {}", world.network.carrier()));
-        self.show(&world).map_err(io_error("the file for Prometheus"))?;
+        self.show(&world).map_err(io_error("cannot write the file with the targets of Prometheus"))?;
         // Dropped with this function, so that all observers end in any case.
         let mut watching = JoinSet::new();
         let (observer, leaders) = (Observer::new(history.clone()), Leaders::default());

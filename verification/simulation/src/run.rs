@@ -134,16 +134,16 @@ pub enum SimulateError {
         least: Span,
     },
     /// The faults begin too often.
-    #[error("laying out the faults failed")]
+    #[error("cannot make a schedule of the scenario's faults")]
     Schedule(#[from] TooMany),
-    #[error("building the world failed")]
+    #[error("cannot build the world of the scenario")]
     World(#[from] madako_json::input::InputError),
-    #[error("writing the trace failed")]
+    #[error("cannot write the trace of the run to its file")]
     Trace(#[source] std::io::Error),
-    #[error("the machines cannot be simulated")]
+    #[error("cannot simulate the machines that the registry lists")]
     Machines(#[from] madako_datacenter_sim::CopyError),
     /// The copied keys cannot be the contents of a store.
-    #[error("what was read from the store cannot be put into another one")]
+    #[error("cannot load the copied keys into the store of the simulation")]
     Contents(#[source] madako_embedded_etcd::OpenError),
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Loaded {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
-    #[error("cannot read the file")]
+    #[error("cannot read the records of the store from its file")]
     Read(#[from] redb::Error),
     #[error("the record of revision {main}.{sub} has a wrong checksum")]
     Checksum { main: i64, sub: u32 },

@@ -35,7 +35,7 @@ const LINES: &str = "application/x-ndjson";
 
 #[derive(Debug, thiserror::Error)]
 enum WatchEnd {
-    #[error("the watch cannot continue")]
+    #[error("the watch ends because it missed changes: list the resources again, and watch from there")]
     Gap(#[from] Gap),
     #[error("the user no longer has the permission to watch")]
     Forbidden,

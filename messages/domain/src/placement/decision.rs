@@ -467,7 +467,9 @@ pub enum ExplainError {
         application: ObjectKey,
     },
     /// The scheduler has not read its input yet.
-    #[error("this instance has not read the store yet")]
+    #[error(
+        "the scheduler of this instance has not listed the placement resources in etcd yet: ask again in a moment"
+    )]
     NotReady,
 }
 

@@ -133,10 +133,10 @@ impl Line {
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// Reading or writing failed.
-    #[error("journal {}", path.display())]
+    #[error("cannot read or write the journal {}", path.display())]
     File { path: PathBuf, source: io::Error },
     /// A line cannot be parsed.
-    #[error("journal {}, line {line}", path.display())]
+    #[error("cannot parse line {line} of the journal {}", path.display())]
     Line {
         path: PathBuf,
         /// Number of the line, from 1.

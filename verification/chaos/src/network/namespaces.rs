@@ -47,10 +47,10 @@ pub enum Unavailable {
     #[error("the machine has a route into {RANGE_SHOWN}: {0}")]
     Routed(String),
     /// All blocks are in use.
-    #[error("{TRIES} blocks of addresses in {RANGE_SHOWN} are taken")]
+    #[error("no free block of addresses in {RANGE_SHOWN}: {TRIES} blocks are taken, perhaps by other runs")]
     Taken,
     /// More nodes than addresses.
-    #[error("{0} nodes are more than there are addresses")]
+    #[error("a block of addresses is too small for {0} nodes")]
     TooMany(usize),
     #[error(transparent)]
     Tool(#[from] ToolError),
@@ -58,19 +58,19 @@ pub enum Unavailable {
     #[error(transparent)]
     Unlost(#[from] Unlost),
     /// The trial failed.
-    #[error("{0}, when it was tried out")]
+    #[error("the network namespaces failed their test: {0}")]
     Useless(String),
 }
 
 /// Reasons why packets are not dropped or not counted.
 #[derive(Debug, thiserror::Error)]
 pub enum Unlost {
-    #[error("{0} has no namespace")]
+    #[error("the node {0} has no network namespace")]
     NoNode(Node),
     #[error(transparent)]
     Tool(#[from] ToolError),
     /// The counter is missing in the output.
-    #[error("nft does not tell how many packets were lost around {0}")]
+    #[error("the output of nft has no counter of the packets that {0} lost")]
     NotCounted(Node),
 }
 
@@ -183,11 +183,11 @@ impl Namespaces {
         tokio::select! {
             biased;
             noticed = TcpStream::connect(at) => return Err(match noticed {
-                Ok(_) => useless("a cut does not hold"),
-                Err(error) => Unavailable::Useless(format!("a cut does not only lose packets: {error}")),
+                Ok(_) => useless("a connection passes a cut"),
+                Err(error) => Unavailable::Useless(format!("a cut reports an error instead of losing packets: {error}")),
             }),
             counted = timeout(CONNECTS_WITHIN, counted) => {
-                counted.map_err(|_| useless("what is dropped is not counted"))??;
+                counted.map_err(|_| useless("nft counts no dropped packets"))??;
             }
         }
         Ok(self.lose(one, Loses::All, false).await?)
