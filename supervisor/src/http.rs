@@ -196,7 +196,7 @@ impl madako_http::Service for Pages {
         match self.settings.store.list(NOTHING).await {
             Ok(_) => true,
             Err(error) => {
-                tracing::warn!(%error, "unhealthy");
+                tracing::warn!(%error, "the page /health answers that the service is unhealthy: etcd did not answer a list");
                 false
             }
         }
