@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use madako_http::tls::{Tls, TlsPeer};
-use madako_http::{BindError, Limits, Router, bind, nobody, router, router_before, serve};
+use madako_http::{BindError, Limits, Router, bind, no_client_certificate, router, router_before, serve};
 use madako_operation_runner::page::Mode;
 use madako_protocol::feed::Task;
 use madako_protocol::store::Store;
@@ -143,7 +143,7 @@ impl Actor for Http {
                 }
             };
             match tls {
-                None => serve(listener, router, limits, nobody, stop).await,
+                None => serve(listener, router, limits, no_client_certificate, stop).await,
                 Some(tls) => {
                     let identify = |peer: &TlsPeer| peer.certificate().cloned();
                     serve(tls.listener(listener), router, limits, identify, stop).await

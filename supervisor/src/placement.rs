@@ -242,7 +242,7 @@ fn seed_of_uids(seed: u64) -> [u8; 32] {
 }
 
 /// The settings that the leader keeps in the store.
-pub(crate) fn kept(metrics: &Metrics, scheduler: &SchedulerConfig) -> PlacementSettings {
+pub(crate) fn placement_settings(metrics: &Metrics, scheduler: &SchedulerConfig) -> PlacementSettings {
     PlacementSettings {
         metrics_interval: metrics.interval,
         metric_max_age: metrics.max_age,

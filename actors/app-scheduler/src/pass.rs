@@ -208,7 +208,7 @@ pub fn pass(input: &PassInput<'_>) -> Pass {
             again.at(Some(*until));
         }
     }
-    let kept = kept(&input.memory.clusters, &memory.clusters);
+    let kept = memory_changes(&input.memory.clusters, &memory.clusters);
     Pass {
         decisions,
         placed,
@@ -293,7 +293,7 @@ fn unused(
 }
 
 /// Differences from the previous memory.
-fn kept(
+fn memory_changes(
     before: &BTreeMap<ObjectKey, ClusterMemory>,
     after: &BTreeMap<ObjectKey, ClusterMemory>,
 ) -> Vec<MemoryChange> {

@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{Instrument, info_span};
 
-use self::noting::asked;
+use self::noting::registry_query;
 use self::taints::NodeTaints;
 use crate::limits::{JUST_AFTER, RETRY_FIRST, RETRY_MOST, STALE_AFTER_POLLS};
 use crate::{Moment, PlanInput, plan};
@@ -168,7 +168,7 @@ impl Actor for Planner {
         // The mark is dropped at the end of this handler; only then does the feed send the next value.
         let _handled = match envelope.open() {
             PlannerMessage::State(new, handled) => {
-                if state.state.as_deref().map(asked) != Some(asked(&new)) {
+                if state.state.as_deref().map(registry_query) != Some(registry_query(&new)) {
                     state.asked_since = Instant::now();
                     state.wake_when_stale(&myself, state.asked_since);
                 }

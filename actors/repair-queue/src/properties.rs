@@ -373,7 +373,7 @@ proptest! {
     }
 
     #[test]
-    fn when_all_is_well_again_every_entry_ends_or_says_why_not_and_then_nothing_is_written(
+    fn after_recovery_every_entry_ends_or_names_its_obstacle_and_writes_stop(
         happenings in vec(happening(), 1..120),
     ) {
         let mut world = World::new();

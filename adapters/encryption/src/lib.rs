@@ -230,7 +230,7 @@ mod tests {
     const SECOND: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 
     #[test]
-    fn keys_are_one_a_line_and_nothing_of_them_is_told() {
+    fn keys_are_one_per_line_and_never_shown_in_errors() {
         let keys = Keys::parse(&format!("# ours\n\n {FIRST} # since May\r\n{SECOND}\n")).unwrap();
         let ids: Vec<&str> = keys.ids().collect();
         assert_eq!((ids.len(), ids[0].len()), (2, 8));

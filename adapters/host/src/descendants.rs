@@ -55,12 +55,12 @@ impl Hunt {
         self.seen = seen;
     }
 
-    pub(crate) fn seen(&self) -> impl Iterator<Item = i32> {
+    pub(crate) fn ids(&self) -> impl Iterator<Item = i32> {
         self.seen.keys().copied()
     }
 
     /// The descendants of the latest scan, for an error message.
-    pub(crate) fn what_is_left(&self) -> String {
+    pub(crate) fn describe_survivors(&self) -> String {
         let named = self.seen.iter().take(MAX_NAMED).map(|(id, (name, refused))| match refused {
             None => format!("{name} ({id})"),
             Some(refused) => format!("{name} ({id}: {refused})"),

@@ -110,7 +110,7 @@ async fn an_answer_that_ends_early_is_truncated() {
 }
 
 #[tokio::test]
-async fn requests_that_cannot_be_sent_are_told_without_secrets() {
+async fn errors_of_unsendable_requests_contain_no_secrets() {
     for url in ["sabakan", "/graphql", "ftp://user:hunter2@host/"] {
         let result = plain().send(request(url.to_owned())).await;
         assert!(matches!(result, Err(HttpError::Invalid { .. })), "{url}: {result:?}");

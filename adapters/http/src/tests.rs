@@ -57,7 +57,7 @@ struct World {
 fn world_with(router: Router, limits: Limits) -> World {
     let (dialer, listener) = memory::listener();
     let (stop, stopped) = oneshot::channel::<()>();
-    let serving = tokio::spawn(serve(listener, router, limits, crate::nobody, async move {
+    let serving = tokio::spawn(serve(listener, router, limits, crate::no_client_certificate, async move {
         // Dropping the sender stops the server too.
         let _ = stopped.await;
     }));
@@ -177,7 +177,7 @@ async fn unknown_paths_are_not_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_under_another_method_says_which_ones_are_allowed() {
+async fn page_requested_with_a_wrong_method_names_the_allowed_methods() {
     let world = world(&Arc::default());
     for request in ["POST /health", "PUT /version", "DELETE /", "PATCH /metrics"] {
         let answer = world.raw(&format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).await;
@@ -424,9 +424,10 @@ async fn it_serves_over_tcp_and_names_an_address_that_is_taken() {
 
     let (stop, stopped) = oneshot::channel::<()>();
     let pages = router(Arc::new(Fake::default()), HEALTH_DEADLINE);
-    let serving = tokio::spawn(serve(listener, pages, Limits::DEFAULT, crate::nobody, async move {
-        let _ = stopped.await;
-    }));
+    let serving =
+        tokio::spawn(serve(listener, pages, Limits::DEFAULT, crate::no_client_certificate, async move {
+            let _ = stopped.await;
+        }));
     let mut io = tokio::net::TcpStream::connect(address).await.unwrap();
     io.write_all(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     answer_with(&mut io, "{\"health\":\"healthy\"}\n").await;

@@ -27,7 +27,7 @@ macro_rules! canaries {
 
             /// A description of the fault.
             #[must_use]
-            pub fn what(self) -> &'static str {
+            pub fn text(self) -> &'static str {
                 match self { $(Self::$canary => $what,)+ }
             }
         }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_part_has_three_at_least_and_names_are_told_apart() {
+    fn each_part_has_at_least_three_planted_bugs_with_distinct_names() {
         for part in
             [Part::LeaderAndStore, Part::ClusterKeeping, Part::Repair, Part::Placement, Part::Operations]
         {

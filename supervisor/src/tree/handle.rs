@@ -226,7 +226,7 @@ impl Tree {
 
     /// Waits until nothing of the tree is left. `None`: it was stopped.
     pub async fn ended(&self) -> Option<Meltdown> {
-        self.live.gone().await;
+        self.live.wait_until_ended().await;
         self.control.meltdown()
     }
 }

@@ -146,7 +146,7 @@ fn differences(document: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_page_tells_the_language_as_the_code_has_it() {
+fn document_describes_the_scenario_language_of_the_code() {
     nothing(&differences(&text("docs/chaos.md")));
 }
 

@@ -117,7 +117,7 @@ fn members_inherit_lints_versions_and_package_fields() {
 }
 
 #[test]
-fn a_manifest_that_goes_its_own_way_is_found() {
+fn manifest_that_deviates_from_the_workspace_is_found() {
     nothing(&not_inherited(MANIFEST));
     for (line, instead, found) in [
         ("[lints]\nworkspace = true", "[lints]\n", "lints"),

@@ -241,7 +241,7 @@ fn invalid_examples(documents: &BTreeMap<String, String>) -> Vec<String> {
 }
 
 #[test]
-fn the_guide_tells_every_setting_and_its_default() {
+fn guide_lists_every_setting_and_its_default() {
     nothing(&differences(&text("docs/GUIDE.md"), &known_settings(), &defaults()));
 }
 

@@ -54,7 +54,7 @@ fn a_seed_gives_the_same_trace_in_two_processes_byte_for_byte() {
 }
 
 #[test]
-fn a_storm_passes_and_everything_goes_the_way_that_it_goes_in_a_real_service() {
+fn storm_passes_and_uses_the_paths_of_the_real_service() {
     let report = run(&scenario("short-storm"), 1, TEN_MINUTES);
     assert_eq!(report.outcome(), Outcome::Passed, "{report:#?}");
     let count = |what: &str| report.traffic.get(what).copied().unwrap_or(0);
@@ -172,7 +172,7 @@ fn shrunk_scenario_still_fails() {
     let length = Span::seconds(300);
     let failed = run(&scenario, 1, length);
     assert_eq!(failed.outcome(), Outcome::Failed, "{failed:#?}");
-    let wrong = failed.wrong();
+    let wrong = failed.failures();
     let at_fault = failed.schedule.injections.iter().position(|injection| injection.fault == 2).unwrap();
     let shrunk = shrink(&scenario, failed, |runs| runs < 20).unwrap();
     assert!(shrunk.only.contains(&at_fault) && shrunk.only.len() < 4, "{:?}", shrunk.only);
@@ -180,10 +180,10 @@ fn shrunk_scenario_still_fails() {
         simulate(&scenario, 1, shrunk.length, Options { only: Some(only), ..Options::default() }).unwrap()
     };
     let same = again(shrunk.only.clone());
-    assert_eq!((same.wrong(), same.history), (wrong.clone(), shrunk.report.history));
+    assert_eq!((same.failures(), same.history), (wrong.clone(), shrunk.report.history));
     for number in &shrunk.only {
         let less = again(shrunk.only.iter().copied().filter(|other| other != number).collect());
-        assert_ne!(less.wrong(), wrong, "{:?} without {number} is no pass either", shrunk.only);
+        assert_ne!(less.failures(), wrong, "{:?} without {number} is no pass either", shrunk.only);
     }
 }
 

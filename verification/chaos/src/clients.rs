@@ -109,7 +109,7 @@ impl Clients {
 
     /// Reads every object once more, through every instance: each acknowledged write must be there. Returns the reads
     /// without an answer.
-    pub(crate) async fn look(&self) -> Vec<String> {
+    pub(crate) async fn read_all(&self) -> Vec<String> {
         let slots: Vec<u32> = self.shared().slots.keys().copied().collect();
         let mut unanswered = Vec::new();
         for slot in slots {
@@ -198,7 +198,7 @@ impl Clients {
         let (instance, expected, called) = (*instance, ask.expected, self.history.now());
         let answer = web::ask(*door, ask).await;
         let returned = self.history.now();
-        let (end, answer) = told(op, answer);
+        let (end, answer) = outcome_of(op, answer);
         self.note(name, &end);
         let object = format!("/kubernetes/applications/{NAMESPACE}/{name}");
         let call = Call { client, instance, object, op, expected, called, returned, end: end.clone() };
@@ -208,7 +208,8 @@ impl Clients {
 
     fn note(&self, name: &str, end: &End) {
         let mut shared = self.shared();
-        let slot = shared.slots.iter_mut().find(|(number, slot)| named(**number, slot.generation) == name);
+        let slot =
+            shared.slots.iter_mut().find(|(number, slot)| object_name(**number, slot.generation) == name);
         if let Some((_, slot)) = slot {
             slot.calls += 1;
             slot.unknown += u32::from(matches!(end, End::Unknown { .. }));
@@ -227,7 +228,7 @@ impl Clients {
 
     fn name(&self, slot: u32) -> String {
         let generation = self.shared().slots.get(&slot).map_or(0, |slot| slot.generation);
-        named(slot, generation)
+        object_name(slot, generation)
     }
 
     fn next_value(&self) -> u64 {
@@ -252,7 +253,7 @@ pub(crate) fn chance(seed: u64, client: u32) -> ChaCha8Rng {
 /// Number of the first stream of the clients' generators.
 const CLIENT_STREAMS: u64 = 1_000;
 
-fn named(slot: u32, generation: u32) -> String {
+fn object_name(slot: u32, generation: u32) -> String {
     format!("app-{slot}-{generation}")
 }
 
@@ -265,7 +266,7 @@ fn value(body: &Value) -> Option<u64> {
 }
 
 /// The meaning of an answer for the object, and the answer on success.
-fn told(op: Op, answer: Result<Answer, Unanswered>) -> (End, Option<Answer>) {
+fn outcome_of(op: Op, answer: Result<Answer, Unanswered>) -> (End, Option<Answer>) {
     let answer = match answer {
         Ok(answer) => answer,
         Err(Unanswered::NotSent(..)) => return (End::NotSent, None),
@@ -330,7 +331,7 @@ mod tests {
             (Op::Read, 403, &Value::Null, Some(Ret::Refused)),
             (Op::Read, 302, &Value::Null, Some(Ret::Refused)),
         ] {
-            let (end, answer) = told(op, answer(status, body));
+            let (end, answer) = outcome_of(op, answer(status, body));
             assert_eq!(answer.is_some(), matches!(said, Some(Ret::Done { .. })), "{op:?} {status}");
             match end {
                 End::Answered { said: is, .. } => assert_eq!(Some(is), said, "{op:?} {status}"),

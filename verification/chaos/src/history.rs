@@ -230,7 +230,7 @@ impl History {
     /// Records an event and writes it.
     pub fn note(&self, event: Event) {
         let at = self.now();
-        let mut kept = self.kept();
+        let mut kept = self.lock_events();
         let line = serde_json::to_vec(&Line { at, event: event.clone() }).map_err(io::Error::from);
         let written = line.and_then(|mut line| {
             line.push(b'\n');
@@ -248,16 +248,16 @@ impl History {
 
     #[must_use]
     pub fn events(&self) -> Vec<(Micros, Event)> {
-        self.kept().events.clone()
+        self.lock_events().events.clone()
     }
 
     /// The error if a line could not be written.
     pub fn take_failure(&self) -> Option<io::Error> {
-        self.kept().failed.take()
+        self.lock_events().failed.take()
     }
 
     // No panic happens under the lock.
-    fn kept(&self) -> MutexGuard<'_, RecordedEvents> {
+    fn lock_events(&self) -> MutexGuard<'_, RecordedEvents> {
         self.0.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -24,7 +24,7 @@ use crate::check::registry::{self, RegistryRequests};
 use crate::check::store::Answered;
 use crate::check::{Verdict, Verdicts, acknowledged, api, placement, promises, store, watches};
 use crate::history::{Call, Event, Micros};
-use crate::inject::Looked;
+use crate::inject::ProcessChecks;
 use crate::network::Carrier;
 use crate::observer::{PREFIX, Revision};
 use crate::world::terms;
@@ -58,7 +58,7 @@ pub(crate) struct Observations {
     pub(crate) gate: BTreeMap<String, u64>,
     pub(crate) answered: Answered,
     pub(crate) asked: RegistryRequests,
-    pub(crate) looked: Looked,
+    pub(crate) looked: ProcessChecks,
     pub(crate) acts: Vec<Act>,
     pub(crate) kubernetes: Vec<Effect>,
     pub(crate) began: Micros,

@@ -23,13 +23,13 @@ use tokio::time::{sleep, timeout};
 use crate::check::drains::effects;
 use crate::check::effects::acts;
 use crate::check::promises::Outside;
-use crate::check::registry::asked;
+use crate::check::registry::registry_requests;
 use crate::check::store::Answered;
 use crate::clients::{CLIENTS, Clients, Doors, chance};
 use crate::datacenter::{JournalError, Line, read};
 use crate::followers::{FOLLOWERS, follow};
 use crate::history::{History, Micros, micros};
-use crate::inject::{Injector, Looked};
+use crate::inject::{Injector, ProcessChecks};
 use crate::network::Choice;
 use crate::observer::{Observer, PREFIX};
 use crate::operators;
@@ -193,7 +193,7 @@ impl Course<'_> {
         let calm = self.calm(&mut world, &mut injector, &leaders, ended).await?;
         let mut missed = Vec::new();
         if options.scenario.world.places() {
-            let unanswered = clients.look().await;
+            let unanswered = clients.read_all().await;
             missed.extend(unanswered.into_iter().filter(|_| calm.is_some()));
         }
         let _ = last.send(true);
@@ -202,9 +202,10 @@ impl Course<'_> {
         let _ = whole.send(Some(observer.last_below(PREFIX)));
         while store_watchers.join_next().await.is_some() {}
         drop(watching);
-        self.look(&mut world, &mut injector);
-        let (looked, times) = (injector.looked(), [began, ended]);
-        let seen = self.seen(&world, (&observer, missed), &leaders, times, (skipped, looked), calm)?;
+        self.check_processes(&mut world, &mut injector);
+        let (looked, times) = (injector.process_checks(), [began, ended]);
+        let seen =
+            self.observations(&world, (&observer, missed), &leaders, times, (skipped, looked), calm)?;
         drop(world);
         Ok(report::judge(seen))
     }
@@ -303,17 +304,17 @@ impl Course<'_> {
         micros(settings_allow().duration() + lengths.max().unwrap_or_default())
     }
 
-    fn seen(
+    fn observations(
         &self,
         world: &World,
         (observer, missed): (&Observer, Vec<String>),
         leaders: &Leaders,
         [began, ended]: [Micros; 2],
-        (skipped, looked): (BTreeMap<usize, String>, Looked),
+        (skipped, looked): (BTreeMap<usize, String>, ProcessChecks),
         calm_after: Option<Span>,
     ) -> Result<Observations, RunError> {
         let lines = read(&world.registry.journal)?;
-        let asked = asked(&lines);
+        let asked = registry_requests(&lines);
         let (acts, kubernetes) = (acts(&lines, self.unix), effects(&lines, self.unix));
         let values = world.provider.as_ref().map(|provider| read(&provider.journal)).transpose()?;
         let lines: Vec<Line> = lines.into_iter().chain(values.unwrap_or_default()).collect();
@@ -346,7 +347,7 @@ impl Course<'_> {
             events,
             revisions,
             facts,
-            wrong: observer.wrong().into_iter().chain(missed).collect(),
+            wrong: observer.history_faults().into_iter().chain(missed).collect(),
             leading,
             epochs,
             refused: leaders.refused(),

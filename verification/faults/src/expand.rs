@@ -73,7 +73,9 @@ pub struct Schedule {
 
 /// The faults begin too often within the run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("faults begin more than {MAX_STRIKES} times in {length}, the limit being reached by \"{fault}\"")]
+#[error(
+    "the faults begin more than {MAX_STRIKES} times in {length}: \"{fault}\" exceeds the limit; make it less frequent"
+)]
 pub struct TooMany {
     pub length: Span,
     /// The fault that reached the limit, in its one-line form.

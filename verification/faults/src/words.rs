@@ -9,7 +9,7 @@ use strum::VariantNames as _;
 use crate::fault::{
     ACTORS, ACTORS_OF_OPERATIONS, ACTORS_OF_PLACEMENT, Fault, InstanceTarget, Target, TargetKind, When,
 };
-use crate::name::{OWN_NAME, is_own_name, named, shown};
+use crate::name::{OWN_NAME, is_own_name, parse_name, shown};
 use crate::scenario::World;
 use crate::span::{Span, WRITTEN};
 use crate::suits::{Lasts, acts_on, lasts, needs_nodes, suiting, suiting_words};
@@ -34,7 +34,7 @@ pub(crate) struct Words<'a> {
 
 /// The fault that the words describe. Problems are noted below `path`.
 pub(crate) fn fault(words: &Words<'_>, path: Path<'_>, problems: &mut Problems) -> Option<Fault> {
-    let act = match named(words.act.unwrap_or_default()) {
+    let act = match parse_name(words.act.unwrap_or_default()) {
         Ok(act) => Some(act),
         Err(expected) => {
             problems.add(path.field("do"), words.act.map(shown).unwrap_or_default(), expected);

@@ -101,7 +101,7 @@ impl Clusters {
 
     /// Evaluates a revision. `best` gets the instance that wrote a cluster, and evaluates it against the observations that it may be made
     /// from; `None`: there is no such observation.
-    pub fn see(
+    pub fn observe(
         &mut self,
         revision: i64,
         changes: &[Change],
@@ -127,7 +127,7 @@ impl Clusters {
             }
         }
         if clustered {
-            self.judge(revision, &before, &mut ruled, best);
+            self.judge_cluster(revision, &before, &mut ruled, best);
         }
         ruled
     }
@@ -151,7 +151,7 @@ impl Clusters {
     }
 
     /// A cluster is committed.
-    fn judge(
+    fn judge_cluster(
         &mut self,
         revision: i64,
         before: &Stored,

@@ -139,7 +139,7 @@ pub(crate) struct Placed {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Trouble {
+struct FaultState {
     holds: u32,
     of_clock: u32,
     changed: At,
@@ -160,12 +160,12 @@ pub(crate) struct Picture {
     pub(crate) begun: Vec<Begun>,
     /// For each key of placement, the revisions that wrote it.
     pub(crate) versions: BTreeMap<String, Vec<i64>>,
-    troubles: BTreeMap<Place, Trouble>,
+    troubles: BTreeMap<Place, FaultState>,
 }
 
 impl Picture {
     /// Takes in a fact. Returns the keys that it wrote.
-    pub(crate) fn see(&mut self, at: At, fact: &Fact) -> Vec<Written> {
+    pub(crate) fn observe(&mut self, at: At, fact: &Fact) -> Vec<Written> {
         self.begun.clear();
         match fact {
             Fact::Stored { revision, changes } => return self.stored(at, *revision, changes),
@@ -341,8 +341,9 @@ impl Picture {
 
     /// Whether the place has a fault, or had one since the given time.
     pub(crate) fn is_troubled(&self, place: &Place, since: At) -> bool {
-        let troubled =
-            |trouble: &Trouble| trouble.holds > 0 || trouble.changed >= since && trouble.changed > At::ZERO;
+        let troubled = |trouble: &FaultState| {
+            trouble.holds > 0 || trouble.changed >= since && trouble.changed > At::ZERO
+        };
         self.troubles.get(place).is_some_and(troubled)
     }
 
@@ -356,7 +357,7 @@ impl Picture {
 
     /// Whether the clock of an instance or of the registry is wrong, or was since the given time.
     pub(crate) fn is_clock_wrong(&self, since: At) -> bool {
-        let wrong = |trouble: &Trouble| {
+        let wrong = |trouble: &FaultState| {
             trouble.of_clock > 0 || trouble.clock_changed.is_some_and(|changed| changed >= since)
         };
         // A former leader may have written the judged value.

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_that_strikes_once_is_attempted_for_a_while_and_others_go_on() {
+    fn instant_fault_is_attempted_for_a_while_beside_other_faults() {
         let faults = [fault(Act::Reset, 50, None), fault(Act::Cut, 52, Some(56))];
         let late = lines(&["1m20s reset strikes", "1m20s cut begins", "1m24s cut ends"]);
         assert_eq!(played(&faults, &[[45, 80]]), (late, 0));

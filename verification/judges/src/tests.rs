@@ -77,7 +77,7 @@ impl Tape {
     }
 
     fn tell(&mut self, fact: Fact) {
-        self.oracle.see(self.at, &fact);
+        self.oracle.observe(self.at, &fact);
     }
 
     /// Stores a revision; a value other than a string becomes JSON.

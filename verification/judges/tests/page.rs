@@ -10,7 +10,7 @@ fn document_lists_all_promises_and_exemptions() {
         rows.take_while(|line| line.starts_with('|')).collect()
     };
     let promises: Vec<String> =
-        Promise::ALL.iter().map(|promise| format!("| `{}` | {} |", promise.name(), promise.what())).collect();
+        Promise::ALL.iter().map(|promise| format!("| `{}` | {} |", promise.name(), promise.text())).collect();
     assert_eq!(table("| Promise | Text |"), promises);
     let exemption = |exemption: &Exemption| {
         let (seconds, most) = (exemption.longest().as_secs(), exemption.most_an_hour());

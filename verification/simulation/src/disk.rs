@@ -43,7 +43,6 @@ pub struct ForgetfulDisk(Arc<Mutex<Inner>>);
 /// Result of a crash for unsynced writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Forgotten {
-    /// Unsynced sectors.
     pub unsynced: u64,
     /// Unsynced sectors that the crash lost.
     pub lost: u64,
@@ -76,7 +75,6 @@ impl ForgetfulDisk {
         self.0.lock().unwrap().full = full;
     }
 
-    /// Number of syncs.
     #[must_use]
     pub fn syncs(&self) -> u64 {
         self.0.lock().unwrap().syncs

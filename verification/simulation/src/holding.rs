@@ -46,7 +46,7 @@ struct ReportedMachine {
 
 /// The answers to one instance.
 #[derive(Default)]
-struct Ear {
+struct ReceivedReports {
     epoch: i64,
     /// The last answer, which may be unpublished.
     answer: Vec<Machine>,
@@ -59,7 +59,7 @@ struct Ear {
 /// The answers of the registry, and the writes to the queue.
 #[derive(Default)]
 pub struct Holding {
-    ears: BTreeMap<String, Ear>,
+    ears: BTreeMap<String, ReceivedReports>,
     /// First reported time of each machine's change, while every answer reports the machine; `None` if later answers
     /// differ.
     first: BTreeMap<String, Option<f64>>,
@@ -80,7 +80,7 @@ pub struct Unheld {
 
 impl Holding {
     pub fn elected(&mut self, name: &str, epoch: i64) {
-        self.ears.insert(name.to_owned(), Ear { epoch, ..Ear::default() });
+        self.ears.insert(name.to_owned(), ReceivedReports { epoch, ..ReceivedReports::default() });
     }
 
     /// An actor of an instance failed: its current work is lost or still in progress.
@@ -127,7 +127,7 @@ impl Holding {
     }
 
     /// Entries that a revision begins although their racks must be held. `before` is the state before the revision.
-    pub fn judge(
+    pub fn judge_revision(
         &mut self,
         revision: i64,
         before: &BTreeMap<String, Entry>,

@@ -213,12 +213,12 @@ impl Prometheus {
     }
 
     /// Reports the values of an answer to the checker.
-    fn told(&self, url: &str) {
+    fn record_value(&self, url: &str) {
         let inside = self.inside.lock().unwrap();
         for (server, name) in SERIES {
             let right = matches!(inside.lies.get(name), None | Some(Lie::Twice));
             if right && url.contains(server) && url.contains(name) {
-                self.checker.told(name, inside.values[name]);
+                self.checker.record_value(name, inside.values[name]);
             }
         }
     }
@@ -238,7 +238,7 @@ impl HttpTransport for Prometheus {
         let good = matches!(trouble, None | Some(Trouble::Slow));
         if good {
             // The servers read the values now, however long the answer takes.
-            self.told(&asked);
+            self.record_value(&asked);
         }
         tokio::time::sleep(takes.min(deadline)).await;
         if takes >= deadline {

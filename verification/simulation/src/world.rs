@@ -41,7 +41,7 @@ use crate::prometheus::Prometheus;
 use crate::repair::{JudgedHost, RepairJudge};
 use crate::rivals::Rivals;
 use crate::routed::Routed;
-use crate::serving::{Doors, Served, child};
+use crate::serving::{LinkedDialers, Served, child};
 use crate::store_process::StoreProcess;
 use crate::walk::Walk;
 
@@ -124,7 +124,6 @@ pub struct World {
     pub history: History,
     /// Judge of clusters and leaders.
     pub checker: Checker,
-    /// Judge of placement.
     pub placement: PlacementChecker,
     /// Targets of repairs and drains; `None` without repairs.
     pub hosts: Option<Hosts>,
@@ -146,10 +145,10 @@ pub struct World {
     /// Metrics providers of a copied world, instead of `prometheus`.
     pub walk: Option<Walk>,
     pub prometheus: Prometheus,
-    /// Doors to the APIs of the instances.
-    pub doors: Doors,
-    /// Doors to the pages of the instances.
-    pub pages: Doors,
+    /// LinkedDialers to the APIs of the instances.
+    pub doors: LinkedDialers,
+    /// LinkedDialers to the pages of the instances.
+    pub pages: LinkedDialers,
     /// Page `/metrics` of instances that start from now on. All instances share one recorder.
     pub metrics: MetricsText,
     pub counts: Arc<Mutex<Counts>>,
@@ -185,7 +184,6 @@ pub struct Requests {
     pub providers: Arc<AtomicU64>,
 }
 
-/// Numbers of events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Elections of an instance other than the last leader.
@@ -220,7 +218,7 @@ impl EventSink for Sink {
     fn emit(&self, event: Event) {
         self.history.note(&self.name, line(&event));
         if let Some(judge) = &self.repairs {
-            judge.heard(&self.name, &event);
+            judge.take_event(&self.name, &event);
         }
         if matches!(event, Event::ActorFailed { .. } | Event::Meltdown { .. }) {
             self.facts.struck(&Part::Instance(self.name.clone()));
@@ -292,8 +290,8 @@ impl World {
             unplanted: Arc::default(),
             working: Working::default(),
             walk: None,
-            doors: Doors::default(),
-            pages: Doors::default(),
+            doors: LinkedDialers::default(),
+            pages: LinkedDialers::default(),
             metrics: Arc::new(String::new),
             counts: Arc::default(),
             handling: Handling::default(),

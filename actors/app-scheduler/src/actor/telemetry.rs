@@ -37,7 +37,7 @@ pub(crate) fn pass(decided: &Pass, took: Duration) {
     }
 }
 
-pub(crate) fn written(batch: &Batch, error: Option<&CommitError>) {
+pub(crate) fn count_writes(batch: &Batch, error: Option<&CommitError>) {
     let outcome = match error {
         None => "committed",
         Some(CommitError::Conflict { .. }) => "conflict",

@@ -110,7 +110,7 @@ async fn a_change_between_decision_and_commit_is_never_overwritten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_goes_offline_before_the_commit_gets_nothing() {
+async fn cluster_that_goes_offline_before_the_commit_gets_no_application() {
     let world = World::start(SchedulerConfig::default()).await;
     world.put(cluster("c"));
     world.wait(1).await;
@@ -183,7 +183,7 @@ async fn pending_bindings_are_dropped_when_their_cluster_goes_offline_in_mid_pas
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_was_restored_from_an_earlier_time_is_decided_on_at_once() {
+async fn restored_store_is_scheduled_immediately() {
     let world = World::start(SchedulerConfig::default()).await;
     world.put(cluster("c"));
     let earlier = world.store.lock().saved();

@@ -258,7 +258,7 @@ proptest! {
     }
 
     #[test]
-    fn moves_are_never_more_than_may_be_and_first_bindings_are_never_held(
+    fn moves_never_exceed_their_limit_and_first_bindings_are_never_held(
         mut world in some_world(),
         steps in prop::collection::vec((0..61_u64, 0..METRICS.len(), 0..=4_u8), 1..8),
     ) {

@@ -32,7 +32,7 @@ fn recently_bound_application_stays_while_its_cluster_fits() {
 }
 
 #[test]
-fn an_update_that_takes_the_fit_away_moves_at_once() {
+fn update_that_ends_the_fit_moves_the_application_immediately() {
     let mut world = bound_to_worse();
     world.cluster("high", |cluster| cluster.metadata.labels.insert("location", "DE".to_owned()));
     world.change::<Application>("a", wants(&["location is DE"]));
@@ -58,7 +58,7 @@ fn a_gain_below_the_stickiness_moves_nothing() {
 }
 
 #[test]
-fn a_cluster_without_metrics_is_left_for_one_with() {
+fn cluster_with_metrics_is_preferred_to_a_cluster_without() {
     let mut world = World::new();
     world.cluster("none", |_| {});
     world.application("a", |_| {});
@@ -234,7 +234,7 @@ fn whose_migration_failed_stays_until_its_time_is_over() {
 }
 
 #[test]
-fn an_update_is_said_to_be_scheduled_once_even_if_nothing_moves() {
+fn update_is_marked_as_scheduled_once_even_without_a_move() {
     for migration in [true, false] {
         let mut world = World::new();
         world.cluster("c", |_| {});
@@ -365,7 +365,7 @@ fn a_version_that_its_cluster_does_not_take_is_not_deployed_there_while_its_move
 }
 
 #[test]
-fn a_cluster_that_is_gone_is_left_at_once() {
+fn deleted_cluster_loses_its_applications_immediately() {
     let mut world = bound_to_worse();
     world.remove(&key("low"));
     world.run();

@@ -17,7 +17,7 @@ use crate::obstacles::{PlanningResult, obstacles};
 
 /// Identity of a state's question to the registry: revisions of URL and variables; `None`: the integration is
 /// disabled.
-pub(super) fn asked(state: &ClusterState) -> Option<(i64, i64)> {
+pub(super) fn registry_query(state: &ClusterState) -> Option<(i64, i64)> {
     let query = (state.revision_of(keys::SABAKAN_URL), state.revision_of(keys::SABAKAN_VARIABLES));
     (!state.disabled).then_some(query)
 }
@@ -46,7 +46,7 @@ impl PlannerState {
     /// is too long.
     fn silent_since(&self, state: &ClusterState) -> Option<OffsetDateTime> {
         let answers = |observation: &&Arc<Observation>| {
-            asked(state) == Some((observation.query.url, observation.query.variables))
+            registry_query(state) == Some((observation.query.url, observation.query.variables))
         };
         let answered = self.observation.as_ref().filter(answers).map(|observation| observation.seen);
         let silence = self.asked_since.max(answered.unwrap_or(self.asked_since)).elapsed();

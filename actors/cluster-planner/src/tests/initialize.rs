@@ -44,7 +44,7 @@ fn only_healthy_machines_are_chosen() {
 }
 
 #[test]
-fn racks_are_filled_evenly_and_scores_are_counted_anew_after_every_pick() {
+fn racks_are_filled_evenly_and_scores_are_recomputed_after_every_pick() {
     let addresses = |rack: i64| (1..=4).map(move |index| (rack, format!("10.0.{rack}.{index}")));
     let machines = (0..3).flat_map(addresses).map(|(rack, ip)| machine(&ip, rack, "a")).collect();
     let plan = Site::new(machines).with_constraints(3, 6, 0).plan().unwrap();

@@ -96,7 +96,7 @@ fn a_bad_control_plane_node_that_could_only_leave_stays_when_two_machines_claim_
 }
 
 #[test]
-fn a_smaller_control_plane_lets_another_go_than_the_node_whose_address_two_machines_claim() {
+fn smaller_control_plane_keeps_the_node_with_a_disputed_address() {
     let site = claimed_twice(2);
     let plan = site.plan().unwrap();
     // Its score is the lowest, but the next lowest leaves.

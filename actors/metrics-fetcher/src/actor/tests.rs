@@ -332,7 +332,7 @@ async fn a_slow_provider_delays_no_other_and_has_one_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn not_more_providers_are_asked_at_once_than_may_be() {
+async fn concurrent_provider_requests_stay_within_their_limit() {
     let names: Vec<String> = (0..3 * ROUNDS_AT_ONCE).map(|number| format!("p{number}")).collect();
     let mut world = World::start(Vec::new()).await;
     for name in &names {

@@ -35,7 +35,7 @@ fn it_is_down_from_the_third_failure_until_it_answers() {
 }
 
 #[test]
-fn an_answer_begins_the_count_anew() {
+fn answer_resets_the_count_of_failures() {
     let mut breaker = Breaker::default();
     for _ in 0..10 {
         breaker.failed();

@@ -20,7 +20,7 @@ fn wanted(catalog: &Catalog) -> Vec<MetricKey> {
 }
 
 #[test]
-fn clusters_clouds_and_projects_refer_to_metrics_of_their_namespace_or_of_everybody() {
+fn clusters_clouds_and_projects_refer_to_metrics_of_their_namespace_or_global_metrics() {
     let metrics = json!([reference("own", true), reference("all", false)]);
     let openstack = json!({ "type": "openstack", "openstack": {
         "url": "", "auth": { "type": "password", "password": {
@@ -42,7 +42,7 @@ fn clusters_clouds_and_projects_refer_to_metrics_of_their_namespace_or_of_everyb
 }
 
 #[test]
-fn a_metric_stays_wanted_until_its_last_reference_is_gone() {
+fn metric_is_fetched_until_its_last_reference_is_removed() {
     let (mut store, mut catalog) = (Store::default(), Catalog::default());
     let load = [reference("load", false)];
     assert!(catalog.apply(&store.put(cluster("n", "a", &load))));
@@ -95,7 +95,7 @@ fn a_namespaced_metric_has_a_provider_of_its_namespace_and_a_global_one_a_global
             source.provider,
             ProviderKey { namespace: namespace.map(str::to_owned), name: "p".to_owned() }
         );
-        assert_eq!((source.provider_revision, source.there()), (revision, "there"));
+        assert_eq!((source.provider_revision, source.name_at_provider()), (revision, "there"));
     }
 }
 

@@ -223,7 +223,7 @@ impl World {
                     "{key} has no value after all: {:?}",
                     self.last[&key]
                 );
-                sources.insert((source.provider.clone(), source.there().to_owned()));
+                sources.insert((source.provider.clone(), source.name_at_provider().to_owned()));
             }
         }
         let observed = self.bench.observed();

@@ -174,7 +174,7 @@ fn a_round_that_begins_while_a_fetch_runs_asks_only_for_the_others() {
 }
 
 #[test]
-fn a_changed_metric_or_provider_is_asked_at_once() {
+fn changed_metric_or_provider_is_fetched_immediately() {
     let mut bench = Bench::with(&["a", "b"]);
     let fetch = bench.one();
     bench.answer(&fetch, |_| Ok(5.0));
@@ -272,7 +272,7 @@ fn a_value_that_is_not_allowed_is_a_failure_of_its_fetch() {
 }
 
 #[test]
-fn a_definition_that_is_missing_or_wrong_has_no_value_at_once() {
+fn missing_or_invalid_definition_removes_the_value_immediately() {
     let mut bench = Bench::with(&["a", "b"]);
     let fetch = bench.one();
     bench.answer(&fetch, |_| Ok(4.0));
@@ -403,7 +403,7 @@ fn errors_of_single_metrics_do_not_make_a_provider_down() {
 }
 
 #[test]
-fn only_so_many_providers_are_asked_at_once_and_each_has_its_turn() {
+fn concurrent_fetches_are_limited_and_each_provider_has_its_turn() {
     let mut bench = Bench::new();
     let mut objects = Vec::new();
     for number in 0..10 {
@@ -457,7 +457,7 @@ fn an_answer_that_lacks_a_name_or_brings_others_is_completed() {
 }
 
 #[test]
-fn a_store_that_is_listed_anew_takes_no_value_away() {
+fn new_list_of_the_store_keeps_values() {
     let mut bench = Bench::with(&["a", "b"]);
     let fetch = bench.one();
     bench.answer(&fetch, |_| Ok(4.0));

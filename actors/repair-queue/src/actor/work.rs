@@ -56,7 +56,7 @@ impl RepairState {
         let draining = |index: i64| queue.entries.get(&index).is_some_and(|item| is_drained(&item.value));
         let over: Vec<i64> = self.drains.keys().copied().filter(|index| !draining(*index)).collect();
         for drain in over.iter().filter_map(|index| self.drains.remove(index)) {
-            self.cordons.left(drain.node, drain.span);
+            self.cordons.keep_span(drain.node, drain.span);
         }
         self.begun.retain(|index, _| draining(*index));
         if !over.is_empty() {

@@ -89,7 +89,7 @@ mod tests {
             machines,
             (now(), None),
             Some(&hold),
-            &crate::requests::kept(&state),
+            &crate::requests::readable_holds(&state),
             &Times::default(),
         );
         let asked = RegistryAnswer { machines, at: now(), times: &times, removed: &removed };

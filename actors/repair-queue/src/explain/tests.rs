@@ -52,7 +52,7 @@ fn a_drain_under_way_is_explained_by_its_deadline_and_without_kubernetes_given_u
 }
 
 #[test]
-fn health_is_said_to_be_unknown_only_where_it_decides() {
+fn explanation_mentions_unknown_health_only_where_it_decides() {
     let entries = [
         RepairQueueEntry { status: RepairStatus::Failed, ..queued(0, "w", "plain") },
         RepairQueueEntry { deleted: true, ..queued(1, "x", "plain") },
@@ -74,7 +74,7 @@ fn health_is_said_to_be_unknown_only_where_it_decides() {
 }
 
 #[test]
-fn a_success_command_that_runs_is_told_as_such_and_a_steps_command_as_the_steps() {
+fn explanation_distinguishes_success_commands_and_step_commands() {
     let commanded = |begun: fn(Transition<'_>) -> (RepairChange, i64)| {
         let mut store = Store::new(&["c"], &["w"]);
         store.entry(&processing(0, "w", 0, RepairStepStatus::Watching, 10));

@@ -155,7 +155,7 @@ fn after_a_release_the_same_reports_do_not_hold_again_but_others_do() {
 }
 
 #[test]
-fn an_answer_without_released_reports_does_not_let_them_hold_the_rack_again() {
+fn released_reports_do_not_hold_the_rack_again_after_an_answer_without_them() {
     let reports = rack(3, 1, &[60.0, 61.0, 62.0]);
     let mut holds = at_once(&reports);
     Arc::make_mut(holds.get_mut("3").unwrap()).release();
@@ -248,7 +248,7 @@ fn hold_survives_json_with_fields_of_a_newer_version() {
 }
 
 #[test]
-fn machines_that_share_a_serial_or_have_none_are_told_apart_by_their_addresses() {
+fn machines_with_a_shared_or_missing_serial_are_distinguished_by_address() {
     for serial in ["same", ""] {
         let named = |reports: Vec<Machine>| -> Vec<Machine> {
             let name = |mut machine: Machine| {

@@ -182,7 +182,7 @@ fn entries_and_accepted_reports_together_must_not_exceed_the_maximum() {
 }
 
 #[test]
-fn a_held_rack_waits_and_repairs_elsewhere_go_on() {
+fn held_rack_waits_and_repairs_in_other_racks_continue() {
     let mut given = case((1..=5).map(|id| machine(id, i64::from(id / 4), 5000.0)).collect());
     given.constraints = allowing(2, 600);
     given.hold = Some(HoldSettings::default());

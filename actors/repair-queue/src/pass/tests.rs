@@ -92,7 +92,7 @@ fn an_api_server_is_not_repaired_beside_a_reboot_of_another() {
 }
 
 #[test]
-fn of_two_entries_for_one_machine_one_is_processed() {
+fn only_one_of_two_entries_for_a_machine_is_processed() {
     let actions = actions_of(&store(&[queued(0, "w", "plain"), queued(1, "w", "plain")]));
     assert_eq!(actions[&1].1, Some(BlockedBy::SameMachine { index: 0 }));
     let actions = actions_of(&store(&[queued(0, "w", "plain"), processing(1, "w", 0, Watching, 1)]));
@@ -289,7 +289,7 @@ fn unblocked_repair_takes_the_next_slot_within_the_maximum() {
 }
 
 #[test]
-fn the_step_that_would_come_is_named_also_when_its_operation_is_gone() {
+fn next_step_is_named_even_if_its_operation_was_removed() {
     let gone = |entry| RepairQueueEntry { operation: "gone".to_owned(), ..entry };
     for (entry, step) in [
         (processing(0, "w", 0, Watching, 1), 1),
@@ -467,7 +467,7 @@ fn times_written_by_a_clock_ahead_count_from_their_observation() {
 }
 
 #[test]
-fn without_kubernetes_a_node_waits_and_others_go_on() {
+fn without_kubernetes_only_entries_of_nodes_wait() {
     let entries = [queued(0, "w", "unreachable"), queued(1, "x", "unreachable"), queued(2, "y", "plain")];
     let store = store(&entries);
     let mut context = context(&store);
@@ -480,7 +480,7 @@ fn without_kubernetes_a_node_waits_and_others_go_on() {
 }
 
 #[test]
-fn an_unreadable_configuration_is_said_and_gives_drains_up() {
+fn unreadable_configuration_is_reported_and_abandons_drains() {
     let mut store = store(&[queued(0, "w", "plain"), processing(1, "x", 0, Draining, 1)]);
     store.configure(&[], &["w", "x"], "[]");
     let actions = actions_of(&store);

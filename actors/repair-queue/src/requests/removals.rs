@@ -32,7 +32,7 @@ pub struct Removals {
 
 impl Removals {
     /// Observes the next state of the store.
-    pub fn see(&mut self, state: &ClusterState) {
+    pub fn observe(&mut self, state: &ClusterState) {
         let Some(before) = self.queue.replace(Arc::clone(&state.repair)) else {
             self.first = state.revision;
             return;
@@ -90,23 +90,23 @@ mod tests {
         store.entry(&queued(0, "w", "o"));
         store.entry(&queued(1, "x", "o"));
         let mut removals = Removals::default();
-        removals.see(&store.state());
+        removals.observe(&store.state());
         let first = store.revision;
         assert_eq!(removals.since(first), of(&[]));
         assert_eq!(removals.since(first - 1), Removed::All, "nobody watched then");
 
         delete(&mut store, 0);
-        removals.see(&store.state());
+        removals.observe(&store.state());
         let second = store.revision;
         store.entry(&RepairQueueEntry { status: repair::RepairStatus::Failed, ..queued(1, "x", "o") });
-        removals.see(&store.state());
+        removals.observe(&store.state());
         assert_eq!(removals.since(first), of(&["w"]), "another state of an entry removes nothing");
         assert_eq!(removals.since(second), of(&[]));
 
         // The same index for another machine, without a state in between.
         delete(&mut store, 1);
         store.entry(&queued(1, "y", "o"));
-        removals.see(&store.state());
+        removals.observe(&store.state());
         assert_eq!(removals.since(first), of(&["w", "x"]));
         assert_eq!(removals.since(second), of(&["x"]));
         removals.answered(second);
@@ -121,12 +121,12 @@ mod tests {
         for index in 0..=most {
             store.entry(&queued(index, &format!("m{index}"), "o"));
         }
-        removals.see(&store.state());
+        removals.observe(&store.state());
         let asked = store.revision;
         for index in 0..=most {
             delete(&mut store, index);
         }
-        removals.see(&store.state());
+        removals.observe(&store.state());
         assert_eq!(removals.since(asked), Removed::All);
         assert_eq!(removals.since(store.revision), of(&[]));
     }

@@ -29,7 +29,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 fn decided_at(state: &ClusterState, reports: &Reports, now: Monotonic) -> Option<Decision> {
     let hold = HoldSettings::default();
     let came = (reports.at, Some(reports.seen));
-    let times = Times::of(&reports.machines, came, Some(&hold), &kept(state), &Times::default());
+    let times = Times::of(&reports.machines, came, Some(&hold), &readable_holds(state), &Times::default());
     decide(state, reports, (&times, &Removed::default()), Some(&hold), (INTERVAL, now))
 }
 

@@ -54,7 +54,7 @@ fn expected() -> Vec<(String, String, i64, i64)> {
 }
 
 #[tokio::test]
-async fn every_key_has_the_revisions_that_it_had_and_work_goes_on_from_there() {
+async fn initial_contents_keep_their_revisions_and_later_writes_continue() {
     let etcd = EmbeddedEtcd::open(holding(contents(), Backend::Memory)).unwrap();
     let mut client = etcd.client().await.unwrap();
     assert_eq!(everything(&mut client).await, (REVISION, expected()));

@@ -187,7 +187,7 @@ async fn a_writer_that_panics_fails_the_store_for_readers_too() {
 }
 
 #[tokio::test]
-async fn a_storage_that_was_emptied_fails_the_store_and_is_not_begun_anew() {
+async fn emptied_storage_fails_the_store_and_is_not_initialised_again() {
     let disk = UnsafeDisk::new();
     let mut options = Options::new(Backend::Custom(disk.storage()), Commit::Thread, 1);
     options.cache_bytes = 64 * 1024;

@@ -55,7 +55,7 @@ async fn a_watcher_without_an_order_does_nothing() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_no_watcher_is_told() {
+async fn program_that_is_no_watcher_is_reported() {
     let host = CommandsOnHost::watched_by("/bin/false", LONG);
     let command = HostCommand { words: vec!["true".to_owned()], deadline: LONG };
     let error = host.run(&Permit::give(1, Instant::now() + LONG), command.clone()).await.unwrap_err();

@@ -128,7 +128,7 @@ async fn a_service_that_stands_still_loses_its_commands() {
 }
 
 #[tokio::test]
-async fn a_service_that_goes_on_keeps_its_commands() {
+async fn living_service_keeps_its_commands() {
     let trial = Trial::new();
     // Several times the allowed silence.
     let service = trial.service("sleep 4; echo done", LONG, Duration::from_secs(1)).output().unwrap();

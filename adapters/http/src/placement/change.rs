@@ -79,7 +79,7 @@ pub(super) fn prepare_create(
         && !is_resource_name(namespace)
     {
         let expected = "1 to 255 ASCII letters, digits, '_', and inside also ':', '.' or '-'";
-        return Err(Problem::wrong("metadata.namespace", "another text in the path", expected));
+        return Err(Problem::invalid_field("metadata.namespace", "another text in the path", expected));
     }
     let metadata = resource.metadata_mut();
     if let Some(namespace) = namespace {
@@ -293,7 +293,7 @@ fn check_reference(field: &str, reference: &ResourceRef, kinds: &[Kind]) -> Resu
         super::query::shortened(&reference.kind),
         super::query::shortened(&reference.api)
     );
-    Err(Problem::wrong(field, got, format!("a reference to a {}", names.join(", or a "))))
+    Err(Problem::invalid_field(field, got, format!("a reference to a {}", names.join(", or a "))))
 }
 
 /// Compares all bytes regardless of differences, so that the duration reveals nothing about the token.

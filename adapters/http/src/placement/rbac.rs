@@ -28,7 +28,6 @@ pub(super) struct RequestedAccess<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Granted {
-    /// The whole request.
     Whole,
     /// Of all namespaces, these.
     Namespaces(BTreeSet<String>),

@@ -67,7 +67,7 @@ impl RequestContext {
         for pages in ["limit", "continue"] {
             if let Some(value) = self.query.get(pages) {
                 let got = format!("{:?}", shortened(value));
-                return Err(Problem::wrong(pages, got, "nothing: a watch has no pages"));
+                return Err(Problem::invalid_field(pages, got, "nothing: a watch has no pages"));
             }
         }
         let place = self.service.stream()?;

@@ -126,7 +126,7 @@ fn errors_beside_data_are_errors() {
 }
 
 #[test]
-fn errors_are_told_shortly() {
+fn error_texts_are_short() {
     let errors: Vec<_> = (0..50).map(|_| json!({"message": "long\n".repeat(1000)})).collect();
     let Err(RegistryError::GraphQl { messages }) =
         read_answer(json!({"errors": errors}).to_string().as_bytes())

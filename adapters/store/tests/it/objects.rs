@@ -196,7 +196,7 @@ async fn a_store_that_is_emptied_and_filled_a_hundred_times_is_seen_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_wiped_and_filled_in_the_same_steps_is_not_taken_for_the_former_one() {
+async fn wiped_and_refilled_store_is_not_mistaken_for_the_former_store() {
     let Some(mut etcd) = Etcd::start(&[]).await else { return };
     let proxy = Proxy::to(etcd.endpoint()).await;
     let objects = CachedObjects::start(&EtcdStore::open(&config_at(&proxy.endpoint(), "/cke/"), 1).unwrap());
@@ -291,7 +291,7 @@ impl Followed {
 }
 
 #[tokio::test]
-async fn followers_go_on_where_they_were_when_etcd_was_stopped_and_started() {
+async fn followers_resume_after_a_restart_of_etcd() {
     let Some(mut etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     let objects = CachedObjects::start(&store);
@@ -323,7 +323,7 @@ async fn followers_go_on_where_they_were_when_etcd_was_stopped_and_started() {
 }
 
 #[tokio::test]
-async fn no_change_is_lost_or_told_twice_however_often_the_connection_is_cut() {
+async fn no_change_is_lost_or_delivered_twice_under_repeated_cuts() {
     const ROUNDS: usize = 8;
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let proxy = Proxy::to(etcd.endpoint()).await;

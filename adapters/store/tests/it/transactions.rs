@@ -173,7 +173,7 @@ async fn oversized_and_contradictory_transactions_are_invalid_without_effect() {
 }
 
 #[tokio::test]
-async fn a_full_store_says_so() {
+async fn full_store_is_reported_as_full() {
     let Some(etcd) = Etcd::start(&["--quota-backend-bytes=100000"]).await else { return };
     let store = etcd.store("/cke/");
     let error = eventually("the store is full", async || {

@@ -116,7 +116,7 @@ async fn show(
             }
             () = async { tokio::time::sleep_until(end.unwrap_or(began)).await }, if end.is_some() => break,
             event = world.events.recv() => take(picture, screen, began, event)?,
-            told = world.placing.told() => {
+            told = world.placing.next_outage_line() => {
                 picture.elapsed = began.elapsed();
                 picture.remember(told.clone());
                 say(picture, screen, &told)?;

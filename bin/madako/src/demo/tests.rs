@@ -133,7 +133,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
             tokio::select! {
                 biased;
                 event = events.recv() => Next::Event(event.unwrap()),
-                told = placing.told() => Next::Told(told),
+                told = placing.next_outage_line() => Next::Told(told),
                 () = mischief.due() => Next::Fault,
             }
         };
@@ -194,7 +194,7 @@ async fn other_seeds_show_it_within_two_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_default_demo_moves_an_application_within_a_minute_and_says_why() {
+async fn default_demo_moves_an_application_within_a_minute_and_names_the_reason() {
     let seen = watch(crate::demo_args::SEED, Duration::from_secs(90)).await;
     let DemoHistory { picture, moves, .. } = &seen;
     assert_eq!((picture.landscape.places.len(), picture.landscape.applications()), (5, 10));

@@ -55,7 +55,7 @@ fn each_format_has_ckes_shape() {
 }
 
 #[test]
-fn five_severities_are_told_apart_and_cut_off() {
+fn five_severities_are_distinguished_and_filtered() {
     let all = || {
         tracing::error!(critical = true, "c");
         tracing::error!("e");
@@ -152,7 +152,7 @@ fn a_line_has_a_greatest_length() {
 }
 
 #[test]
-fn a_file_is_appended_to_and_opened_anew() {
+fn log_file_is_appended_to_and_reopened() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
     std::fs::write(&path, "cut off").unwrap();

@@ -168,7 +168,7 @@ async fn unreadable_input_is_reported_with_its_place() {
 }
 
 #[tokio::test]
-async fn racks_are_held_as_the_configuration_file_says() {
+async fn racks_are_held_by_the_configured_settings() {
     let case = Case { files: Files::new() };
     let machines = [
         machine(1, 1, "UNHEALTHY", 50_000.0),

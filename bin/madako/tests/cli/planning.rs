@@ -153,7 +153,7 @@ async fn every_input_counts() {
 }
 
 #[tokio::test]
-async fn a_plan_that_cannot_be_made_exits_with_3_and_says_why_on_standard_output() {
+async fn failed_plan_exits_with_3_and_prints_the_reason() {
     let case = Case::new();
     let constraints = case.files.write("much.yml", "control-plane-count: 30\n");
     let answer = case.run("plan", &["--constraints", &constraints, "-o", "json"]).await;
@@ -269,7 +269,7 @@ async fn bad_input_exits_with_2_and_names_the_file() {
 }
 
 #[tokio::test]
-async fn machines_without_an_address_are_left_out_and_told() {
+async fn machines_without_an_address_are_left_out_and_reported() {
     let case = Case::new();
     let mut list = machines(4);
     list[0]["spec"]["ipv4"] = Value::Null;

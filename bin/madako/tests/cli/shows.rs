@@ -72,7 +72,7 @@ fn record(id: i64, status: &str) -> String {
 }
 
 #[tokio::test]
-async fn each_form_tells_the_same() {
+async fn all_output_formats_have_the_same_content() {
     let Some(etcd) = Etcd::start().await else { return };
     fill(&etcd).await;
     for (args, plain, pointer, value, in_table) in [
@@ -154,7 +154,7 @@ async fn history_is_newest_first_and_cut_off() {
 }
 
 #[tokio::test]
-async fn a_table_of_the_history_tells_how_each_operation_came_out() {
+async fn history_table_shows_the_result_of_each_operation() {
     let Some(etcd) = Etcd::start().await else { return };
     let finish = |id, info| {
         record(id, "completed").replace(&format!("op-{id}"), "repair-finish").replace(r#""info":"""#, info)

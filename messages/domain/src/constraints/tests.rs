@@ -75,7 +75,7 @@ fn setting_another_one_is_possible_while_stored_ones_contradict_each_other() {
 }
 
 #[test]
-fn a_file_is_checked_whole_and_has_defaults_where_it_says_nothing() {
+fn file_is_checked_completely_and_absent_fields_have_defaults() {
     let constraints = Constraints::from_yaml("minimum-workers: 3\nmaximum-workers: null\n").unwrap();
     assert_eq!(constraints, Constraints { minimum_workers: 3, ..Constraints::default() });
     let error = Constraints::from_yaml(

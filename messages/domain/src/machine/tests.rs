@@ -99,7 +99,7 @@ fn null_has_the_meaning_of_go() {
 }
 
 #[test]
-fn labels_are_told_that_kubernetes_does_not_have() {
+fn labels_that_kubernetes_refuses_are_reported() {
     let with = |role: &str, labels: &[(&str, &str)]| {
         let labels: Vec<_> =
             labels.iter().map(|(name, value)| serde_json::json!({"name": name, "value": value})).collect();

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_that_the_issue_calls_secret_is_one() {
+    fn every_specified_secret_field_is_secret() {
         let secret: Vec<&str> =
             Kind::ALL.iter().filter(|kind| kind.holds_secrets()).map(|kind| kind.name()).collect();
         assert_eq!(

@@ -150,7 +150,7 @@ fn stored_value_of_another_type_is_an_error() {
 }
 
 #[test]
-fn a_default_goes_where_nothing_is_and_leaves_the_rest_as_it_was() {
+fn default_fills_only_absent_fields() {
     for (before, after) in [
         (r#"{}"#, r#"{"a":{"b":"x"}}"#),
         (r#"{"a":null,"c":1.0}"#, r#"{"a":{"b":"x"},"c":1.0}"#),

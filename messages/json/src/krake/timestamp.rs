@@ -99,7 +99,7 @@ impl Field for Timestamp {
         let text: Option<String> = serde_json::from_str(raw.get()).ok();
         let value = text.and_then(|text| Self::parse(&text));
         if value.is_none() {
-            reader.wrong(path, raw, Self::SHAPE.expected());
+            reader.add_problem(path, raw, Self::SHAPE.expected());
         }
         value
     }

@@ -138,7 +138,7 @@ async fn a_child_that_reports_is_removed_and_may_be_added_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_status_tells_restarts_waits_and_the_last_error() {
+async fn status_shows_restarts_waits_and_the_last_error() {
     let stage = TestTree::new("budget-status");
     let bad = stage.starting("a", |_| Start::Fails);
     let slow = stage.starting("c", |_| Start::Takes(Duration::from_secs(5)));

@@ -24,7 +24,7 @@ async fn a_panic_in_a_handler() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_a_handler_is_told_with_its_sources() {
+async fn error_of_a_handler_is_reported_with_its_sources() {
     let lines = restarted_after("end-error", |stage| stage.say("a", Say::Fail)).await;
     assert_eq!(
         lines,

@@ -18,7 +18,7 @@ use madako_domain::invariants::{Id, Violation};
 use time::OffsetDateTime;
 
 use super::Verdicts;
-use crate::datacenter::{Line, What};
+use crate::datacenter::{Line, LineContent};
 use crate::history::Micros;
 
 /// Maximum delay between an election and its observation.
@@ -52,7 +52,7 @@ pub fn acts(lines: &[Line], unix: OffsetDateTime) -> Vec<Act> {
             }
         };
         match &line.what {
-            What::Acts { number, instance, address, waited, gone, beside } => {
+            LineContent::Acts { number, instance, address, waited, gone, beside } => {
                 beside.iter().for_each(&mut seen);
                 let began = now.saturating_sub(*waited);
                 let taken = (!gone).then_some(now);
@@ -60,7 +60,7 @@ pub fn acts(lines: &[Line], unix: OffsetDateTime) -> Vec<Act> {
                 let act = Act { began, taken, seen: taken.unwrap_or(began), instance, address };
                 acts.insert(*number, act);
             }
-            What::Acted { number, ran: true, .. } => seen(number),
+            LineContent::Acted { number, ran: true, .. } => seen(number),
             _ => {}
         }
     }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     /// A line of a journal: milliseconds and content.
-    type JournalEntry = (i64, What);
+    type JournalEntry = (i64, LineContent);
 
     fn acts_at(at: i64, number: u64, instance: u32, address: &str) -> JournalEntry {
         late(at, (number, instance, address), 1, false, &[])
@@ -142,16 +142,16 @@ mod tests {
     ) -> JournalEntry {
         let beside: BTreeSet<u64> = beside.iter().copied().collect();
         let (waited, address) = (waited * 1_000, address.to_owned());
-        (at, What::Acts { number, instance, address, waited, gone, beside })
+        (at, LineContent::Acts { number, instance, address, waited, gone, beside })
     }
 
     fn ended_by_itself(at: i64, number: u64) -> JournalEntry {
-        (at, What::Acted { number, whole: true, ran: true })
+        (at, LineContent::Acted { number, whole: true, ran: true })
     }
 
     /// The door finds the connection closed.
     fn found_killed(at: i64, number: u64) -> JournalEntry {
-        (at, What::Acted { number, whole: false, ran: false })
+        (at, LineContent::Acted { number, whole: false, ran: false })
     }
 
     /// Instance 1 leads from 10 s to 20 s, instance 2 from 25 s on.

@@ -26,7 +26,7 @@ use madako_judges::KubernetesRequest;
 use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 
-use super::journal::{JournalError, Line, What};
+use super::journal::{JournalError, Line, LineContent};
 use super::tap::Tap;
 
 /// The namespace whose pods are only evicted, never deleted; also the value of its label `team`.
@@ -53,7 +53,7 @@ struct LastChangeClock(AtomicI64);
 
 impl Clock for LastChangeClock {
     fn now(&self) -> OffsetDateTime {
-        Line { at: self.0.load(Ordering::Relaxed), what: What::Started }.time()
+        Line { at: self.0.load(Ordering::Relaxed), what: LineContent::Started }.time()
     }
 }
 
@@ -104,7 +104,7 @@ impl ApiServer {
         });
         let server = Self { cluster, time, registry, tap, turn: Arc::default() };
         for line in journal {
-            if let What::Kubernetes { asked, node, pod, .. } = &line.what {
+            if let LineContent::Kubernetes { asked, node, pod, .. } = &line.what {
                 let change = Change { asked: *asked, node: node.clone(), pod: pod.clone() };
                 // A change that was refused then is refused again.
                 server.at(line.at, |cluster| carry_out(cluster, &change));
@@ -114,7 +114,7 @@ impl ApiServer {
     }
 
     /// Reads the cluster at the present time.
-    fn look<R>(&self, look: impl FnOnce(&mut Cluster) -> R) -> R {
+    fn read_cluster<R>(&self, look: impl FnOnce(&mut Cluster) -> R) -> R {
         self.in_turn(|server| server.at(micros(server.tap.journal.now()), look))
     }
 
@@ -126,7 +126,7 @@ impl ApiServer {
             if came != Came::NotThere {
                 let Change { asked, node, pod } = change.clone();
                 let refused = matches!(came, Came::Refused(_));
-                let what = What::Kubernetes { instance, asked, node, pod, refused };
+                let what = LineContent::Kubernetes { instance, asked, node, pod, refused };
                 server.tap.journal.write_as_of(server.time.now(), what)?;
             }
             Ok(came)

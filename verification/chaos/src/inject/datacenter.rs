@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::{Injector, count, impossible, told};
+use super::{Injector, count, impossible, impossible_because};
 use crate::datacenter::{Clocked, Corrupted, Powered, Stated};
 use crate::network::Node;
 use crate::web::{self, Ask};
@@ -92,7 +92,7 @@ async fn control(at: SocketAddr, path: &str, body: &(impl Serialize + Sync)) -> 
     let answer = loop {
         match web::ask(at, Ask::send(&Method::POST, path, &body, DONE_WITHIN)).await {
             Err(web::Unanswered::NotSent(..)) if began.elapsed() < STARTED_WITHIN => sleep(GLANCE).await,
-            answer => break answer.map_err(|error| told(&error))?,
+            answer => break answer.map_err(|error| impossible_because(&error))?,
         }
     };
     if answer.status.is_success() {

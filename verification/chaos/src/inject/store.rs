@@ -6,7 +6,7 @@ use etcd_client::{Client, ConnectOptions};
 use madako_judges::player::{Impossible, Undone};
 use tokio::time::{sleep, timeout};
 
-use super::{Injector, count, impossible, told};
+use super::{Injector, count, impossible, impossible_because};
 use crate::network::Node;
 use crate::world::World;
 
@@ -33,16 +33,16 @@ impl Injector {
         let disk = member.disk.as_ref().ok_or_else(|| impossible("it has no disk of its own"))?;
         let disk = disk.as_ref().map_err(impossible)?;
         if full {
-            return if begins { disk.fill().map_err(|error| told(&error)) } else { Ok(()) };
+            return if begins { disk.fill().map_err(|error| impossible_because(&error)) } else { Ok(()) };
         }
-        disk.clear().map_err(|error| told(&error))?;
+        disk.clear().map_err(|error| impossible_because(&error))?;
         let process = &mut member.process;
         if process.ends_within(LAST_GASP).await {
-            process.kill().await.map_err(|error| told(&error))?;
-            process.start_again().map_err(|error| told(&error))?;
+            process.kill().await.map_err(|error| impossible_because(&error))?;
+            process.start_again().map_err(|error| impossible_because(&error))?;
             world.network.runs(node, process.id());
             if self.held.get(node).is_some_and(|held| held.paused > 0) {
-                process.stop(true).map_err(|error| told(&error))?;
+                process.stop(true).map_err(|error| impossible_because(&error))?;
             }
         }
         Ok(())

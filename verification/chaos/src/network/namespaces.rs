@@ -22,7 +22,7 @@ use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 
 use super::addresses::{self, Block, Half, OUTSIDE, RANGE_SHOWN};
-use super::rules::{self, Hit, port};
+use super::rules::{self, FaultyNode, port};
 use super::space::Space;
 use super::tool::{self, ToolError, on_path};
 use super::{Loses, Node};
@@ -57,7 +57,6 @@ pub enum Unavailable {
     /// The packet filter failed.
     #[error(transparent)]
     Unlost(#[from] Unlost),
-    /// The trial failed.
     #[error("the network namespaces failed their test: {0}")]
     Useless(String),
 }
@@ -87,11 +86,11 @@ pub(super) struct Namespaces {
     hub: Space,
     sites: BTreeMap<Node, Site>,
     /// Active drops around each node, counted.
-    lost: Mutex<BTreeMap<Node, Lost>>,
+    lost: Mutex<BTreeMap<Node, DropCounts>>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Lost {
+struct DropCounts {
     all: u32,
     some: u32,
 }
@@ -227,15 +226,15 @@ impl Namespaces {
         self.site(node).ok_or_else(|| Unlost::NoNode(node.clone()))?;
         let mut lost = self.lost.lock().await;
         let mut next = lost.clone();
-        let Lost { all, some } = next.entry(node.clone()).or_default();
+        let DropCounts { all, some } = next.entry(node.clone()).or_default();
         let count = if loses == Loses::All { all } else { some };
         *count = if begins { *count + 1 } else { count.saturating_sub(1) };
         let hit = |(node, site): (&Node, &Site)| {
-            let Lost { all, some } = next.get(node).copied().unwrap_or_default();
+            let DropCounts { all, some } = next.get(node).copied().unwrap_or_default();
             let address = self.block.address(Half::Data, site.host);
-            Hit { host: site.host, address, cut: all > 0, loss: some > 0 }
+            FaultyNode { host: site.host, address, cut: all > 0, loss: some > 0 }
         };
-        let hits: Vec<Hit> = self.sites.iter().map(hit).collect();
+        let hits: Vec<FaultyNode> = self.sites.iter().map(hit).collect();
         let what = format!("{} {loses} around {node}", if begins { "beginning" } else { "ending" });
         self.hub.run(&what, &["nft", "-f", "-"], &rules::rules(&hits)).await?;
         *lost = next;

@@ -22,7 +22,7 @@ pub(super) const COUNTERS: [&str; 6] = ["nft", "--json", "list", "counters", "ta
 
 /// A node with active faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Hit {
+pub(super) struct FaultyNode {
     pub(super) host: u8,
     /// The address in the network with faults.
     pub(super) address: Ipv4Addr,
@@ -55,9 +55,9 @@ pub(super) fn table(hosts: impl Iterator<Item = u8>) -> String {
 }
 
 /// All rules, replacing all former ones. nft applies them atomically.
-pub(super) fn rules(hits: &[Hit]) -> String {
+pub(super) fn rules(hits: &[FaultyNode]) -> String {
     let mut text = format!("flush chain {TABLE} {CHAIN}\n");
-    for Hit { host, address, cut, loss } in hits {
+    for FaultyNode { host, address, cut, loss } in hits {
         let port = port(*host);
         let both =
             [format!("iifname {port} ip saddr {address}"), format!("oifname {port} ip daddr {address}")];
@@ -89,7 +89,8 @@ pub(super) fn dropped(counters: &str, host: u8, loses: Loses) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const HIT: Hit = Hit { host: 3, address: Ipv4Addr::new(198, 18, 0, 3), cut: false, loss: false };
+    const HIT: FaultyNode =
+        FaultyNode { host: 3, address: Ipv4Addr::new(198, 18, 0, 3), cut: false, loss: false };
 
     #[test]
     fn the_table_has_counters_for_each_node() {
@@ -103,7 +104,7 @@ mod tests {
     #[test]
     fn cut_node_loses_all_packets_in_both_directions() {
         assert_eq!(
-            rules(&[HIT, Hit { host: 2, cut: true, ..HIT }]),
+            rules(&[HIT, FaultyNode { host: 2, cut: true, ..HIT }]),
             "flush chain bridge madako pass\n\
              add rule bridge madako pass iifname n2 ip saddr 198.18.0.3 counter name cut_2 drop\n\
              add rule bridge madako pass oifname n2 ip daddr 198.18.0.3 counter name cut_2 drop\n"
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn lost_and_cut_packets_have_separate_counters() {
-        let text = rules(&[Hit { cut: true, loss: true, ..HIT }]);
+        let text = rules(&[FaultyNode { cut: true, loss: true, ..HIT }]);
         let lines: Vec<&str> = text.lines().skip(1).collect();
         assert_eq!(lines.len(), 4, "{text}");
         for pair in lines.chunks(2) {

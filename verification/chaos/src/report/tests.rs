@@ -112,7 +112,7 @@ fn seen() -> Observations {
         gate: BTreeMap::new(),
         answered: Answered { lists: vec![(0, BTreeSet::from(answered))], oldest: 1_000 },
         asked: RegistryRequests { answers: 1, changes: Vec::new() },
-        looked: Looked { times: 5, ended: BTreeSet::new() },
+        looked: ProcessChecks { times: 5, ended: BTreeSet::new() },
         acts: Vec::new(),
         kubernetes: Vec::new(),
         began: 70,
@@ -227,7 +227,7 @@ fn a_change_of_the_registry_is_no_pass() {
 }
 
 #[test]
-fn a_read_that_is_refused_or_says_nothing_is_no_pass() {
+fn refused_or_empty_read_prevents_a_pass() {
     for said in [Ret::Refused, Ret::Done { value: None, deleting: false }] {
         let mut doctored = seen();
         let Some((_, Event::Call(call))) = doctored.events.last_mut() else { panic!("it is a call") };
@@ -267,7 +267,7 @@ fn a_fault_that_cost_nothing_does_not_count() {
 }
 
 #[test]
-fn a_fault_that_cannot_be_ended_is_told_as_skipped() {
+fn fault_that_cannot_be_ended_is_reported_as_skipped() {
     let why = "the counters cannot be read";
     let mut doctored = with_fault([fault(84, "begins", None, None), fault(86, "skipped", None, Some(why))]);
     doctored.skipped.insert(0, why.to_owned());

@@ -36,7 +36,7 @@ impl Course<'_> {
         let all = world.instances.len();
         let mut well_since = None;
         loop {
-            if !self.look(world, injector) {
+            if !self.check_processes(world, injector) {
                 return Ok(None);
             }
             let now = self.history.now();
@@ -64,9 +64,9 @@ impl Course<'_> {
     }
 
     /// Checks every process; returns whether all run.
-    pub(super) fn look(&self, world: &mut World, injector: &mut Injector) -> bool {
+    pub(super) fn check_processes(&self, world: &mut World, injector: &mut Injector) -> bool {
         let nodes = self.plan.nodes();
-        nodes.iter().filter(|node| !injector.look(world, node)).count() == 0
+        nodes.iter().filter(|node| !injector.check_process(world, node)).count() == 0
     }
 
     /// Waits until the observer has received everything stored from each member. Returns the missing parts.

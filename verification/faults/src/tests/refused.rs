@@ -17,7 +17,7 @@ fn refused_fault(fault: &str) -> String {
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_with_its_line() {
+fn every_problem_is_reported_with_its_line() {
     let text = "\
 name: All of it
 world:

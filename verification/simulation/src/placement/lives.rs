@@ -11,7 +11,7 @@ use super::{Judged, scheduled_to};
 
 impl Judged {
     /// Checks a written resource: the user asked for its creation or deletion, and it is still the same resource.
-    pub(super) fn kept(
+    pub(super) fn check_written(
         &mut self,
         revision: i64,
         stored: &Arc<Stored>,
@@ -57,7 +57,7 @@ impl Judged {
     }
 
     /// Checks that a missing resource was deleted, and that no other resource depends on it.
-    pub(super) fn gone(
+    pub(super) fn check_deleted(
         &mut self,
         revision: i64,
         key: &ObjectKey,

@@ -125,7 +125,11 @@ impl Judged {
         subjects
     }
 
-    pub(super) fn judge(&mut self, revision: i64, changes: Vec<(String, Option<Entry>)>) -> Vec<Violation> {
+    pub(super) fn judge_revision(
+        &mut self,
+        revision: i64,
+        changes: Vec<(String, Option<Entry>)>,
+    ) -> Vec<Violation> {
         self.revision = revision;
         let mut found = Vec::new();
         let (mut touched, mut clustered) = (false, false);
@@ -139,7 +143,7 @@ impl Judged {
             let keys: Vec<&str> = changes.iter().map(|(key, _)| key.as_str()).collect();
             found.push(violation(Id::I12, format!("{} are written as they are there", keys.join(", "))));
         }
-        found.extend(requests::wrong(&self.entries, &changes));
+        found.extend(requests::violations(&self.entries, &changes));
         self.added.insert(revision, requests::added(&self.entries, &changes));
         self.seen.held += requests::newly_held(&self.entries, &changes);
         let mut newest = self.queue.records.known.keys().next_back().copied().unwrap_or(0);

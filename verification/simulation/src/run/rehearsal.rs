@@ -283,7 +283,7 @@ impl RehearsalParameters<'_> {
         };
         let held = observer.held(injector.leader());
         // Taken before the instances stop, because their last writes do not count.
-        let seen = observer.seen();
+        let seen = observer.observations();
         let counts = *injector.world.counts.lock().unwrap();
         let skipped = std::mem::take(&mut injector.skipped);
         let injected = injector.injected;

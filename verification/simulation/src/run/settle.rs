@@ -115,7 +115,7 @@ pub(super) async fn settle(
     // Read before `unserved` connects to every instance.
     let traffic = traffic(&injector);
     if to_the_end {
-        found.extend(as_it_should_be(scenario, &injector));
+        found.extend(final_deviations(scenario, &injector));
         found.extend(operations::deviations(&injector, repairs).await);
         found.extend(unserved(scenario, &injector).await);
     }
@@ -152,7 +152,7 @@ pub(super) async fn settle(
     let refused = injector.world.rivals.as_ref().map(Rivals::refused);
     found.extend(refused.iter().filter(|_| to_the_end).flat_map(|refused| too_few(refused, length)));
     if to_the_end {
-        found.extend(never(scenario, &repairs.seen(), placement.seen()));
+        found.extend(never(scenario, &repairs.counts(), placement.counts()));
     }
     let drilled = to_the_end && super::drill::is_held(scenario, length);
     let counts_of_nodes = injector.world.nodes.as_ref().filter(|_| drilled).map(Nodes::counts);
@@ -245,7 +245,7 @@ fn too_few(refused: &BTreeMap<&'static str, u64>, length: Span) -> Vec<String> {
 
 /// Deviations from the required final state: one leader, all instances running and none given up, the cluster's size
 /// and nodes, and a place for each application that fits somewhere.
-fn as_it_should_be(scenario: &Scenario, injector: &Injector) -> Vec<String> {
+fn final_deviations(scenario: &Scenario, injector: &Injector) -> Vec<String> {
     let mut found = Vec::new();
     let leaders: Vec<&str> = injector
         .running
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_without_a_machine_that_fits_it_is_told() {
+    async fn node_without_a_fitting_machine_is_reported() {
         let start = datetime!(2026-01-01 00:00 UTC);
         let datacenter = Datacenter::new(DatacenterConfig::demo(1, start)).unwrap();
         let registry = SimulatedRegistry::new(datacenter, std::sync::Arc::new(SimulatedClock::new(start)));

@@ -359,7 +359,7 @@ async fn a_leader_that_may_not_claim_leads_all_the_same_and_tries_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_whose_key_is_gone_is_refused_by_the_store() {
+async fn store_refuses_writes_of_a_leader_without_its_key() {
     let root = FakeStore::default();
     let led = Led::start("deposed", &root).await;
     root.write(Write::Delete { key: "/a/leader//1".into() }).await;

@@ -20,7 +20,7 @@ async fn world(entries: &[RepairQueueEntry]) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_is_repaired_and_the_history_tells_it() {
+async fn machine_is_repaired_and_the_history_shows_it() {
     let mut world = world(&[queued(0, "w", "plain")]).await;
     world.host.0.lock().unwrap().cured.insert("w".to_owned());
     world.begin().await;
@@ -191,7 +191,7 @@ async fn a_commit_of_unknown_outcome_runs_its_command_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_commits_of_unknown_outcome_the_one_that_lands_decides_whose_command_may_run() {
+async fn durable_commit_of_two_with_unknown_outcome_decides_which_command_may_run() {
     // The second entry's back-off ends between the attempts: it was begun, and therefore precedes the first.
     let backing_off = RepairQueueEntry {
         operation: "plain".to_owned(),
@@ -288,7 +288,7 @@ async fn refused_change_of_an_entry_delays_no_other_entry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_entry_goes_also_while_disabled() {
+async fn deleted_entry_is_removed_even_while_the_queue_is_disabled() {
     let mut world = world(&[RepairQueueEntry { deleted: true, ..queued(0, "w", "plain") }]).await;
     world.change(|store| store.text(keys::REPAIRS_DISABLED, "true"));
     world.begin().await;
@@ -410,7 +410,7 @@ async fn failed_once(interval: u32) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn health_is_asked_between_attempts_and_a_healthy_machine_is_left_alone() {
+async fn health_is_checked_between_attempts_and_a_healthy_machine_gets_no_command() {
     let world = failed_once(600).await;
     let before = world.host.0.lock().unwrap().checked["w"];
     tokio::time::sleep(Duration::from_secs(100)).await;

@@ -139,8 +139,7 @@ async fn a_job_is_waited_for_and_a_pod_that_never_ends_gives_the_drain_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_down_silent_slow_or_refusing_for_an_hour_leaves_the_node_unrepaired_and_others_go_on()
- {
+async fn failing_api_server_blocks_only_repairs_that_drain() {
     let unavailable = KubernetesError::Unavailable { what: "pods".into(), why: "connection refused".into() };
     let refused = KubernetesError::Refused { what: "pods".into(), status: 403, why: "forbidden".into() };
     let hour = Duration::from_secs(3_600);
@@ -367,7 +366,7 @@ async fn a_drain_whose_time_is_over_is_given_up_when_it_was_seen_or_cannot_be() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_goes_on_with_a_new_leader_and_ends_when_the_queue_is_disabled() {
+async fn drain_continues_under_a_new_leader_and_ends_when_the_queue_is_disabled() {
     let mut world = world().await;
     world.kubernetes.0.lock().unwrap().stuck.insert("web".to_owned());
     world.begin().await;

@@ -100,7 +100,7 @@ async fn false_reports_for_many_machines_add_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_refusal_is_told_once_and_not_per_poll() {
+async fn each_refusal_is_reported_once_and_not_per_poll() {
     let mut world = world(0).await;
     world.begin().await;
     let news = |world: &World| {

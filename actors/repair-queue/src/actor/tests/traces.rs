@@ -81,7 +81,7 @@ async fn uncordoned(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repair_is_told_below_the_report_that_led_to_it_and_each_effect_below_its_decision() {
+async fn spans_of_repairs_are_children_of_their_reports_and_effects_of_their_decisions() {
     let (spans, _guard) = Spans::hear();
     let (mut world, machine) = world(|_| {}).await;
     world.begin().await;

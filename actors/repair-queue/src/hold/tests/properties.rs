@@ -62,7 +62,7 @@ proptest! {
     }
 
     #[test]
-    fn a_rack_goes_free_exactly_when_no_event_has_three_machines_left(
+    fn rack_is_released_exactly_when_no_event_has_three_machines_left(
         reports in reports(), keep in prop::collection::vec(any::<bool>(), 16),
     ) {
         let holds = at_once(&reports);

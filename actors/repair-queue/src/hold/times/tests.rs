@@ -206,7 +206,7 @@ fn a_third_machine_makes_an_event_with_two_of_before_the_clock_was_set() {
 }
 
 #[test]
-fn a_machine_whose_state_changes_anew_is_another_report() {
+fn new_change_of_a_machines_state_is_another_report() {
     let lone = rack(3, 5_000.0)[..1].to_vec();
     let mut leader = Leader::new();
     leader.asks(60.0, &lone);

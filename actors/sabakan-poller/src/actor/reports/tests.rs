@@ -229,7 +229,7 @@ async fn while_a_rack_is_held_its_recovery_is_asked_for_also_when_it_is_switched
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_poll_changes_nothing_and_is_told_once() {
+async fn failed_poll_changes_nothing_and_is_reported_once() {
     let mut world = World::new().await;
     world.answers(Ok(fetched(&["a", "b"], &["c"])));
     world.store(&[URL]).await;
@@ -258,7 +258,7 @@ async fn a_failed_poll_changes_nothing_and_is_told_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_says_which_revision_of_the_store_was_known_when_it_was_asked_for() {
+async fn answer_has_the_store_revision_of_its_request() {
     let mut world = World::new().await;
     world.store(&[URL]).await;
     assert_eq!(world.reports.newest().map(|reports| reports.revision), Some(1));

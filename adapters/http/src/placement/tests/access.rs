@@ -83,7 +83,7 @@ async fn a_list_over_all_namespaces_shows_those_that_the_roles_name() {
 }
 
 #[tokio::test]
-async fn a_right_that_is_taken_away_is_gone_at_once() {
+async fn revoked_right_ends_immediately() {
     let world = rbac();
     allow(&world, "reader", "core", "roles", &[], "list");
     world.ask("GET", "/core/roles").await.with(200);

@@ -285,7 +285,7 @@ async fn finalizers_only_go_while_a_deletion_is_in_progress() {
 }
 
 #[tokio::test]
-async fn force_takes_applications_and_clusters_away_at_once() {
+async fn forced_deletion_removes_applications_and_clusters_immediately() {
     for &kind in Kind::ALL {
         let world = world();
         let (path, _) = world.created(kind, "one").await;

@@ -154,7 +154,7 @@ async fn candidates_of_others_stay_theirs() {
 }
 
 #[tokio::test]
-async fn of_a_bound_cluster_that_the_user_may_not_list_the_name_alone_is_shown() {
+async fn bound_cluster_without_list_permission_is_shown_by_name_only() {
     let world = rbac();
     allow(&world, "creator", "kubernetes", "applications", &["testing"], "create");
     allow(&world, "binder", "kubernetes", "applications/binding", &["testing"], "update");

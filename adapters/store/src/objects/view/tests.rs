@@ -44,7 +44,7 @@ fn listed(revision: i64) -> View {
 }
 
 #[test]
-fn a_view_goes_on_revision_by_revision() {
+fn view_advances_revision_by_revision() {
     let mut view = listed(10);
     assert_eq!(view.advance(11, vec![put("b", 11), put("a", 11)]).0, []);
     assert_eq!(view.advance(13, vec![put("b", 12), delete("a", 13)]).0, []);

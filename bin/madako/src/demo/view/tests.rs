@@ -181,14 +181,14 @@ fn everything_that_matters_is_on_screens_of_every_usual_size() {
 }
 
 #[test]
-fn an_api_of_its_own_address_is_told() {
+fn separate_address_of_the_api_is_shown() {
     let elsewhere = Picture { placement: "127.0.0.1:4711".to_owned(), ..picture() };
     assert!(screen(&elsewhere, 80, 24).join("\n").contains("placement API 127.0.0.1:4711"));
     assert!(!screen(&picture(), 80, 24).join("\n").contains("placement API"));
 }
 
 #[test]
-fn where_a_list_does_not_fit_it_says_how_much_is_missing() {
+fn list_that_does_not_fit_shows_the_number_of_missing_items() {
     for (width, height, _) in SIZES {
         let [_, after_tab] = screens(width, height);
         assert!(after_tab.contains(" more reasons"), "{after_tab}");
@@ -239,7 +239,7 @@ fn recently_placed_application_is_highlighted() {
 }
 
 #[test]
-fn a_sentence_goes_on_below_its_beginning_and_loses_no_word() {
+fn long_sentence_wraps_without_losing_a_word() {
     let sentence = "one two threeandmuchlongerthanaline four";
     for width in 6..60 {
         let lines = hanging(" h ", sentence, width, Style::new());

@@ -72,7 +72,7 @@ async fn no_answer_at_all() {
 }
 
 #[tokio::test]
-async fn a_registry_that_fails_changes_nothing_and_is_told() {
+async fn failing_registry_changes_nothing_and_is_reported() {
     // Concurrently, since one of them mostly waits.
     tokio::join!(every_way_to_fail(), no_answer_at_all());
 }

@@ -79,7 +79,7 @@ fn judged(constraints: serde_json::Value, offer: &Offer<'_>) -> Vec<String> {
 }
 
 #[test]
-fn each_constraint_that_drops_a_cluster_says_why() {
+fn each_unmet_constraint_names_its_reason() {
     let cluster = cluster(
         json!({"location": "DE"}),
         json!([
@@ -168,7 +168,7 @@ fn metrics_are_compared_by_their_value_or_weighted_as_krake_does() {
 }
 
 #[test]
-fn of_two_references_by_one_name_the_last_counts_and_each_has_its_own_namespace() {
+fn last_of_two_references_by_one_name_counts_and_each_has_its_own_namespace() {
     let cluster = cluster(
         json!({}),
         json!([{"name": "load", "weight": 1.0}, {"name": "load", "weight": 1.0, "namespaced": true}]),
@@ -245,7 +245,7 @@ proptest! {
     /// For all constraints and offers, `met_by` agrees with the list of `unmet`, and a constraint on an absent label or
     /// metric is never met.
     #[test]
-    fn the_quick_answer_is_the_long_one(
+    fn quick_fit_check_agrees_with_the_full_one(
         labels in prop::collection::btree_map("[a-c]", "[x-z]", 0..3),
         metrics in prop::collection::vec(("[a-c]", 0.0..3.0, any::<bool>()), 0..4),
         known in prop::collection::btree_map("[a-c]", -1.0..4.0, 0..3),

@@ -58,9 +58,9 @@ fn kept(given: &Value, written: &Value) -> bool {
 }
 
 /// A value that is invalid for the shape.
-fn wrong(shape: &Shape) -> Value {
+fn wrong_value(shape: &Shape) -> Value {
     match shape {
-        Shape::Nullable(some) => wrong(some),
+        Shape::Nullable(some) => wrong_value(some),
         Shape::Bool | Shape::Time | Shape::Choice(_) => json!("neither"),
         Shape::Integer => json!(1.5),
         Shape::Number => json!("nan"),
@@ -111,7 +111,7 @@ proptest! {
         let sites = Site::all(kind.schema(), &document);
         let site = place.get(&sites);
         let mut document = document.clone();
-        *site.in_mut(&mut document) = wrong(site.shape);
+        *site.in_mut(&mut document) = wrong_value(site.shape);
         prop_assert_eq!(fields(stored(kind, &document)), vec![site.path.clone()]);
         let named = if site.ours { vec![] } else { vec![site.path.clone()] };
         prop_assert_eq!(fields(requested(kind, &document)), named);

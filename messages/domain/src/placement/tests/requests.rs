@@ -363,7 +363,7 @@ fn nesting_is_bounded_and_nothing_overflows() {
 }
 
 #[test]
-fn a_body_that_is_no_json_is_told_from_one_that_is_wrong() {
+fn malformed_json_and_invalid_bodies_are_distinguished() {
     for text in ["", "{", "nope", "{}{}", "{\"a\":}", "\u{feff}{}", "[1 2]", "{'a': 1}"] {
         let error = Object::from_request(Kind::Role, text).unwrap_err();
         assert!(matches!(error, RequestError::NotJson(_)), "{text}: {error}");

@@ -73,7 +73,7 @@ async fn cut_off(namespaces: &Namespaces, node: &Node, client: &mut TcpStream, a
     hears(client, b"late").await;
 }
 
-/// Lost packets are retransmitted: all data arrives.
+/// DropCounts packets are retransmitted: all data arrives.
 async fn lossy(namespaces: &Namespaces, node: &Node, client: &mut TcpStream) {
     assert_eq!(namespaces.dropped(node, Loses::Some).await.unwrap(), 0);
     namespaces.lose(node, Loses::Some, true).await.unwrap();

@@ -146,7 +146,7 @@ fn a_node_is_drained_of_the_pods_that_are_assumed() {
 }
 
 #[test]
-fn a_rack_that_fails_as_one_is_held_and_told() {
+fn rack_that_fails_together_is_held_and_reported() {
     let rehearsal = rehearsed(&["kill rack=2 at 5m"], 1);
     let held = rehearsal.waits.0.iter().any(|wait| wait.what == "repairs of rack 2");
     assert!(held, "{:#?}", rehearsal.waits);
