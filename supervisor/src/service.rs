@@ -124,7 +124,7 @@ pub async fn open_embedded(embedded: &Embedded, seed: u64) -> Result<ServedStore
     let etcd = EmbeddedEtcd::open(options).map_err(ServiceError::Open)?;
     let failures = StoreFailures::of(&embedded.data_dir);
     failures.show_noted();
-    let predecessor = Predecessor::find(etcd.left(), mark.as_deref(), &embedded.data_dir)?;
+    let predecessor = Predecessor::find(etcd.earlier_leases(), mark.as_deref(), &embedded.data_dir)?;
     let tls = embedded.tls.as_ref().map(|tls| madako_embedded_etcd::ServerTls {
         certificate: tls.certificate.clone().into_bytes(),
         key: tls.key.reveal().to_owned().into_bytes(),

@@ -84,7 +84,7 @@ enum LastEvent {
 }
 
 /// Result of evaluating the inputs.
-enum Considered {
+enum InputEvaluation {
     Blocked(PlanBlockedBy),
     /// The state is older than the last commit, or the first taints are awaited: the missing input is on its way.
     Behind,
@@ -204,14 +204,14 @@ impl PlannerState {
         }
     }
 
-    async fn act(&mut self, myself: &ActorRef<Envelope<PlannerMessage>>, considered: Considered) {
+    async fn act(&mut self, myself: &ActorRef<Envelope<PlannerMessage>>, considered: InputEvaluation) {
         match considered {
-            Considered::Behind => {}
-            Considered::Blocked(why) => {
+            InputEvaluation::Behind => {}
+            InputEvaluation::Blocked(why) => {
                 self.show_blocked(Some(&why));
                 self.emit_once(LastEvent::Blocked(why.clone()), || Event::Blocked(why));
             }
-            Considered::Planned(decision) => {
+            InputEvaluation::Planned(decision) => {
                 let Decision { inputs, not_applied, result, took } = *decision;
                 self.show_blocked(None);
                 if let Some(error) = not_applied {
@@ -246,29 +246,31 @@ impl PlannerState {
     }
 
     /// Evaluates the inputs, and plans if they allow it.
-    fn consider(&self) -> Considered {
-        let Some(state) = &self.state else { return Considered::Blocked(PlanBlockedBy::NoState) };
+    fn consider(&self) -> InputEvaluation {
+        let Some(state) = &self.state else { return InputEvaluation::Blocked(PlanBlockedBy::NoState) };
         if state.revision < self.committed || self.taints.awaited() {
-            return Considered::Behind;
+            return InputEvaluation::Behind;
         }
         if let Some(blocked) = blocked_by_state(state) {
-            return Considered::Blocked(blocked);
+            return InputEvaluation::Blocked(blocked);
         }
         let Some(observation) = &self.observation else {
-            return Considered::Blocked(PlanBlockedBy::NoObservation);
+            return InputEvaluation::Blocked(PlanBlockedBy::NoObservation);
         };
         if let Some(blocked) = self.blocked_by_observation(state, observation) {
-            return Considered::Blocked(blocked);
+            return InputEvaluation::Blocked(blocked);
         }
         let operations = self.given.operations.as_ref().map(|operations| operations.newest());
         match &operations {
             // The runner has not read the nodes of this cluster yet.
-            Some(None) if state.cluster.is_some() => return Considered::Behind,
-            Some(Some(found)) if found.is_due => return Considered::Blocked(PlanBlockedBy::OperationDue),
+            Some(None) if state.cluster.is_some() => return InputEvaluation::Behind,
+            Some(Some(found)) if found.is_due => {
+                return InputEvaluation::Blocked(PlanBlockedBy::OperationDue);
+            }
             _ => {}
         }
         let (Some(template), Some(constraints)) = (&state.template, &state.constraints) else {
-            return Considered::Blocked(PlanBlockedBy::NoTemplate);
+            return InputEvaluation::Blocked(PlanBlockedBy::NoTemplate);
         };
         let under_repair = state.repair.under_way().map(str::to_owned).collect();
         let input = |moment| PlanInput {
@@ -300,10 +302,10 @@ impl PlannerState {
         if let (Some(after), Some(before), Some(found)) = (planned, &state.cluster, found) {
             let (before, after) = (control_plane(&before.value), control_plane(after));
             if let Some(violation) = quorum_of_plan(found.etcd.as_deref(), &before, &after) {
-                return Considered::Blocked(PlanBlockedBy::Quorum { violation: violation.to_string() });
+                return InputEvaluation::Blocked(PlanBlockedBy::Quorum { violation: violation.to_string() });
             }
         }
-        Considered::Planned(Box::new(Decision { inputs, not_applied, result, took: started.elapsed() }))
+        InputEvaluation::Planned(Box::new(Decision { inputs, not_applied, result, took: started.elapsed() }))
     }
 
     /// Accepts a read of taints. Returns whether plans may change.

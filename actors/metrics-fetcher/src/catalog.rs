@@ -133,7 +133,7 @@ impl Catalog {
     }
 
     #[must_use]
-    pub fn wanted(&self) -> BTreeSet<MetricKey> {
+    pub fn wanted_metrics(&self) -> BTreeSet<MetricKey> {
         let defined = self.mentioned.keys().filter(|key| self.metrics.contains_key(key));
         self.referred.keys().chain(defined).cloned().collect()
     }

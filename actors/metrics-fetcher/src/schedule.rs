@@ -218,7 +218,7 @@ impl FetchSchedule {
 
     /// Updates tracks and providers from the catalog.
     fn follow_catalog(&mut self, now: Moment) {
-        let wanted = self.catalog.wanted();
+        let wanted = self.catalog.wanted_metrics();
         self.tracks.retain(|key, _| wanted.contains(key));
         for key in wanted {
             let resolved = self.catalog.resolve(&key);

@@ -248,13 +248,13 @@ fn windows(fresh: &[Report<'_>], settings: &HoldSettings) -> Vec<RangeInclusive<
         }
     }
     if found.len() > MAX_EVENTS {
-        found = together(found);
+        found = merge_overlapping(found);
     }
     found
 }
 
 /// Merges overlapping runs, in order; if too many remain, merges all of them.
-fn together(windows: Vec<RangeInclusive<usize>>) -> Vec<RangeInclusive<usize>> {
+fn merge_overlapping(windows: Vec<RangeInclusive<usize>>) -> Vec<RangeInclusive<usize>> {
     let mut together: Vec<RangeInclusive<usize>> = Vec::new();
     for window in windows {
         match together.last_mut() {

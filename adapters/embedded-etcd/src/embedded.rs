@@ -161,7 +161,7 @@ impl EmbeddedEtcd {
 
     /// Leases of earlier owners, as of the opening of this store.
     #[must_use]
-    pub fn left(&self) -> EarlierLeases {
+    pub fn earlier_leases(&self) -> EarlierLeases {
         self.left.clone()
     }
 

@@ -65,7 +65,7 @@ pub(crate) struct SimulateArgs {
     fault: Vec<String>,
     /// Injects only the faults with these numbers in the schedule; none injects no fault
     #[arg(long, value_name = "N,N,...", conflicts_with = "seeds")]
-    only: Option<Only>,
+    only: Option<SelectedFaults>,
     /// Time limit, by the real clock, of the search for a smaller failing run; 0s skips the search
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = Span::typed)]
     shrink_for: Span,
@@ -236,10 +236,11 @@ impl RunResult<'_> {
 
     /// The command that repeats the smallest run that also failed.
     fn smaller_command(&self) -> Option<String> {
-        self.smaller.map(|smaller| self.command_of(Some(&Only(smaller.only.clone())), smaller.length))
+        self.smaller
+            .map(|smaller| self.command_of(Some(&SelectedFaults(smaller.only.clone())), smaller.length))
     }
 
-    fn command_of(&self, only: Option<&Only>, length: Span) -> String {
+    fn command_of(&self, only: Option<&SelectedFaults>, length: Span) -> String {
         let mut command = "madako-chaos simulate".to_owned();
         if self.args.scenario != DEFAULT {
             command += &format!(" --scenario {}", quoted(&self.args.scenario));
@@ -456,9 +457,9 @@ fn by_name<T: serde::Serialize>(things: impl Iterator<Item = (&'static str, T)>)
 
 /// Numbers of the beginnings of faults that happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Only(BTreeSet<usize>);
+struct SelectedFaults(BTreeSet<usize>);
 
-impl FromStr for Only {
+impl FromStr for SelectedFaults {
     type Err = ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, ParseIntError> {
@@ -469,7 +470,7 @@ impl FromStr for Only {
     }
 }
 
-impl fmt::Display for Only {
+impl fmt::Display for SelectedFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("none");
@@ -492,12 +493,12 @@ mod tests {
     #[test]
     fn option_for_selected_faults_parses_its_own_output() {
         for (numbers, told) in [(&[][..], "none"), (&[7], "7"), (&[0, 12, 3], "0,3,12")] {
-            let only = Only(numbers.iter().copied().collect());
+            let only = SelectedFaults(numbers.iter().copied().collect());
             assert_eq!(only.to_string(), told);
             assert_eq!(told.parse(), Ok(only));
         }
         for wrong in ["", "1,", "all", "-1"] {
-            assert!(wrong.parse::<Only>().is_err(), "{wrong}");
+            assert!(wrong.parse::<SelectedFaults>().is_err(), "{wrong}");
         }
     }
 }

@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::check::linear::{Op, Ret};
+use crate::check::linear::{CallResult, Op};
 use crate::history::{Call, End, Event, History};
 use crate::pace::Pace;
 use crate::web::{self, Answer, Ask, Unanswered};
@@ -277,18 +277,18 @@ fn outcome_of(op: Op, answer: Result<Answer, Unanswered>) -> (End, Option<Answer
     let deleting = !body["metadata"]["deleted"].is_null() && body["metadata"].is_object();
     let said = match (status, op) {
         // A value that cannot be read is an answer that no state allows.
-        (status, Op::Read) if status.is_success() => Ret::Done { value: value(&body), deleting },
-        (status, _) if status.is_success() => Ret::Done { value: None, deleting },
-        (StatusCode::NOT_FOUND, _) => Ret::Absent,
-        (StatusCode::CONFLICT, Op::Create { .. }) => Ret::Exists,
-        (StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED, _) => Ret::Changed,
+        (status, Op::Read) if status.is_success() => CallResult::Done { value: value(&body), deleting },
+        (status, _) if status.is_success() => CallResult::Done { value: None, deleting },
+        (StatusCode::NOT_FOUND, _) => CallResult::Absent,
+        (StatusCode::CONFLICT, Op::Create { .. }) => CallResult::Exists,
+        (StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED, _) => CallResult::Changed,
         // It is unknown whether the call took effect before the error.
         (status, _) if status.is_server_error() => {
             return (End::Unknown { why: format!("status {status}") }, None);
         }
-        _ => Ret::Refused,
+        _ => CallResult::Refused,
     };
-    let done = matches!(said, Ret::Done { .. });
+    let done = matches!(said, CallResult::Done { .. });
     let revision = answer.revision.filter(|_| done);
     (End::Answered { status: status.as_u16(), said, revision }, done.then_some(answer))
 }
@@ -312,27 +312,27 @@ mod tests {
     fn answers_are_read_as_results_of_operations() {
         let there = json!({"metadata": {"labels": {VALUE: "5"}, "deleted": null}});
         let leaving = json!({"metadata": {"labels": {VALUE: "5"}, "deleted": "2026-01-01T00:00:00Z"}});
-        let done = |value, deleting| Some(Ret::Done { value, deleting });
+        let done = |value, deleting| Some(CallResult::Done { value, deleting });
         let write = Op::Write { value: 6, over: Some(5) };
         for (op, status, body, said) in [
             (Op::Read, 200, &there, done(Some(5), false)),
             (Op::Read, 200, &leaving, done(Some(5), true)),
-            (Op::Read, 404, &Value::Null, Some(Ret::Absent)),
+            (Op::Read, 404, &Value::Null, Some(CallResult::Absent)),
             (Op::Create { value: 5 }, 200, &there, done(None, false)),
-            (Op::Create { value: 5 }, 409, &Value::Null, Some(Ret::Exists)),
-            (write, 412, &Value::Null, Some(Ret::Changed)),
-            (write, 409, &Value::Null, Some(Ret::Changed)),
-            (write, 400, &Value::Null, Some(Ret::Refused)),
+            (Op::Create { value: 5 }, 409, &Value::Null, Some(CallResult::Exists)),
+            (write, 412, &Value::Null, Some(CallResult::Changed)),
+            (write, 409, &Value::Null, Some(CallResult::Changed)),
+            (write, 400, &Value::Null, Some(CallResult::Refused)),
             (Op::Delete, 200, &leaving, done(None, true)),
             (write, 503, &Value::Null, None),
             (Op::Read, 503, &there, None),
             (Op::Read, 200, &Value::Null, done(None, false)),
-            (Op::Read, 400, &there, Some(Ret::Refused)),
-            (Op::Read, 403, &Value::Null, Some(Ret::Refused)),
-            (Op::Read, 302, &Value::Null, Some(Ret::Refused)),
+            (Op::Read, 400, &there, Some(CallResult::Refused)),
+            (Op::Read, 403, &Value::Null, Some(CallResult::Refused)),
+            (Op::Read, 302, &Value::Null, Some(CallResult::Refused)),
         ] {
             let (end, answer) = outcome_of(op, answer(status, body));
-            assert_eq!(answer.is_some(), matches!(said, Some(Ret::Done { .. })), "{op:?} {status}");
+            assert_eq!(answer.is_some(), matches!(said, Some(CallResult::Done { .. })), "{op:?} {status}");
             match end {
                 End::Answered { said: is, .. } => assert_eq!(Some(is), said, "{op:?} {status}"),
                 end => assert!(said.is_none() && matches!(end, End::Unknown { .. }), "{op:?} {status}"),

@@ -30,7 +30,7 @@ use time::OffsetDateTime;
 use tokio::net::TcpListener;
 
 pub(crate) use self::caller::monotonic;
-pub use self::control::{Clocked, Corrupted, Listed, Powered, Repaired, Stated};
+pub use self::control::{ClockChange, Corrupted, Listed, Powered, Repaired, Stated};
 pub use self::journal::{Journal, JournalError, Line, LineContent, read};
 pub(crate) use self::kubernetes::{PROTECTED, path_of};
 pub use self::tap::Spoilt;

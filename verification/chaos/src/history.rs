@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::check::linear::{Op, Ret};
+use crate::check::linear::{CallResult, Op};
 
 /// Microseconds since the beginning of the run.
 pub type Micros = u64;
@@ -25,7 +25,7 @@ pub enum End {
     Answered {
         status: u16,
         /// Meaning of the answer.
-        said: Ret,
+        said: CallResult,
         /// Revision of the write, if there was one.
         revision: Option<i64>,
     },
@@ -65,7 +65,7 @@ impl Call {
     #[must_use]
     pub fn wrote(&self) -> Option<i64> {
         match &self.end {
-            End::Answered { said: Ret::Done { .. }, revision, .. } if self.op != Op::Read => *revision,
+            End::Answered { said: CallResult::Done { .. }, revision, .. } if self.op != Op::Read => *revision,
             _ => None,
         }
     }
@@ -73,7 +73,7 @@ impl Call {
 
 /// An acknowledged write to the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Wrote {
+pub struct AcknowledgedWrite {
     /// The revision and its keys; `None`: nothing was written.
     pub written: Option<(i64, Vec<String>)>,
 }
@@ -168,7 +168,7 @@ pub enum Event {
         why: Option<String>,
     },
     /// A write to the store as ckecli makes it; `null`: nothing to write, or a concurrent change came first.
-    Wrote(Wrote),
+    AcknowledgedWrite(AcknowledgedWrite),
     /// A write to the store with an unknown outcome.
     Unwritten { why: String },
     /// A search for machines in the registry.

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
-use madako_judges::player::{Done, Impossible, Undone};
+use madako_judges::player::{Done, FaultRefusal, Impossible};
 
 use crate::network::{Node, with_causes};
 use crate::observer::Observer;
@@ -31,7 +31,7 @@ struct ActiveFaults {
 
 /// Active faults of a data center's server, counted: a killed server forgets them.
 #[derive(Debug, Clone, Copy, Default)]
-struct Spoiled {
+struct ServerFaults {
     corrupt: u32,
     clock: u32,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Injector {
     leaders: Leaders,
     seed: u64,
     held: BTreeMap<Node, ActiveFaults>,
-    spoiled: BTreeMap<Node, Spoiled>,
+    spoiled: BTreeMap<Node, ServerFaults>,
     dark: BTreeMap<Target, u32>,
     /// Machines reported to the registry, with whether they are gone.
     told: BTreeMap<Target, bool>,
@@ -105,7 +105,7 @@ impl Injector {
         world: &mut World,
         (number, injection): (usize, &Injection),
         begins: bool,
-    ) -> Result<Done, Undone> {
+    ) -> Result<Done, FaultRefusal> {
         let machines = matches!(injection.target, Target::Rack(_) | Target::Address(_));
         // A fault of machines is a change of the registry.
         let node = if machines { Node::Registry } else { self.node(number, injection)? };
@@ -115,7 +115,7 @@ impl Injector {
         if begins && !would_strike(world, &node, act) {
             // Another instance may lead at a later attempt.
             self.leader_of.remove(&number);
-            return Err(Undone::NotYet);
+            return Err(FaultRefusal::NotYet);
         }
         if machines {
             return Ok(Done { on: self.machines(world, injection, begins).await?, dropped: None });
@@ -135,7 +135,7 @@ impl Injector {
         Ok(Done { on: node.to_string(), dropped })
     }
 
-    fn node(&mut self, number: usize, injection: &Injection) -> Result<Node, Undone> {
+    fn node(&mut self, number: usize, injection: &Injection) -> Result<Node, FaultRefusal> {
         Ok(match &injection.target {
             Target::Instance(InstanceTarget::Number(number)) => Node::Instance(*number),
             Target::Instance(InstanceTarget::Leader) => {
@@ -143,7 +143,7 @@ impl Injector {
                     return Ok(Node::Instance(*leader));
                 }
                 let leader = self.observer.leader().and_then(|epoch| self.leaders.of(epoch));
-                let leader = leader.ok_or(Undone::NotYet)?;
+                let leader = leader.ok_or(FaultRefusal::NotYet)?;
                 self.leader_of.insert(number, leader);
                 Node::Instance(leader)
             }

@@ -29,7 +29,7 @@ use crate::network::Carrier;
 use crate::observer::{PREFIX, Revision};
 use crate::world::terms;
 
-pub use self::recovery::Struck;
+pub use self::recovery::FaultEffect;
 
 /// Name of the verdict on linearizability.
 const LINEARIZABLE: &str = "linearizable";
@@ -102,13 +102,13 @@ pub struct Report {
     pub not_exercised: Vec<String>,
     /// Random beginnings of faults.
     pub draws: Vec<Draw>,
-    pub faults: Vec<Struck>,
+    pub faults: Vec<FaultEffect>,
     /// The timeline as SVG.
     #[serde(skip)]
     picture: String,
 }
 
-pub(crate) fn judge(seen: Observations) -> Report {
+pub(crate) fn make_report(seen: Observations) -> Report {
     let calls: Vec<&Call> = seen
         .events
         .iter()
@@ -125,7 +125,7 @@ pub(crate) fn judge(seen: Observations) -> Report {
     store::judge(&seen.revisions, &seen.answered, calm, &mut verdicts);
     placement::judge(&seen.revisions, calm, &mut verdicts);
     let written = seen.events.iter().filter_map(|(_, event)| match event {
-        Event::Wrote(wrote) => wrote.written.as_ref(),
+        Event::AcknowledgedWrite(wrote) => wrote.written.as_ref(),
         _ => None,
     });
     acknowledged::judge(calls.iter().copied(), written, &seen.revisions, &mut verdicts);

@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::check::drains::effects;
 use crate::check::effects::acts;
-use crate::check::promises::Outside;
+use crate::check::promises::RunObservations;
 use crate::check::registry::registry_requests;
 use crate::check::store::Answered;
 use crate::clients::{CLIENTS, Clients, Doors, chance};
@@ -33,7 +33,7 @@ use crate::inject::{Injector, ProcessChecks};
 use crate::network::Choice;
 use crate::observer::{Observer, PREFIX};
 use crate::operators;
-use crate::registrar::{self, Ways};
+use crate::registrar::{self, RegistryAddresses};
 use crate::report::{self, Observations, Report};
 use crate::watcher::Leaders;
 use crate::world::{Instance, Plan, Programs, World, WorldError, clusters, settings_allow};
@@ -190,7 +190,7 @@ impl Course<'_> {
         let _ = stop.send(true);
         while working.join_next().await.is_some() {}
         tell("everything has ended; waits for calm");
-        let calm = self.calm(&mut world, &mut injector, &leaders, ended).await?;
+        let calm = self.wait_for_calm(&mut world, &mut injector, &leaders, ended).await?;
         let mut missed = Vec::new();
         if options.scenario.world.places() {
             let unanswered = clients.read_all().await;
@@ -207,7 +207,7 @@ impl Course<'_> {
         let seen =
             self.observations(&world, (&observer, missed), &leaders, times, (skipped, looked), calm)?;
         drop(world);
-        Ok(report::judge(seen))
+        Ok(report::make_report(seen))
     }
 
     /// Writes the instances' addresses, past the network, in the format of Prometheus' file discovery.
@@ -260,7 +260,8 @@ impl Course<'_> {
                     ));
                 }
                 ClientKind::Registry => {
-                    let ways = Ways { registry: world.registry_way, control: world.registry.control };
+                    let ways =
+                        RegistryAddresses { registry: world.registry_way, control: world.registry.control };
                     let (rate, chance) = (client.rate.per_second(), chance(seed, REGISTRARS));
                     working.spawn(registrar::work(ways, rate, self.history.clone(), chance, stopped.clone()));
                 }
@@ -320,7 +321,7 @@ impl Course<'_> {
         let lines: Vec<Line> = lines.into_iter().chain(values.unwrap_or_default()).collect();
         let (events, revisions) = (self.history.events(), observer.revisions());
         let (leading, epochs) = (observer.leading(), leaders.epochs());
-        let outside = Outside {
+        let outside = RunObservations {
             lines: &lines,
             unix: self.unix,
             revisions: &revisions,

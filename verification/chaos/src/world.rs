@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use madako_faults::{Act, Scenario, Store, TargetKind, World as Wanted};
+use madako_faults::{Act, Scenario, Store, TargetKind, World as ExpectedSize};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::net::TcpStream;
@@ -141,7 +141,7 @@ pub(crate) struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    fn wanted(&self) -> &Wanted {
+    fn wanted(&self) -> &ExpectedSize {
         &self.scenario.world
     }
 
@@ -188,7 +188,7 @@ impl Plan<'_> {
 }
 
 /// Names of the clusters of a world.
-pub(crate) fn clusters(wanted: &Wanted) -> Vec<String> {
+pub(crate) fn clusters(wanted: &ExpectedSize) -> Vec<String> {
     (1..=wanted.clusters).map(|number| format!("cluster-{number}")).collect()
 }
 

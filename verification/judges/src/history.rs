@@ -50,7 +50,7 @@ pub fn violation(invariant: Id, revision: i64, what: &str) -> Violation {
 
 /// Evaluation of one revision.
 #[derive(Debug, Default)]
-pub struct Ruled {
+pub struct RevisionVerdict {
     /// Invariants that had something to judge.
     pub judged: Vec<Id>,
     /// Violations of the revision.
@@ -106,8 +106,8 @@ impl Clusters {
         revision: i64,
         changes: &[Change],
         best: impl FnOnce(Option<&str>, ByObservation<'_>) -> Option<Vec<Violation>>,
-    ) -> Ruled {
-        let mut ruled = Ruled::default();
+    ) -> RevisionVerdict {
+        let mut ruled = RevisionVerdict::default();
         let clustered = changes.iter().any(|(key, _)| key == keys::CLUSTER);
         let before = if clustered { self.stored.clone() } else { Stored::new() };
         for (key, entry) in changes {
@@ -155,7 +155,7 @@ impl Clusters {
         &mut self,
         revision: i64,
         before: &Stored,
-        ruled: &mut Ruled,
+        ruled: &mut RevisionVerdict,
         best: impl FnOnce(Option<&str>, ByObservation<'_>) -> Option<Vec<Violation>>,
     ) {
         ruled.judged.extend([Id::I1, Id::I3, Id::I4, Id::I8, Id::I12]);

@@ -124,7 +124,7 @@ pub(crate) struct Item {
 
 /// A drain or command that a revision begins for an entry of the repair queue.
 #[derive(Debug, Clone)]
-pub(crate) struct Begun {
+pub(crate) struct BegunWork {
     pub(crate) entry: RepairQueueEntry,
     pub(crate) before: RepairQueueEntry,
     /// [`Item::commanded`] before the revision.
@@ -157,7 +157,7 @@ pub(crate) struct Picture {
     /// Running commands by address and purpose, each with its beginning.
     pub(crate) running: BTreeMap<(String, Command), At>,
     pub(crate) placed: BTreeMap<String, Placed>,
-    pub(crate) begun: Vec<Begun>,
+    pub(crate) begun: Vec<BegunWork>,
     /// For each key of placement, the revisions that wrote it.
     pub(crate) versions: BTreeMap<String, Vec<i64>>,
     troubles: BTreeMap<Place, FaultState>,
@@ -275,7 +275,7 @@ impl Picture {
                 && entry.step_status == *step_status
                 && record.targets.contains(&entry.address)
             {
-                self.begun.push(Begun { entry: entry.clone(), before, commanded });
+                self.begun.push(BegunWork { entry: entry.clone(), before, commanded });
                 if *step_status == RepairStepStatus::Watching {
                     commanded = Some((entry.step, at));
                 }

@@ -12,7 +12,7 @@ use crate::exemptions::Exemption;
 use crate::fact::{At, Command, Fact, Place, Question};
 use crate::liveness::Waiting;
 use crate::oracle::{Context, Predicate, Ruling};
-use crate::picture::{Begun, Item, Picture, Written};
+use crate::picture::{BegunWork, Item, Picture, Written};
 use crate::terms::FRESH_ROUNDS;
 
 /// Entries have times in whole seconds: rounding may hide this much, over both ends of a span.
@@ -24,7 +24,7 @@ impl Predicate for QueueDisabled {
     fn observe(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         let Some(since) = now.is_on(keys::REPAIRS_DISABLED) else { return };
         for begun in &now.begun {
-            let Begun { entry, .. } = begun;
+            let BegunWork { entry, .. } = begun;
             ruling.broken(format_args!(
                 "entry {} becomes {}, and the queue is disabled since {since:?}",
                 entry.index, entry.step_status
@@ -166,7 +166,7 @@ pub(crate) struct ConcurrentRepairs;
 
 impl Predicate for ConcurrentRepairs {
     fn observe(&mut self, Context { at, now, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
-        for Begun { entry, .. } in &now.begun {
+        for BegunWork { entry, .. } in &now.begun {
             let others = now
                 .entries
                 .iter()
@@ -363,7 +363,7 @@ pub(crate) struct FreshHealth(Health);
 
 impl Predicate for FreshHealth {
     fn observe(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
-        for Begun { entry, .. } in &now.begun {
+        for BegunWork { entry, .. } in &now.begun {
             let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
             let asked = self.0.last(&entry.address);
             ruling.judged();

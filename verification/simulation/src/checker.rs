@@ -241,7 +241,7 @@ fn best(
 }
 
 /// A registry that reports its answers to the checker.
-pub struct Overheard<R> {
+pub struct ReportingRegistry<R> {
     pub registry: R,
     /// Name of the requesting instance, the answers that it received, and the receiver of facts.
     pub heard: (&'static str, LastAnswers, Facts),
@@ -251,7 +251,7 @@ pub struct Overheard<R> {
 }
 
 #[async_trait]
-impl<R: Registry> Registry for Overheard<R> {
+impl<R: Registry> Registry for ReportingRegistry<R> {
     async fn machines(
         &self,
         url: &str,

@@ -202,7 +202,7 @@ fn request_text(request: &HttpRequest) -> String {
 #[async_trait]
 impl<T: HttpTransport> HttpTransport for ToProviders<T> {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let mut provided = Provided {
+        let mut provided = ProviderRequest {
             providers: &self.providers,
             facts: &self.facts,
             asked: request_text(&request),
@@ -215,14 +215,14 @@ impl<T: HttpTransport> HttpTransport for ToProviders<T> {
 }
 
 /// Reports the outcome of a request on drop, so that an abandoned request has an outcome too.
-struct Provided<'a> {
+struct ProviderRequest<'a> {
     providers: &'a Prometheus,
     facts: &'a Facts,
     asked: String,
     answered: bool,
 }
 
-impl Drop for Provided<'_> {
+impl Drop for ProviderRequest<'_> {
     fn drop(&mut self) {
         for (metric, given) in self.providers.given(&self.asked) {
             let good = given && self.answered;

@@ -71,7 +71,7 @@ pub struct Holding {
 
 /// An entry that began although its rack is not held; a violation only if the service wrote one of `if_ours`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unheld {
+pub struct UnheldEntry {
     /// The entry, and the reason of the hold.
     pub what: String,
     /// `None`: the leader has handled the answer, whichever client wrote the revisions.
@@ -133,7 +133,7 @@ impl Holding {
         before: &BTreeMap<String, Entry>,
         changes: &[Change],
         now: Duration,
-    ) -> Vec<Unheld> {
+    ) -> Vec<UnheldEntry> {
         let mut found = Vec::new();
         let entries = changes.iter().filter(|(key, _)| key.starts_with(keys::REPAIRS));
         for (key, after) in entries {
@@ -144,7 +144,7 @@ impl Holding {
                 && !was.is_some_and(|was| began(&was))
                 && let Some(unheld) = self.unheld(before, &entry.address, now)
             {
-                found.push(Unheld {
+                found.push(UnheldEntry {
                     what: format!("{key} begins for {}: {}", entry.address, unheld.what),
                     ..unheld
                 });
@@ -160,7 +160,7 @@ impl Holding {
         found
     }
 
-    fn unheld(&self, before: &BTreeMap<String, Entry>, address: &str, now: Duration) -> Option<Unheld> {
+    fn unheld(&self, before: &BTreeMap<String, Entry>, address: &str, now: Duration) -> Option<UnheldEntry> {
         let disabled =
             before.get(keys::AUTO_REPAIR_DISABLED).is_some_and(|entry| &entry.value[..] == b"true");
         let leader = before
@@ -185,7 +185,7 @@ impl Holding {
             |at: Duration| is_event(failed.iter().copied().filter(|told| told.since + MOMENT < at));
         let what = format!("the registry told that rack {rack} failed, and it is not held");
         if known_at(now.saturating_sub(HANDLED)) {
-            return Some(Unheld { what, if_ours: None });
+            return Some(UnheldEntry { what, if_ours: None });
         }
         let ours: Vec<i64> = self
             .written
@@ -195,7 +195,7 @@ impl Holding {
             .filter(|(_, at)| known_at(*at))
             .map(|(revision, _)| *revision)
             .collect();
-        (!ours.is_empty()).then_some(Unheld { what, if_ours: Some(ours) })
+        (!ours.is_empty()).then_some(UnheldEntry { what, if_ours: Some(ours) })
     }
 }
 

@@ -282,10 +282,10 @@ impl Link {
         }
     }
 
-    fn passer(&self) -> Passer<'_> {
+    fn passer(&self) -> ConnectionWaiter<'_> {
         let mut inner = self.0.lock().unwrap();
         inner.passers -= 1;
-        Passer { link: self, id: inner.passers }
+        ConnectionWaiter { link: self, id: inner.passers }
     }
 
     fn wait(&self, who: (u64, u8), context: &Context<'_>) {
@@ -298,12 +298,12 @@ impl Link {
 }
 
 /// A waiter without a connection. Dropping it removes its waker.
-struct Passer<'a> {
+struct ConnectionWaiter<'a> {
     link: &'a Link,
     id: u64,
 }
 
-impl Drop for Passer<'_> {
+impl Drop for ConnectionWaiter<'_> {
     fn drop(&mut self) {
         self.link.0.lock().unwrap().waiting.remove(&(self.id, READS));
     }

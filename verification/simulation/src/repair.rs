@@ -30,7 +30,7 @@ use self::judged::{Judged, leader, violation};
 use crate::drains::Drains;
 use crate::facts::Facts;
 use crate::history::History;
-use crate::holding::Unheld;
+use crate::holding::UnheldEntry;
 use crate::revisions::every_revision;
 use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
@@ -114,7 +114,7 @@ impl RepairJudge {
 
     /// Reports the revisions of users to `facts`.
     #[must_use]
-    pub fn telling(self, facts: Facts) -> Self {
+    pub fn reporting_to(self, facts: Facts) -> Self {
         Self { facts, ..self }
     }
 
@@ -265,7 +265,7 @@ impl RepairJudge {
         let mut found: Vec<Violation> =
             judged.found.iter().filter(held).map(|(_, violation)| violation.clone()).collect();
         let ours = |revision: &i64| !judged.users.contains(revision);
-        let handled = |began: &Unheld| began.if_ours.as_ref().is_none_or(|any| any.iter().any(ours));
+        let handled = |began: &UnheldEntry| began.if_ours.as_ref().is_none_or(|any| any.iter().any(ours));
         let unheld = judged.unheld.iter().filter(|(revision, began)| ours(revision) && handled(began));
         found.extend(unheld.map(|(_, began)| violation(Id::I7, began.what.clone())));
         found
@@ -337,7 +337,7 @@ impl RepairJudge {
         permit: &Permit,
         program: &str,
         address: &str,
-    ) -> Acting {
+    ) -> RunningCommand {
         self.acts(format!("{program} {address}"));
         let (entries, revision) = self.shown(store).await;
         let queue = RepairQueue::decode(&entries, None, &mut Vec::new());
@@ -364,18 +364,18 @@ impl RepairJudge {
             judged.found.push((-revision, violation));
         }
         judged.running.push(address.to_owned());
-        Acting { judge: self.clone(), address: address.to_owned(), ended: false }
+        RunningCommand { judge: self.clone(), address: address.to_owned(), ended: false }
     }
 }
 
 /// A running command. The drop counts it as cut off unless `ended` is set.
-pub struct Acting {
+pub struct RunningCommand {
     judge: RepairJudge,
     address: String,
     ended: bool,
 }
 
-impl Drop for Acting {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         let mut judged = self.judge.judged.lock().unwrap();
         if let Some(at) = judged.running.iter().position(|address| *address == self.address) {

@@ -180,7 +180,7 @@ impl Rivals {
     }
 
     /// Writes to a family of the transaction that is about to be sent.
-    async fn meet(&self, transaction: &Transaction, base: &str) {
+    async fn write_first(&self, transaction: &Transaction, base: &str) {
         let mut known = about(transaction, base);
         let (family, key, number, draw) = {
             let mut state = self.0.state.lock().unwrap();
@@ -392,7 +392,7 @@ impl Store for Contended {
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
-        self.rivals.meet(&transaction, self.base).await;
+        self.rivals.write_first(&transaction, self.base).await;
         let outcome = self.inner.commit(transaction).await;
         self.rivals.answered(&outcome, self.base);
         outcome
@@ -451,7 +451,7 @@ impl Objects for ContendedObjects {
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
-        self.rivals.meet(&transaction, "").await;
+        self.rivals.write_first(&transaction, "").await;
         let outcome = self.inner.commit(transaction).await;
         self.rivals.answered(&outcome, "");
         outcome

@@ -92,7 +92,7 @@ impl User {
 
     /// Reports requests to `facts`.
     #[must_use]
-    pub fn telling(self, facts: Facts) -> Self {
+    pub fn reporting_to(self, facts: Facts) -> Self {
         Self { facts, ..self }
     }
 

@@ -27,7 +27,7 @@ use madako_supervisor::http::{HTTP, HttpSettings, MetricsText, PLACEMENT_API, pa
 use madako_supervisor::instance::{Instance, InstanceOptions, InstanceView, PlacementPorts, Ports};
 use madako_supervisor::nodes::OperationsPorts;
 
-use crate::checker::{Checker, Overheard};
+use crate::checker::{Checker, ReportingRegistry};
 use crate::corruption::Corruption;
 use crate::effects::JudgedKubernetes;
 use crate::facts::{AtProviders, Facts, LastAnswers, ToProviders, ToRegistry};
@@ -40,7 +40,7 @@ use crate::planted::{Handling, InstanceClock, PLANTED};
 use crate::prometheus::Prometheus;
 use crate::repair::{JudgedHost, RepairJudge};
 use crate::rivals::Rivals;
-use crate::routed::Routed;
+use crate::routed::LinkedTransport;
 use crate::serving::{LinkedDialers, Served, child};
 use crate::store_process::StoreProcess;
 use crate::walk::Walk;
@@ -318,7 +318,7 @@ impl World {
                 let link = self.network.link(place, Endpoint::Provider);
                 let (providers, facts) = (self.prometheus.clone(), self.facts.clone());
                 let inner = AtProviders { inner: providers.clone(), instance, facts: facts.clone() };
-                let inner = Routed::new(inner, link, requests);
+                let inner = LinkedTransport::new(inner, link, requests);
                 Arc::new(Providers::new(Arc::new(ToProviders { inner, providers, facts })))
             }
         };
@@ -418,13 +418,13 @@ impl World {
             facts: self.facts.clone(),
             answers: answers.clone(),
         };
-        let transport = Routed::new(transport, self.network.link(place, Endpoint::Registry), asked);
+        let transport = LinkedTransport::new(transport, self.network.link(place, Endpoint::Registry), asked);
         let judge = self.hosts.as_ref().map(|hosts| hosts.judge.clone());
         let store = self.contended(Arc::new(store), PREFIX);
         let ports = Ports {
             operations: self.operations(name, place),
             store: Arc::clone(&store),
-            registry: Arc::new(Overheard {
+            registry: Arc::new(ReportingRegistry {
                 registry: SabakanRegistry::new(Arc::new(transport)),
                 heard: (name, answers, self.facts.clone()),
                 checker: self.checker.clone(),

@@ -78,7 +78,7 @@ fn selector_without_a_matching_machine_is_reported() {
     let site = site();
     let lose = ["10.0.0.1", "rack=9"].map(|text| text.parse().unwrap());
     let unmatched = WhatIf::new(&site.input(), &lose, &["role=b".parse().unwrap()]).unwrap_err();
-    assert_eq!(unmatched, Unmatched(vec![Selector::Rack(9), Selector::Role("b".to_owned())]));
+    assert_eq!(unmatched, UnmatchedSelectors(vec![Selector::Rack(9), Selector::Role("b".to_owned())]));
     assert_eq!(unmatched.to_string(), "no machine in the list matches rack=9, role=b");
 }
 

@@ -16,7 +16,7 @@ fn catalog(objects: Vec<Object>) -> Catalog {
 }
 
 fn wanted(catalog: &Catalog) -> Vec<MetricKey> {
-    catalog.wanted().into_iter().collect()
+    catalog.wanted_metrics().into_iter().collect()
 }
 
 #[test]

@@ -176,7 +176,7 @@ fn status<T: WithStatus + 'static>(body: &str) -> Result<Change, Problem>
 where
     T::Status: Send + Sync,
 {
-    let new = taken(T::status_from_request(body))?;
+    let new = accept_request(T::status_from_request(body))?;
     Ok(Box::new(move |stored, _| {
         let Some(stored) = T::of(stored) else { return Ok(Effect::Keep) };
         let mut merged = stored.clone();
@@ -309,10 +309,10 @@ fn check_token(stored: Option<&Secret>, given: Option<&Secret>) -> Result<(), Pr
 }
 
 fn read<T: Field>(subject: &str, body: &str) -> Result<T, Problem> {
-    taken(document::from_request::<T>(subject, body))
+    accept_request(document::from_request::<T>(subject, body))
 }
 
-fn taken<T>(read: Result<Requested<T>, RequestError>) -> Result<T, Problem> {
+fn accept_request<T>(read: Result<Requested<T>, RequestError>) -> Result<T, Problem> {
     match read {
         Ok(read) => {
             if !read.passed_over.is_empty() {

@@ -60,7 +60,7 @@ pub fn judge<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::linear::{Op, Ret};
+    use crate::check::linear::{CallResult, Op};
     use crate::history::End;
     use crate::observer::Change;
 
@@ -71,7 +71,7 @@ mod tests {
     }
 
     fn acknowledged(key: &str, revision: i64) -> Call {
-        let said = Ret::Done { value: None, deleting: false };
+        let said = CallResult::Done { value: None, deleting: false };
         let end = End::Answered { status: 200, said, revision: Some(revision) };
         let op = Op::Create { value: 1 };
         Call {

@@ -76,7 +76,7 @@ impl Judge<'_> {
                     None => Err("no watch is open".to_owned()),
                     Some(watch) if watch.broken => return,
                     Some(watch) => {
-                        let told = watch.tells(line, self.stored);
+                        let told = watch.check_event(line, self.stored);
                         watch.broken = told.is_err();
                         told.map_err(|why| format!("a watch of instance={} {why}", watch.instance))
                     }
@@ -123,7 +123,7 @@ impl Watch {
     ///
     /// # Errors
     /// The reason why this line is wrong here.
-    fn tells(&mut self, line: &Value, stored: &Stored) -> Result<(), String> {
+    fn check_event(&mut self, line: &Value, stored: &Stored) -> Result<(), String> {
         let shown = WatchEvent {
             event: line["type"].as_str().unwrap_or_default().to_owned(),
             object: line["object"].clone(),

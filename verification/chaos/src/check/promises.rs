@@ -20,7 +20,7 @@ use super::Verdicts;
 use super::drains::{Effect, effects, held, sent};
 use super::effects::HEARD_LATER;
 use crate::datacenter::{Line, LineContent, PROTECTED, Spoilt, metric_of};
-use crate::history::{Call, End, Event, Micros, Wrote, micros};
+use crate::history::{AcknowledgedWrite, Call, End, Event, Micros, micros};
 use crate::network::Node;
 use crate::observer::{PREFIX, Revision};
 use crate::world::COMMAND_TIMEOUT;
@@ -29,7 +29,7 @@ use crate::world::COMMAND_TIMEOUT;
 pub(crate) const EXCUSED: &str = "excused";
 
 /// Observations of a run from outside.
-pub(crate) struct Outside<'a> {
+pub(crate) struct RunObservations<'a> {
     /// Lines of the data center's journals.
     pub(crate) lines: &'a [Line],
     /// Beginning of the history.
@@ -68,7 +68,7 @@ pub(crate) fn judge(
     exemptions
 }
 
-impl Outside<'_> {
+impl RunObservations<'_> {
     /// The facts of a run in the order of time.
     pub(crate) fn facts(&self) -> Vec<(Micros, Fact)> {
         let stored = self.revisions.iter().map(|revision| (revision.at, self.stored(revision)));
@@ -176,7 +176,7 @@ impl Outside<'_> {
                 let act = self.schedule.injections.get(*injection).map(|injection| injection.act);
                 act.map_or_else(Vec::new, |act| troubled(act, on, change))
             }
-            Event::Wrote(Wrote { written: Some((revision, _)) }) => {
+            Event::AcknowledgedWrite(AcknowledgedWrite { written: Some((revision, _)) }) => {
                 vec![Fact::ByUser { revision: *revision }]
             }
             Event::Call(call) => called(call),

@@ -66,7 +66,7 @@ pub struct Corrupted {
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Clocked {
+pub struct ClockChange {
     /// Seconds that the registry's clock is ahead.
     pub seconds: i32,
 }
@@ -142,18 +142,18 @@ pub(super) fn router(
 }
 
 /// Reasons for a refusal: status 409 if the data center refuses, 500 if the journal fails.
-enum Undone {
+enum ControlRefusal {
     Refused(String),
     Journal(JournalError),
 }
 
-impl From<JournalError> for Undone {
+impl From<JournalError> for ControlRefusal {
     fn from(error: JournalError) -> Self {
         Self::Journal(error)
     }
 }
 
-impl IntoResponse for Undone {
+impl IntoResponse for ControlRefusal {
     fn into_response(self) -> Response {
         match self {
             Self::Refused(why) => (StatusCode::CONFLICT, why).into_response(),
@@ -172,18 +172,24 @@ async fn machines(State(door): State<ControlState>) -> Json<Vec<Listed>> {
     Json(door.registry.machines().into_iter().map(listed).collect())
 }
 
-async fn power(State(door): State<ControlState>, Json(powered): Json<Powered>) -> Result<StatusCode, Undone> {
+async fn power(
+    State(door): State<ControlState>,
+    Json(powered): Json<Powered>,
+) -> Result<StatusCode, ControlRefusal> {
     let Powered { rack, on } = powered;
     let done = if on { door.registry.power_on(rack) } else { door.registry.kill_rack(rack) };
-    done.map_err(|error| Undone::Refused(error.to_string()))?;
+    done.map_err(|error| ControlRefusal::Refused(error.to_string()))?;
     door.tap.journal.write(LineContent::Power { rack, on })?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn state(State(door): State<ControlState>, Json(stated): Json<Stated>) -> Result<StatusCode, Undone> {
+async fn state(
+    State(door): State<ControlState>,
+    Json(stated): Json<Stated>,
+) -> Result<StatusCode, ControlRefusal> {
     let Stated { machine, state, held } = stated;
     let serial = door.find(&machine).map_or(machine, |found| found.spec.serial);
-    door.registry.set_state(&serial, state).map_err(|error| Undone::Refused(error.to_string()))?;
+    door.registry.set_state(&serial, state).map_err(|error| ControlRefusal::Refused(error.to_string()))?;
     if held {
         door.held().serials.insert(serial.clone());
     } else {
@@ -194,14 +200,14 @@ async fn state(State(door): State<ControlState>, Json(stated): Json<Stated>) -> 
 }
 
 /// A running command. Its drop records the end, also of a command whose process is killed and so closes its connection.
-struct Acting {
+struct RunningCommand {
     door: ControlState,
     number: u64,
     caller: Caller,
     whole: bool,
 }
 
-impl Acting {
+impl RunningCommand {
     /// Records the beginning of a command, and which commands run at this moment.
     fn begin(door: ControlState, repaired: Repaired, caller: Caller) -> Result<Self, JournalError> {
         let number = {
@@ -225,7 +231,7 @@ impl Acting {
     }
 }
 
-impl Drop for Acting {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         let mut held = self.door.held();
         held.acting.remove(&self.number);
@@ -243,9 +249,9 @@ async fn repair(
     State(door): State<ControlState>,
     ConnectInfo(caller): ConnectInfo<Caller>,
     Json(repaired): Json<Repaired>,
-) -> Result<StatusCode, Undone> {
+) -> Result<StatusCode, ControlRefusal> {
     let address = repaired.address.clone();
-    let mut acting = Acting::begin(door.clone(), repaired, caller)?;
+    let mut acting = RunningCommand::begin(door.clone(), repaired, caller)?;
     let number = acting.number;
     tokio::time::sleep(RESET_TAKES).await;
     // The caller may have ended while this process was stopped: then nothing acts for it any more.
@@ -266,7 +272,10 @@ async fn repair(
 }
 
 /// Answers with the output of the health check.
-async fn healthy(State(door): State<ControlState>, Json(repaired): Json<Repaired>) -> Result<String, Undone> {
+async fn healthy(
+    State(door): State<ControlState>,
+    Json(repaired): Json<Repaired>,
+) -> Result<String, ControlRefusal> {
     let waited = repaired.waited();
     let Repaired { address, instance, .. } = repaired;
     let healthy = door.find(&address).is_some_and(|it| it.status.state == MachineState::Healthy);
@@ -277,12 +286,15 @@ async fn healthy(State(door): State<ControlState>, Json(repaired): Json<Repaired
 async fn corrupt(
     State(door): State<ControlState>,
     Json(corrupted): Json<Corrupted>,
-) -> Result<StatusCode, Undone> {
+) -> Result<StatusCode, ControlRefusal> {
     door.tap.corrupt(corrupted.seed)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn clock(State(door): State<ControlState>, Json(clocked): Json<Clocked>) -> Result<StatusCode, Undone> {
+async fn clock(
+    State(door): State<ControlState>,
+    Json(clocked): Json<ClockChange>,
+) -> Result<StatusCode, ControlRefusal> {
     let fault = Fault::ClockSet(clocked.seconds);
     if clocked.seconds == 0 {
         door.registry.faults().clear(&fault);

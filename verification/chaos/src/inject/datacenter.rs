@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::{Injector, count, impossible, impossible_because};
-use crate::datacenter::{Clocked, Corrupted, Powered, Stated};
+use crate::datacenter::{ClockChange, Corrupted, Powered, Stated};
 use crate::network::Node;
 use crate::web::{self, Ask};
 use crate::world::World;
@@ -39,7 +39,7 @@ impl Injector {
         }
         let corrupted = Corrupted { seed: (spoiled.corrupt > 0).then_some(self.seed) };
         let ahead = i32::try_from(CLOCK_JUMP.as_secs()).unwrap_or(i32::MAX);
-        let clocked = Clocked { seconds: if spoiled.clock > 0 { ahead } else { 0 } };
+        let clocked = ClockChange { seconds: if spoiled.clock > 0 { ahead } else { 0 } };
         control(server.control, "/corrupt", &corrupted).await?;
         control(server.control, "/clock", &clocked).await
     }

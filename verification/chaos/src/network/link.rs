@@ -87,7 +87,7 @@ async fn connect(
 ) {
     let from = match from {
         Some(from) => from,
-        None => network.whose(&client).await,
+        None => network.node_of(&client).await,
     };
     let _counts = network.open.count([from.clone(), to.clone()]);
     let view = network.view(from, to);

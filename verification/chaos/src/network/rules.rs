@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 
 use serde_json::Value;
 
-use super::{LOSS_PERCENT, Loses};
+use super::{DroppedShare, LOSS_PERCENT};
 
 /// The table, with its family.
 const TABLE: &str = "bridge madako";
@@ -35,10 +35,10 @@ pub(super) fn port(host: u8) -> String {
     format!("n{host}")
 }
 
-fn counter(host: u8, loses: Loses) -> String {
+fn counter(host: u8, loses: DroppedShare) -> String {
     match loses {
-        Loses::All => format!("cut_{host}"),
-        Loses::Some => format!("loss_{host}"),
+        DroppedShare::All => format!("cut_{host}"),
+        DroppedShare::Some => format!("loss_{host}"),
     }
 }
 
@@ -46,7 +46,7 @@ fn counter(host: u8, loses: Loses) -> String {
 pub(super) fn table(hosts: impl Iterator<Item = u8>) -> String {
     let mut text = format!("table {TABLE} {{\n");
     for host in hosts {
-        for loses in [Loses::All, Loses::Some] {
+        for loses in [DroppedShare::All, DroppedShare::Some] {
             // Writing to a string does not fail.
             let _ = writeln!(text, " counter {} {{ }}", counter(host, loses));
         }
@@ -63,12 +63,12 @@ pub(super) fn rules(hits: &[FaultyNode]) -> String {
             [format!("iifname {port} ip saddr {address}"), format!("oifname {port} ip daddr {address}")];
         for way in both {
             if *cut {
-                let counter = counter(*host, Loses::All);
+                let counter = counter(*host, DroppedShare::All);
                 let _ = writeln!(text, "add rule {TABLE} {CHAIN} {way} counter name {counter} drop");
             }
             if *loss {
                 let (counter, chance) =
-                    (counter(*host, Loses::Some), format!("numgen random mod 100 < {LOSS_PERCENT}"));
+                    (counter(*host, DroppedShare::Some), format!("numgen random mod 100 < {LOSS_PERCENT}"));
                 let _ = writeln!(text, "add rule {TABLE} {CHAIN} {way} {chance} counter name {counter} drop");
             }
         }
@@ -77,7 +77,7 @@ pub(super) fn rules(hits: &[FaultyNode]) -> String {
 }
 
 /// Packets dropped around a node so far; `None`: the output lacks the counter.
-pub(super) fn dropped(counters: &str, host: u8, loses: Loses) -> Option<u64> {
+pub(super) fn dropped(counters: &str, host: u8, loses: DroppedShare) -> Option<u64> {
     let name = counter(host, loses);
     let answer: Value = serde_json::from_str(counters).ok()?;
     let counters = answer["nftables"].as_array()?.iter().map(|one| &one["counter"]);
@@ -128,10 +128,10 @@ mod tests {
         let answer = r#"{"nftables": [{"metainfo": {"version": "1.0.6"}},
             {"counter": {"family": "bridge", "name": "cut_3", "table": "madako", "packets": 7, "bytes": 420}},
             {"counter": {"family": "bridge", "name": "loss_3", "table": "madako", "packets": 1, "bytes": 60}}]}"#;
-        assert_eq!(dropped(answer, 3, Loses::All), Some(7));
-        assert_eq!(dropped(answer, 3, Loses::Some), Some(1));
+        assert_eq!(dropped(answer, 3, DroppedShare::All), Some(7));
+        assert_eq!(dropped(answer, 3, DroppedShare::Some), Some(1));
         for (answer, host) in [(answer, 4), ("", 3), ("{\"nftables\": []}", 3)] {
-            assert_eq!(dropped(answer, host, Loses::All), None);
+            assert_eq!(dropped(answer, host, DroppedShare::All), None);
         }
     }
 }

@@ -92,7 +92,7 @@ mod tests {
     const ANY: [&str; 10] = ["I1", "I12", "I3", "I4", "I6", "I8", "gate", "history", "processes", "registry"];
 
     /// The missing checks without those that every world must exercise.
-    fn more(scenario: &Scenario, seconds: u64) -> Vec<String> {
+    fn missing_beyond_any(scenario: &Scenario, seconds: u64) -> Vec<String> {
         let mut all = all(scenario, seconds);
         all.retain(|name| !ANY.contains(&name.as_str()));
         all
@@ -102,11 +102,11 @@ mod tests {
     fn required_checks_without_clients_depend_on_clusters_and_applications() {
         let small = scenario("name: a\nworld: {clusters: 0, applications: 0}\n");
         assert_eq!(all(&small, 59), ANY);
-        assert_eq!(more(&small, 60), ["machine-polls", "report-polls"]);
+        assert_eq!(missing_beyond_any(&small, 60), ["machine-polls", "report-polls"]);
         let unfit = scenario("name: a\nworld: {clusters: 1, applications: 1}\n");
-        assert_eq!(more(&unfit, 59), ["I9", "linearizable"]);
+        assert_eq!(missing_beyond_any(&unfit, 59), ["I9", "linearizable"]);
         let steady = ["I9", "linearizable", "machine-polls", "metric-rounds", "report-polls"];
-        assert_eq!(more(&unfit, 60), steady);
+        assert_eq!(missing_beyond_any(&unfit, 60), steady);
         let fit = scenario("name: a\nworld: {clusters: 3, applications: 1}\n");
         assert!(all(&fit, 1).contains(&"I11".to_owned()));
     }
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(all(&busy, 29), ANY);
         let repairs = ["fresh-health", "health-checks", "healthy-succeeds"];
         assert_eq!(
-            more(&busy, 30),
+            missing_beyond_any(&busy, 30),
             ["I10", "I7", "I9"].into_iter().chain(repairs).chain(["watches"]).collect::<Vec<_>>()
         );
         let placed = scenario("name: a\nclients: [{kind: placement, rate: 2}]\n");

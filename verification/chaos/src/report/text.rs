@@ -96,7 +96,7 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "\n## Faults\n\n| Begins | Ends | LineContent | Dropped packets | Leader changes | Refused writes | Failed calls | \
-             Led after | Wrote after |\n|---|---|---|---|---|---|---|---|---|"
+             Led after | AcknowledgedWrite after |\n|---|---|---|---|---|---|---|---|---|"
         )?;
         let span = |seconds: Option<f64>| seconds.map_or_else(String::new, |it| format!("{it:.3} s"));
         for fault in self.faults.iter().take(MOST_LINES) {

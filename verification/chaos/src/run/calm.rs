@@ -24,7 +24,7 @@ const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(30);
 impl Course<'_> {
     /// Waits until all is well and without writes. Returns the time from the end of the faults to that state; `None`:
     /// it was not reached, or a process ended by itself.
-    pub(super) async fn calm(
+    pub(super) async fn wait_for_calm(
         &self,
         world: &mut World,
         injector: &mut Injector,

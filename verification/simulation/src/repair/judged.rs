@@ -14,7 +14,7 @@ use madako_domain::store::Entry;
 use madako_judges::{Exemption, Exemptions};
 
 use super::{ATTEMPTS, RepairCounts};
-use crate::holding::{Holding, Unheld};
+use crate::holding::{Holding, UnheldEntry};
 use crate::requests;
 use crate::world::SESSION_TTL;
 
@@ -37,7 +37,7 @@ pub(super) struct Judged {
     pub(super) found: Vec<(i64, Violation)>,
     /// Compares stored holds with the answers of the registry.
     pub(super) holding: Holding,
-    pub(super) unheld: Vec<(i64, Unheld)>,
+    pub(super) unheld: Vec<(i64, UnheldEntry)>,
     /// Revisions that users wrote: their violations are not the service's.
     pub(super) users: BTreeSet<i64>,
     pub(super) acknowledged: BTreeMap<i64, i64>,

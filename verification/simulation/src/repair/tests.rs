@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use time::macros::datetime;
 
-use super::{ATTEMPTS, Acting, RepairJudge, entry_of};
+use super::{ATTEMPTS, RepairJudge, RunningCommand, entry_of};
 use crate::clock::SimulatedClock;
 use crate::drains::Drains;
 use crate::history::History;
@@ -125,7 +125,7 @@ impl World {
         self.write(&[(keys::record(id), value(&ended))]).await;
     }
 
-    async fn run(&mut self, epoch: i64, program: &str) -> Acting {
+    async fn run(&mut self, epoch: i64, program: &str) -> RunningCommand {
         let until = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
         self.judge.begins(&self.store, &Permit::give(epoch, until), program, MACHINE).await
     }

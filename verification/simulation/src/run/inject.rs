@@ -9,7 +9,7 @@ use std::time::Duration;
 use madako_datacenter_sim::Fault;
 use madako_domain::invariants::Id;
 use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
-use madako_judges::player::{Attempt, Done, FaultChange, Player, Undone};
+use madako_judges::player::{Attempt, Done, FaultChange, FaultRefusal, Player};
 use madako_judges::{Fact, Place as Part};
 use madako_supervisor::http::{HTTP, PLACEMENT_API};
 use madako_supervisor::instance::{LEADER, REIGN};
@@ -111,12 +111,12 @@ impl Injector {
         let outcome = if !begins || self.try_to_begin(number, injection).await {
             Ok(Done { on: injection.target.to_string(), dropped: None })
         } else {
-            Err(Undone::NotYet)
+            Err(FaultRefusal::NotYet)
         };
         if !begins {
             self.end(number).await;
         }
-        if let Some(told) = player.came(&attempt, outcome) {
+        if let Some(told) = player.take_outcome(&attempt, outcome) {
             self.note_skipped(&attempt, told);
         }
     }

@@ -93,7 +93,7 @@ impl People {
                 clusters: (clusters, clusters + 2),
             };
             tokio::spawn(
-                user.telling(world.facts.clone())
+                user.reporting_to(world.facts.clone())
                     .sized(size)
                     .work(rate(ClientKind::Placement), stopped.clone()),
             )

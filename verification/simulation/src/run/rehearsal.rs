@@ -277,7 +277,7 @@ impl RehearsalParameters<'_> {
         let mut calm = tokio::select! {
             biased;
             () = self.pace.runs_away() => {
-                waiting.never(&observer, self.pace.ran_away().into_iter().collect())
+                waiting.without_wait(&observer, self.pace.ran_away().into_iter().collect())
             },
             calm = waiting.until_calm(&mut injector, &observer) => calm,
         };

@@ -16,7 +16,7 @@ use crate::drains::Drains;
 use crate::facts::Facts;
 use crate::network::Endpoint;
 use crate::nodes::Nodes;
-use crate::operator::Wanted;
+use crate::operator::ExpectedSize;
 use crate::pace::Pace;
 use crate::placement::PlacementCounts;
 use crate::repair::{RepairCounts, RepairJudge};
@@ -152,11 +152,11 @@ pub(super) async fn settle(
     let refused = injector.world.rivals.as_ref().map(Rivals::refused);
     found.extend(refused.iter().filter(|_| to_the_end).flat_map(|refused| too_few(refused, length)));
     if to_the_end {
-        found.extend(never(scenario, &repairs.counts(), placement.counts()));
+        found.extend(missing_events(scenario, &repairs.counts(), placement.counts()));
     }
     let drilled = to_the_end && super::drill::is_held(scenario, length);
     let counts_of_nodes = injector.world.nodes.as_ref().filter(|_| drilled).map(Nodes::counts);
-    found.extend(counts_of_nodes.into_iter().flat_map(operations::never));
+    found.extend(counts_of_nodes.into_iter().flat_map(operations::missing_events));
     let has_nodes = injector.world.operations.is_some();
     let untested = promises.iter().filter(|(_, verdict)| drilled && verdict.judged == 0);
     let untested = untested.filter(|(promise, _)| has_nodes || !promise.needs_nodes());
@@ -205,7 +205,7 @@ pub(super) fn cut_short(to_the_end: bool, nothing_found: bool) -> Option<String>
 }
 
 /// Events that runs with certain clients must contain, and that this run lacks.
-fn never(scenario: &Scenario, repairs: &RepairCounts, placement: PlacementCounts) -> Vec<String> {
+fn missing_events(scenario: &Scenario, repairs: &RepairCounts, placement: PlacementCounts) -> Vec<String> {
     let of_reboots = [
         ("old records deleted", repairs.collected),
         ("repairs waited beside a reboot", repairs.beside_reboots),
@@ -263,7 +263,7 @@ fn final_deviations(scenario: &Scenario, injector: &Injector) -> Vec<String> {
     for (name, _) in injector.running.iter().filter(|(_, running)| *running.instance.view().melted.borrow()) {
         found.push(format!("{name} has given up"));
     }
-    let wanted = Wanted::of(scenario.world.machines);
+    let wanted = ExpectedSize::of(scenario.world.machines);
     match injector.world.checker.cluster() {
         None => found.push("no cluster was committed".to_owned()),
         Some(cluster) => {

@@ -5,7 +5,7 @@ use madako_faults::{Injection, InstanceTarget, Span, Target};
 use madako_judges::{KubernetesRequest, Promise};
 
 use super::*;
-use crate::check::linear::{Op, Ret};
+use crate::check::linear::{CallResult, Op};
 use crate::observer::Change as Stored;
 use crate::world::terms;
 
@@ -39,7 +39,7 @@ fn facts(lines: &[Line], events: &[(Micros, Event)], act: Act) -> Vec<(Micros, F
         begins: Span::seconds(1),
         ends: None,
     };
-    let outside = Outside {
+    let outside = RunObservations {
         lines,
         unix: OffsetDateTime::UNIX_EPOCH + Duration::from_secs(100),
         revisions: &[Revision { revision: 5, at: 3 * SECOND, changes: vec![leader] }],
@@ -149,8 +149,11 @@ fn faults_are_of_the_places_that_they_are_on() {
 
 #[test]
 fn a_client_that_names_a_version_is_heard() {
-    let end =
-        End::Answered { status: 200, said: Ret::Done { value: None, deleting: false }, revision: Some(9) };
+    let end = End::Answered {
+        status: 200,
+        said: CallResult::Done { value: None, deleting: false },
+        revision: Some(9),
+    };
     let op = Op::Write { value: 2, over: Some(1) };
     let object = "/kubernetes/applications/chaos/a".to_owned();
     let call = Call {

@@ -13,7 +13,7 @@ use madako_judges::KubernetesRequest;
 use serde_json::Value;
 
 use super::objects::{self, Failure};
-use super::{ApiServer, Came, Change, find, path_of};
+use super::{ApiServer, Change, ChangeOutcome, find, path_of};
 use crate::datacenter::journal::JournalError;
 
 impl From<JournalError> for Failure {
@@ -65,9 +65,9 @@ async fn patch_node(
     };
     let missing = Failure::not_found(&format!("nodes {node:?}"));
     match server.change(instance, &Change { asked, node, pod: None })? {
-        Came::Done => Ok(objects::done(StatusCode::OK)),
-        Came::Refused(why) => Err(Failure::internal(why)),
-        Came::NotThere => Err(missing),
+        ChangeOutcome::Done => Ok(objects::done(StatusCode::OK)),
+        ChangeOutcome::Refused(why) => Err(Failure::internal(why)),
+        ChangeOutcome::NotThere => Err(missing),
     }
 }
 
@@ -114,15 +114,15 @@ async fn evict(
             .change(instance, &Change { asked: KubernetesRequest::Evict, node, pod: Some(pod.to_string()) })?
     } else {
         match server.read_cluster(|cluster| cluster.evict(&pod, true)) {
-            Ok(Eviction::Accepted) => Came::Done,
-            Ok(Eviction::Gone) => Came::NotThere,
-            Ok(Eviction::Refused { why }) | Err(why) => Came::Refused(why),
+            Ok(Eviction::Accepted) => ChangeOutcome::Done,
+            Ok(Eviction::Gone) => ChangeOutcome::NotThere,
+            Ok(Eviction::Refused { why }) | Err(why) => ChangeOutcome::Refused(why),
         }
     };
     match came {
-        Came::Done => Ok(objects::done(StatusCode::CREATED)),
-        Came::Refused(why) => Err(Failure::budget(why)),
-        Came::NotThere => Err(Failure::not_found(&format!("pods {pod}"))),
+        ChangeOutcome::Done => Ok(objects::done(StatusCode::CREATED)),
+        ChangeOutcome::Refused(why) => Err(Failure::budget(why)),
+        ChangeOutcome::NotThere => Err(Failure::not_found(&format!("pods {pod}"))),
     }
 }
 
@@ -135,9 +135,9 @@ async fn delete(
     match server
         .change(instance, &Change { asked: KubernetesRequest::Delete, node, pod: Some(pod.to_string()) })?
     {
-        Came::Done => Ok(objects::done(StatusCode::OK)),
-        Came::Refused(why) => Err(Failure::internal(why)),
-        Came::NotThere => Err(Failure::not_found(&format!("pods {pod}"))),
+        ChangeOutcome::Done => Ok(objects::done(StatusCode::OK)),
+        ChangeOutcome::Refused(why) => Err(Failure::internal(why)),
+        ChangeOutcome::NotThere => Err(Failure::not_found(&format!("pods {pod}"))),
     }
 }
 

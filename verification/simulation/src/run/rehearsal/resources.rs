@@ -18,7 +18,7 @@ pub fn providers(resources: &[Arc<Stored>]) -> (Vec<CopiedProvider>, Vec<String>
     }
     let mut providers: BTreeMap<_, CopiedProvider> = BTreeMap::new();
     let mut undefined = Vec::new();
-    for key in catalog.wanted() {
+    for key in catalog.wanted_metrics() {
         let Ok(source) = catalog.resolve(&key) else {
             undefined.push(key.to_string());
             continue;
