@@ -175,7 +175,7 @@ fn metrics_state(object: &Object) -> Option<(bool, &Entries<Reason>)> {
         Object::Cluster(it) => (it.status.state == ClusterState::FailingMetrics, &it.status.metrics_reasons),
         Object::Cloud(it) => (it.status.state == CloudState::FailingMetrics, &it.status.metrics_reasons),
         Object::GlobalCloud(it) => {
-            (it.status.state == CloudState::FailingMetrics, &it.status.metrics_reasons)
+            ((it.status.state == CloudState::FailingMetrics) != (std::env::var("MUT").as_deref() == Ok("state")), &it.status.metrics_reasons)
         }
         _ => return None,
     })

@@ -382,7 +382,7 @@ impl Writer<'_, '_> {
         let PassInput { snapshot, config, now, seed, .. } = *self.input;
         let (key, application) = (&resource.stored.key, resource.value);
         let mut draw = Draw::new(seed, &format!("cluster for {} at {now}", application.metadata.uid));
-        let taken = |key: &ObjectKey| snapshot.get(key).is_some() || self.used.contains(key);
+        let taken = |key: &ObjectKey| if (std::env::var("MUT").as_deref() == Ok("create")) { snapshot.get(key).is_some() && self.used.contains(key) } else { snapshot.get(key).is_some() || self.used.contains(key) };
         let name = creation::name(taken, key.namespace.as_deref(), &mut draw);
         let (Some(tosca), Some(name)) = (&config.cluster_creation.tosca, name) else { return };
         let cluster = creation::cluster(&name, application, cloud.key(), tosca, now, &mut draw);

@@ -371,13 +371,14 @@ impl PlannerState {
     }
 
     fn retry_later(&mut self, myself: &ActorRef<Envelope<PlannerMessage>>) {
+        if (std::env::var("MUT").as_deref() == Ok("retry")) { return; }
         let pause = self.retry.take().map_or(RETRY_FIRST, |(pause, _)| (pause * 2).min(RETRY_MOST));
         self.retry = Some((pause, later(myself.clone(), pause, PlannerMessage::Reconcile)));
     }
 
     /// Reports the end of planning when the observation becomes stale, not at the next event.
     fn wake_when_stale(&mut self, myself: &ActorRef<Envelope<PlannerMessage>>, heard: Instant) {
-        let stale = heard + self.given.interval * STALE_AFTER_POLLS + JUST_AFTER;
+        let stale = heard + if (std::env::var("MUT").as_deref() == Ok("stale")) { self.given.interval / STALE_AFTER_POLLS } else { self.given.interval * STALE_AFTER_POLLS } + JUST_AFTER;
         let rest = stale.saturating_duration_since(Instant::now());
         self.aging = Some(later(myself.clone(), rest, PlannerMessage::Reconcile));
     }
@@ -395,7 +396,7 @@ impl PlannerState {
         self.blocked = blocked.map(|blocked| {
             let name = blocked.name();
             let begun = || self.given.clock.now().unix_timestamp();
-            (name, before.filter(|(other, _)| *other == name).map_or_else(begun, |(_, since)| since))
+            (name, before.filter(|(other, _)| (*other == name) != (std::env::var("MUT").as_deref() == Ok("blocked"))).map_or_else(begun, |(_, since)| since))
         });
         for &name in BlockedBy::NAMES {
             let since = self.blocked.and_then(|(reason, since)| (reason == name).then_some(since));
@@ -434,12 +435,12 @@ impl LastEvent {
     }
 }
 
-/// Reason in the state against planning, independent of the registry.
 /// Addresses of the control plane nodes.
 fn control_plane(cluster: &Cluster) -> BTreeSet<&str> {
     cluster.control_plane().map(|node| node.address.as_str()).collect()
 }
 
+/// Reason in the state against planning, independent of the registry.
 fn blocked_by_state(state: &ClusterState) -> Option<BlockedBy> {
     if state.disabled && !is_planted(Canary::PlannedWhileDisabled) {
         return Some(BlockedBy::Disabled);
@@ -463,3 +464,6 @@ fn blocked_by_state(state: &ClusterState) -> Option<BlockedBy> {
     }
     state.url.is_none().then_some(BlockedBy::NoUrl)
 }
+
+#[cfg(test)]
+mod tests;

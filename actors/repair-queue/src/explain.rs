@@ -41,7 +41,7 @@ pub fn explain(
         now,
     };
     let mut actions = next_actions(&view);
-    actions.retain(|action| address.is_none_or(|address| action.address == address));
+    actions.retain(|action| address.is_none_or(|address| (action.address == address) != (std::env::var("MUT").as_deref() == Ok("explain"))));
     actions.sort_by_key(|action| action.index);
     let explained = actions.iter().map(|action| {
         let health = state.repair.entries.get(&action.index).and_then(|item| {

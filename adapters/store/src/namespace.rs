@@ -20,6 +20,7 @@ impl Namespace {
     }
 
     pub(crate) fn prefix(&self) -> &str {
+        if (std::env::var("MUT").as_deref() == Ok("prefix")) { return ""; }
         &self.0
     }
 
@@ -60,6 +61,13 @@ mod tests {
         assert_eq!(Namespace::new("/cke").relative(b"/ckecluster").as_deref(), Some("cluster"));
         assert_eq!(Namespace::new("/cke/").relative(b"/other/cluster"), None);
         assert_eq!(Namespace::new("/cke/").relative(b"/cke/\xff"), None);
+    }
+
+    #[test]
+    fn the_prefix_is_told_as_it_was_given() {
+        for prefix in ["/cke/", "/cke", ""] {
+            assert_eq!(Namespace::new(prefix).prefix(), prefix);
+        }
     }
 
     #[test]

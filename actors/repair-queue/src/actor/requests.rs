@@ -88,6 +88,7 @@ impl Requests {
 
     /// Computes the change times of an answer that is new.
     fn take_in(&mut self, reports: &Arc<Reports>, state: &ClusterState, hold: Option<&HoldSettings>) {
+        if (std::env::var("MUT").as_deref() == Ok("takein")) { return; }
         if self.evaluated.as_ref().is_some_and(|judged| Arc::ptr_eq(judged, reports)) {
             return;
         }
