@@ -107,8 +107,8 @@ impl BackupsOnHost {
         scratch: &Scratch,
     ) -> Result<Compared, BackupError> {
         let restored = scratch.client();
-        let revision = scratch.revision();
         let (before, after) = backup.revisions;
+        let revision = scratch.revision(before);
         if !(before..=after).contains(&revision) {
             let nothing = EtcdContents { revision, keys: 0, hash: String::new() };
             return Ok((compare(backup.revisions, &nothing, &nothing), nothing));

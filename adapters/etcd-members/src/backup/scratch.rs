@@ -34,6 +34,7 @@ const ROOT: &str = "root";
 pub(crate) struct Scratch {
     client: Client,
     revision: i64,
+    present: i64,
 }
 
 impl Scratch {
@@ -41,9 +42,13 @@ impl Scratch {
         &self.client
     }
 
-    /// The revision of the backup. The restored etcd goes on from it when leases end.
-    pub(crate) fn revision(&self) -> i64 {
-        self.revision
+    /// The revision of the backup, whose cluster had the revision `before` at least. The restored etcd goes on from it when
+    /// leases end.
+    ///
+    /// The file has no revision of its own, but those of its keys. Its newest ones are missing if they were deletions and
+    /// a compaction removed them, or if etcd is empty.
+    pub(crate) fn revision(&self, before: i64) -> i64 {
+        if self.revision < before && before <= self.present { before } else { self.revision }
     }
 }
 
@@ -176,7 +181,11 @@ pub(crate) async fn start<'a>(
                 name: name.to_owned(),
                 why: format!("the restored etcd has revision {present} instead of {revision}"),
             }),
-            Ok(_) => Ok(Running { scratch: Scratch { client, revision }, process, backup: name.to_owned() }),
+            Ok(present) => Ok(Running {
+                scratch: Scratch { client, revision, present },
+                process,
+                backup: name.to_owned(),
+            }),
             Err(_) => Err(BackupError::NotRestored {
                 name: name.to_owned(),
                 why: format!("the restored etcd did not answer within {START:?}"),

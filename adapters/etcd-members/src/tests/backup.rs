@@ -219,9 +219,12 @@ async fn a_compaction_before_the_proof_is_told_and_the_backup_stays() {
     assert!(untold.to_string().contains("neither proved nor refuted"), "{untold}");
     assert_eq!(place.names(), [LOCK.to_owned(), backup.name.clone()]);
 
-    // The next backup is proved.
+    // The next backup is proved, even if the newest revision was a deletion that was compacted.
+    write(&mut cluster, &[("b", Some("1")), ("b", None)]).await;
+    cluster.compact(6, Some(CompactionOptions::new().with_physical())).await.unwrap();
     let next = place.take(1).await;
-    assert_eq!(place.prove(&next).await.unwrap().keys, 1);
+    let proved = place.prove(&next).await.unwrap();
+    assert_eq!((proved.keys, proved.revision), (1, 6));
 
     // A file with a right checksum and no data of etcd.
     let mut garbage = vec![7_u8; 512 * 40];
