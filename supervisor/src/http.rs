@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use madako_http::tls::{Tls, TlsPeer};
-use madako_http::{BindError, Limits, Router, bind, nobody, router, router_before, serve};
+use madako_http::{BindError, Limits, Router, bind, no_client_certificate, router, router_before, serve};
 use madako_operation_runner::page::Mode;
 use madako_protocol::feed::Task;
 use madako_protocol::store::Store;
@@ -143,7 +143,7 @@ impl Actor for Http {
                 }
             };
             match tls {
-                None => serve(listener, router, limits, nobody, stop).await,
+                None => serve(listener, router, limits, no_client_certificate, stop).await,
                 Some(tls) => {
                     let identify = |peer: &TlsPeer| peer.certificate().cloned();
                     serve(tls.listener(listener), router, limits, identify, stop).await
@@ -196,7 +196,7 @@ impl madako_http::Service for Pages {
         match self.settings.store.list(NOTHING).await {
             Ok(_) => true,
             Err(error) => {
-                tracing::warn!(%error, "unhealthy");
+                tracing::warn!(%error, "the page /health answers that the service is unhealthy: etcd did not answer a list");
                 false
             }
         }
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_kept_up_to_date_is_not_shown() {
+    fn outdated_metrics_are_not_shown() {
         let leader = "# HELP cke_leader 1 while it leads\n# TYPE cke_leader gauge\ncke_leader 0\n\n";
         let phase = "cke_operation_phase{phase=\"completed\"} 1\n";
         let workers = "# HELP cke_sabakan_workers Workers\n# TYPE cke_sabakan_workers gauge\n\

@@ -176,10 +176,9 @@ impl Instance {
                 session_ttl: options.session_ttl,
                 retire_wait: options.retire_wait,
                 repair: Some(RepairSettings { hold: options.hold.clone() }),
-                placement: ports
-                    .placement
-                    .as_ref()
-                    .map(|placement| crate::placement::kept(&placement.metrics, &placement.scheduler)),
+                placement: ports.placement.as_ref().map(|placement| {
+                    crate::placement::placement_settings(&placement.metrics, &placement.scheduler)
+                }),
             },
             clock: Arc::clone(&ports.clock),
             events: Arc::clone(&ports.events),

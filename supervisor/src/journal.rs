@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use madako_domain::repair::refusal::{Reason, Refusal, ReportNews};
-use madako_protocol::event::{BlockedBy, Event, EventSink};
+use madako_protocol::event::{Event, EventSink, PlanBlockedBy};
 use tokio::sync::broadcast;
 
 use crate::limits::{JOURNAL_BEHIND, MOST_NAMED};
@@ -50,9 +50,9 @@ impl EventSink for Journal {
 fn log(instance: &str, event: &Event) {
     use tracing::{debug, error, info, warn};
     match event {
-        Event::Waiting { leader } => info!(instance, leader, "waits as a candidate"),
-        Event::Elected { epoch } => info!(instance, epoch, "leads"),
-        Event::Lost { epoch, why } => warn!(instance, epoch, why, "leads no longer"),
+        Event::Waiting { leader } => info!(instance, leader, "the instance waits as a candidate"),
+        Event::Elected { epoch } => info!(instance, epoch, "the instance became the leader"),
+        Event::Lost { epoch, why } => warn!(instance, epoch, why, "the instance lost leadership"),
         Event::StoreInterrupted { why } => warn!(instance, why, "the store cannot be reached"),
         Event::StoreBack => info!(instance, "the store answers again"),
         Event::StateFaults { faults } if faults.is_empty() => {
@@ -64,12 +64,15 @@ fn log(instance: &str, event: &Event) {
             }
         }
         Event::RecordCancelled { id } => {
-            warn!(instance, id, "cancelled the operation that another leader left unfinished");
+            warn!(instance, id, "the leader cancelled an operation that its predecessor left unfinished");
         }
         Event::PlacementHeld { owner } => {
-            warn!(instance, owner, "another prefix owns placement: no placement decisions here");
+            warn!(
+                instance,
+                owner, "another prefix owns placement: this instance makes no placement decisions"
+            );
         }
-        Event::PlacementOwned => info!(instance, "makes placement decisions"),
+        Event::PlacementOwned => info!(instance, "the instance makes placement decisions"),
         // The scheduler logs it with its fields.
         Event::Decided { .. } => {}
         Event::Observed { machines, left_out } => {
@@ -111,17 +114,17 @@ fn log(instance: &str, event: &Event) {
             "the taints of the Kubernetes nodes are unknown: plans ignore them"
         ),
         // Every epoch begins in this state; an unavailable store or registry has its own events.
-        Event::Blocked(why @ (BlockedBy::NoState | BlockedBy::NoObservation)) => {
-            info!(instance, reason = why.name(), %why, "nothing is planned yet");
+        Event::Blocked(why @ (PlanBlockedBy::NoState | PlanBlockedBy::NoObservation)) => {
+            info!(instance, reason = why.name(), %why, "the planner makes no plan yet");
         }
-        Event::Blocked(why) => warn!(instance, reason = why.name(), %why, "nothing is planned"),
-        Event::Calm { .. } => debug!(instance, "there is nothing to do"),
+        Event::Blocked(why) => warn!(instance, reason = why.name(), %why, "the planner makes no plan"),
+        Event::Calm { .. } => debug!(instance, "the planner found nothing to change"),
         Event::Planned { plan, took } => info!(
             instance,
             action = plan.action.map_or("none", |action| action.name()),
             changes = plan.changes.len(),
             took_seconds = took.as_secs_f64(),
-            "planned"
+            "the planner made a plan"
         ),
         Event::PlanFailed(error) => {
             warn!(instance, kind = error.kind.name(), why = error.message, "no plan can be made");
@@ -132,12 +135,12 @@ fn log(instance: &str, event: &Event) {
             revision,
             epoch,
             action = action.map_or("none", |action| action.name()),
-            "committed"
+            "the leader committed a change"
         ),
         Event::CommitFailed { what, why } => warn!(instance, what, why, "a commit failed"),
         Event::Violated(violations) => {
             for violation in violations {
-                error!(instance, %violation, "refused a change that breaks an invariant");
+                error!(instance, %violation, "the leader refused a change that breaks an invariant");
             }
         }
         Event::Repaired { index, address, operation, what, failed: true } => {

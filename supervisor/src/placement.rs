@@ -38,9 +38,9 @@ use crate::tree::actor_name;
 #[derive(Debug, thiserror::Error)]
 pub enum PlacementError {
     /// Its own listener could not be bound.
-    #[error("cannot serve the placement API")]
+    #[error("cannot serve the placement API on its own listener")]
     Bind(#[source] BindError),
-    #[error("cannot serve the placement API with TLS")]
+    #[error("cannot serve the placement API with the certificates in `placement.api.tls`")]
     Tls(#[source] TlsError),
     /// Clients of other machines could use it without a login.
     #[error("{0}")]
@@ -83,7 +83,7 @@ pub(crate) fn say_how_secrets_are_kept(encryption: &Encryption) {
 
 /// Reports once if the store denies its user a permission that placement needs; otherwise each use would fail later
 /// and elsewhere.
-pub(crate) fn say_what_is_denied(objects: Arc<dyn Objects>) -> Task {
+pub(crate) fn log_denied_read(objects: Arc<dyn Objects>) -> Task {
     Task::start(async move {
         loop {
             match objects.fresh().await {
@@ -242,7 +242,7 @@ fn seed_of_uids(seed: u64) -> [u8; 32] {
 }
 
 /// The settings that the leader keeps in the store.
-pub(crate) fn kept(metrics: &Metrics, scheduler: &SchedulerConfig) -> PlacementSettings {
+pub(crate) fn placement_settings(metrics: &Metrics, scheduler: &SchedulerConfig) -> PlacementSettings {
     PlacementSettings {
         metrics_interval: metrics.interval,
         metric_max_age: metrics.max_age,

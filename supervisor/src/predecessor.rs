@@ -103,9 +103,9 @@ impl Predecessor {
                 Ok(()) => tracing::info!(
                     lease = id,
                     seconds,
-                    "ended the session lease of the previous process before its expiry"
+                    "the session lease of the previous process is ended before its expiry"
                 ),
-                Err(error) => why = format!("ending it failed: {error}"),
+                Err(error) => why = format!("the lease cannot be ended: {error}"),
             }
         }
         why

@@ -71,7 +71,7 @@ pub enum ServiceError {
     #[error("cannot read the notes of commands in {directory}")]
     Notes { directory: String, source: io::Error },
     /// The settings for access to the store.
-    #[error("invalid store configuration")]
+    #[error("cannot use the settings for access to etcd")]
     Store(#[source] ConfigError),
     /// The transport to the registry.
     #[error("cannot create the client of the registry")]
@@ -79,7 +79,7 @@ pub enum ServiceError {
     /// The client of the cluster's API server.
     #[error(transparent)]
     Kubernetes(ConnectError),
-    #[error("cannot serve health, version and metrics")]
+    #[error("cannot serve the pages for health, version and metrics")]
     Http(#[source] BindError),
     #[error(transparent)]
     Placement(PlacementError),
@@ -124,7 +124,7 @@ pub async fn open_embedded(embedded: &Embedded, seed: u64) -> Result<ServedStore
     let etcd = EmbeddedEtcd::open(options).map_err(ServiceError::Open)?;
     let failures = StoreFailures::of(&embedded.data_dir);
     failures.show_noted();
-    let predecessor = Predecessor::find(etcd.left(), mark.as_deref(), &embedded.data_dir)?;
+    let predecessor = Predecessor::find(etcd.earlier_leases(), mark.as_deref(), &embedded.data_dir)?;
     let tls = embedded.tls.as_ref().map(|tls| madako_embedded_etcd::ServerTls {
         certificate: tls.certificate.clone().into_bytes(),
         key: tls.key.reveal().to_owned().into_bytes(),
@@ -257,7 +257,7 @@ impl Service {
             Some(placement) => {
                 placement::say_how_secrets_are_kept(store.encryption());
                 let objects: Arc<dyn Objects> = Arc::new(CachedObjects::start(&store));
-                denied = Some(placement::say_what_is_denied(Arc::clone(&objects)));
+                denied = Some(placement::log_denied_read(Arc::clone(&objects)));
                 if placement.controllers {
                     ports.placement = Some(placement::ports(placement, &store, &objects, &transport));
                 }

@@ -192,7 +192,7 @@ impl Actor for Scheduler {
                 None
             }
             SchedulerMessage::Written { number, result } => {
-                state.written(&myself, number, result)?;
+                state.take_commit_result(&myself, number, result)?;
                 None
             }
             SchedulerMessage::Explain { application, what_if, reply } => {
@@ -396,7 +396,7 @@ impl SchedulerState {
         found.collect()
     }
 
-    fn written(
+    fn take_commit_result(
         &mut self,
         myself: &ActorRef<Envelope<SchedulerMessage>>,
         number: usize,
@@ -405,7 +405,7 @@ impl SchedulerState {
         // An answer to an abandoned transaction.
         let Some(writing) = self.writing.take_if(|writing| writing.number == number) else { return Ok(()) };
         let Writing { now, metrics, batch, mut rest, mut failed, .. } = writing;
-        telemetry::written(&batch, result.as_ref().err());
+        telemetry::count_writes(&batch, result.as_ref().err());
         match result {
             Ok(committed) => self.committed(batch, committed, now),
             Err(error) => {

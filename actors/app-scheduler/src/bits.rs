@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_a_set_is_found_again() {
+    fn bit_set_returns_its_members() {
         let even = Bits::of(130, |number| number % 2 == 0);
         let mut thirds = Bits::of(130, |number| number % 3 == 0);
         assert_eq!(even.count(), 65);

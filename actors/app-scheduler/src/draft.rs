@@ -128,7 +128,7 @@ impl Draft {
     }
 
     /// Writes another resource in the unit of a changed one.
-    pub(crate) fn along(&mut self, with: &ObjectKey, write: ObjectWrite) {
+    pub(crate) fn write_along(&mut self, with: &ObjectKey, write: ObjectWrite) {
         if let Some(entry) = self.0.get_mut(with) {
             entry.extra.push(write);
         }

@@ -219,7 +219,7 @@ fn with(
     let nothing = MetricsObserved { revision: 0, at: input.now, metrics: BTreeMap::new() };
     let mut observed = input.metrics.cloned().unwrap_or(nothing);
     for (name, raw) in &what_if.with {
-        let meant = meant(input, application, what_if, name);
+        let meant = metrics_named(input, application, what_if, name);
         if meant.is_empty() {
             let (metric, application) = (name.clone(), application.clone());
             return Err(ExplainError::UnknownMetric { metric, application });
@@ -245,7 +245,7 @@ fn with(
 
 /// Metrics that a constraint on a cluster may name: the global metric, and those of the namespaces of candidate
 /// clusters. `<namespace>/<name>` selects one of them, in the form that candidates show.
-fn meant<'a>(
+fn metrics_named<'a>(
     input: &PassInput<'a>,
     application: &ObjectKey,
     what_if: &WhatIf,

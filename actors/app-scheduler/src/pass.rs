@@ -208,7 +208,7 @@ pub fn pass(input: &PassInput<'_>) -> Pass {
             again.at(Some(*until));
         }
     }
-    let kept = kept(&input.memory.clusters, &memory.clusters);
+    let kept = memory_changes(&input.memory.clusters, &memory.clusters);
     Pass {
         decisions,
         placed,
@@ -293,7 +293,7 @@ fn unused(
 }
 
 /// Differences from the previous memory.
-fn kept(
+fn memory_changes(
     before: &BTreeMap<ObjectKey, ClusterMemory>,
     after: &BTreeMap<ObjectKey, ClusterMemory>,
 ) -> Vec<MemoryChange> {
@@ -393,7 +393,7 @@ impl Writer<'_, '_> {
             }
         }
         let write = ObjectWrite { key: name.clone(), revision: 0, object: Some(cluster.into_object()) };
-        self.draft.along(key, write);
+        self.draft.write_along(key, write);
         self.draft.stand_on(key, cloud.basis());
         self.used.insert(name.clone());
         verdict.decision.outcome = Outcome::Creates { cluster: name, cloud: cloud.key().clone() };
@@ -401,17 +401,17 @@ impl Writer<'_, '_> {
 }
 
 /// Whether the Kubernetes controller was not yet triggered for this version of the application.
-fn untriggered(application: &Application) -> bool {
+fn is_untriggered(application: &Application) -> bool {
     let triggered = application.status.kube_controller_triggered.as_ref();
     triggered.is_none_or(|triggered| application.metadata.modified > *triggered)
 }
 
 fn needs_keeping(application: &Application, well: bool, forget: bool) -> bool {
-    untriggered(application) || forget || (well && is_ours(application))
+    is_untriggered(application) || forget || (well && is_ours(application))
 }
 
 fn keep(application: &mut Application, well: bool, forget: bool, now: OffsetDateTime) {
-    if untriggered(application) {
+    if is_untriggered(application) {
         trigger(application, now);
     }
     if forget {

@@ -15,7 +15,7 @@ use madako_domain::observation::{Observation, TaintsPoll};
 use madako_domain::plan::{Plan, PlanError};
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{ClusterMutation, Evidence, Failure, Mutation, PlannerMessage};
-use madako_protocol::event::{BlockedBy, Event, EventSink};
+use madako_protocol::event::{Event, EventSink, PlanBlockedBy};
 use madako_protocol::feed::{Task, forward, later};
 use madako_protocol::gate::commit;
 use madako_protocol::kubernetes::Kubernetes;
@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{Instrument, info_span};
 
-use self::noting::asked;
+use self::noting::registry_query;
 use self::taints::NodeTaints;
 use crate::limits::{JUST_AFTER, RETRY_FIRST, RETRY_MOST, STALE_AFTER_POLLS};
 use crate::{Moment, PlanInput, plan};
@@ -78,14 +78,14 @@ pub struct PlannerState {
 /// The last event: each is emitted once, not at every poll.
 #[derive(Debug, PartialEq)]
 enum LastEvent {
-    Blocked(BlockedBy),
+    Blocked(PlanBlockedBy),
     Calm,
     Failed(String),
 }
 
 /// Result of evaluating the inputs.
-enum Considered {
-    Blocked(BlockedBy),
+enum InputEvaluation {
+    Blocked(PlanBlockedBy),
     /// The state is older than the last commit, or the first taints are awaited: the missing input is on its way.
     Behind,
     Planned(Box<Decision>),
@@ -168,7 +168,7 @@ impl Actor for Planner {
         // The mark is dropped at the end of this handler; only then does the feed send the next value.
         let _handled = match envelope.open() {
             PlannerMessage::State(new, handled) => {
-                if state.state.as_deref().map(asked) != Some(asked(&new)) {
+                if state.state.as_deref().map(registry_query) != Some(registry_query(&new)) {
                     state.asked_since = Instant::now();
                     state.wake_when_stale(&myself, state.asked_since);
                 }
@@ -204,14 +204,14 @@ impl PlannerState {
         }
     }
 
-    async fn act(&mut self, myself: &ActorRef<Envelope<PlannerMessage>>, considered: Considered) {
+    async fn act(&mut self, myself: &ActorRef<Envelope<PlannerMessage>>, considered: InputEvaluation) {
         match considered {
-            Considered::Behind => {}
-            Considered::Blocked(why) => {
+            InputEvaluation::Behind => {}
+            InputEvaluation::Blocked(why) => {
                 self.show_blocked(Some(&why));
                 self.emit_once(LastEvent::Blocked(why.clone()), || Event::Blocked(why));
             }
-            Considered::Planned(decision) => {
+            InputEvaluation::Planned(decision) => {
                 let Decision { inputs, not_applied, result, took } = *decision;
                 self.show_blocked(None);
                 if let Some(error) = not_applied {
@@ -246,29 +246,31 @@ impl PlannerState {
     }
 
     /// Evaluates the inputs, and plans if they allow it.
-    fn consider(&self) -> Considered {
-        let Some(state) = &self.state else { return Considered::Blocked(BlockedBy::NoState) };
+    fn consider(&self) -> InputEvaluation {
+        let Some(state) = &self.state else { return InputEvaluation::Blocked(PlanBlockedBy::NoState) };
         if state.revision < self.committed || self.taints.awaited() {
-            return Considered::Behind;
+            return InputEvaluation::Behind;
         }
         if let Some(blocked) = blocked_by_state(state) {
-            return Considered::Blocked(blocked);
+            return InputEvaluation::Blocked(blocked);
         }
         let Some(observation) = &self.observation else {
-            return Considered::Blocked(BlockedBy::NoObservation);
+            return InputEvaluation::Blocked(PlanBlockedBy::NoObservation);
         };
         if let Some(blocked) = self.blocked_by_observation(state, observation) {
-            return Considered::Blocked(blocked);
+            return InputEvaluation::Blocked(blocked);
         }
         let operations = self.given.operations.as_ref().map(|operations| operations.newest());
         match &operations {
             // The runner has not read the nodes of this cluster yet.
-            Some(None) if state.cluster.is_some() => return Considered::Behind,
-            Some(Some(found)) if found.is_due => return Considered::Blocked(BlockedBy::OperationDue),
+            Some(None) if state.cluster.is_some() => return InputEvaluation::Behind,
+            Some(Some(found)) if found.is_due => {
+                return InputEvaluation::Blocked(PlanBlockedBy::OperationDue);
+            }
             _ => {}
         }
         let (Some(template), Some(constraints)) = (&state.template, &state.constraints) else {
-            return Considered::Blocked(BlockedBy::NoTemplate);
+            return InputEvaluation::Blocked(PlanBlockedBy::NoTemplate);
         };
         let under_repair = state.repair.under_way().map(str::to_owned).collect();
         let input = |moment| PlanInput {
@@ -300,10 +302,10 @@ impl PlannerState {
         if let (Some(after), Some(before), Some(found)) = (planned, &state.cluster, found) {
             let (before, after) = (control_plane(&before.value), control_plane(after));
             if let Some(violation) = quorum_of_plan(found.etcd.as_deref(), &before, &after) {
-                return Considered::Blocked(BlockedBy::Quorum { violation: violation.to_string() });
+                return InputEvaluation::Blocked(PlanBlockedBy::Quorum { violation: violation.to_string() });
             }
         }
-        Considered::Planned(Box::new(Decision { inputs, not_applied, result, took: started.elapsed() }))
+        InputEvaluation::Planned(Box::new(Decision { inputs, not_applied, result, took: started.elapsed() }))
     }
 
     /// Accepts a read of taints. Returns whether plans may change.
@@ -316,19 +318,23 @@ impl PlannerState {
         changed
     }
 
-    fn blocked_by_observation(&self, state: &ClusterState, observation: &Observation) -> Option<BlockedBy> {
+    fn blocked_by_observation(
+        &self,
+        state: &ClusterState,
+        observation: &Observation,
+    ) -> Option<PlanBlockedBy> {
         let asked = observation.query;
         if state.revision_of(keys::SABAKAN_URL) != asked.url
             || state.revision_of(keys::SABAKAN_VARIABLES) != asked.variables
         {
-            return Some(BlockedBy::OtherQuery);
+            return Some(PlanBlockedBy::OtherQuery);
         }
         if let Some(guard) = &observation.held {
-            return Some(BlockedBy::Held(guard.clone()));
+            return Some(PlanBlockedBy::Held(guard.clone()));
         }
         let age = observation.seen.elapsed();
         let stale = age > self.given.interval * STALE_AFTER_POLLS;
-        (stale && !is_planted(Canary::StaleObservationPlanned)).then_some(BlockedBy::Stale { age })
+        (stale && !is_planted(Canary::StaleObservationPlanned)).then_some(PlanBlockedBy::Stale { age })
     }
 
     async fn commit(
@@ -390,14 +396,14 @@ impl PlannerState {
         self.last_event = Some(new);
     }
 
-    fn show_blocked(&mut self, blocked: Option<&BlockedBy>) {
+    fn show_blocked(&mut self, blocked: Option<&PlanBlockedBy>) {
         let before = self.blocked.take();
         self.blocked = blocked.map(|blocked| {
             let name = blocked.name();
             let begun = || self.given.clock.now().unix_timestamp();
             (name, before.filter(|(other, _)| *other == name).map_or_else(begun, |(_, since)| since))
         });
-        for &name in BlockedBy::NAMES {
+        for &name in PlanBlockedBy::NAMES {
             let since = self.blocked.and_then(|(reason, since)| (reason == name).then_some(since));
             madako_planner_blocked(name).set(f64::from(since.is_some()));
             madako_planner_blocked_since_timestamp_seconds(name).set(since.unwrap_or(0) as f64);
@@ -428,7 +434,7 @@ impl LastEvent {
     fn is_same_event(&self, other: &Self) -> bool {
         match (self, other) {
             // A growing age is no news.
-            (Self::Blocked(BlockedBy::Stale { .. }), Self::Blocked(BlockedBy::Stale { .. })) => true,
+            (Self::Blocked(PlanBlockedBy::Stale { .. }), Self::Blocked(PlanBlockedBy::Stale { .. })) => true,
             (one, other) => one == other,
         }
     }
@@ -440,9 +446,9 @@ fn control_plane(cluster: &Cluster) -> BTreeSet<&str> {
     cluster.control_plane().map(|node| node.address.as_str()).collect()
 }
 
-fn blocked_by_state(state: &ClusterState) -> Option<BlockedBy> {
+fn blocked_by_state(state: &ClusterState) -> Option<PlanBlockedBy> {
     if state.disabled && !is_planted(Canary::PlannedWhileDisabled) {
-        return Some(BlockedBy::Disabled);
+        return Some(PlanBlockedBy::Disabled);
     }
     // Unreadable values must not count as absent, which has another meaning.
     for key in [
@@ -455,11 +461,11 @@ fn blocked_by_state(state: &ClusterState) -> Option<BlockedBy> {
         keys::REMOVAL_GUARD,
     ] {
         if let Some(why) = state.fault(key) {
-            return Some(BlockedBy::Unusable { key: key.to_owned(), why: why.to_owned() });
+            return Some(PlanBlockedBy::Unusable { key: key.to_owned(), why: why.to_owned() });
         }
     }
     if state.template.is_none() {
-        return Some(BlockedBy::NoTemplate);
+        return Some(PlanBlockedBy::NoTemplate);
     }
-    state.url.is_none().then_some(BlockedBy::NoUrl)
+    state.url.is_none().then_some(PlanBlockedBy::NoUrl)
 }

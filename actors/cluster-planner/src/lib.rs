@@ -46,7 +46,7 @@ use madako_domain::plan::{Plan, PlanError};
 
 pub use crate::actor::{METRICS, Planner, PlannerArguments};
 pub use crate::input::{DEFAULT_RETIRE_WAIT, Moment, PlanInput};
-pub use crate::what_if::{End, Selector, SelectorError, Unmatched, WhatIf, most_plans};
+pub use crate::what_if::{End, Selector, SelectorError, UnmatchedSelectors, WhatIf, most_plans};
 
 /// Plans the next configuration of the cluster.
 ///

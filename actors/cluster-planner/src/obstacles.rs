@@ -8,14 +8,14 @@ use madako_domain::obstacle::{
 };
 use madako_domain::plan::PlanError;
 use madako_domain::state::ClusterState;
-use madako_protocol::event::BlockedBy;
+use madako_protocol::event::PlanBlockedBy;
 use time::OffsetDateTime;
 
 /// Result of evaluating a plan's inputs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PlanningResult<'a> {
     Blocked {
-        why: &'a BlockedBy,
+        why: &'a PlanBlockedBy,
         /// Start of the registry's silence.
         silent: Option<OffsetDateTime>,
     },
@@ -36,14 +36,14 @@ pub(crate) fn obstacles(state: &ClusterState, result: PlanningResult<'_>, now: O
     match result {
         PlanningResult::Planned => {}
         PlanningResult::Failed(error) => add(NO_PLAN, now, &error.to_string()),
-        PlanningResult::Blocked { why: BlockedBy::Disabled, .. } => add(INTEGRATION_DISABLED, now, ""),
-        PlanningResult::Blocked { why: BlockedBy::Unusable { key, why }, .. } => {
+        PlanningResult::Blocked { why: PlanBlockedBy::Disabled, .. } => add(INTEGRATION_DISABLED, now, ""),
+        PlanningResult::Blocked { why: PlanBlockedBy::Unusable { key, why }, .. } => {
             add(UNUSABLE_VALUE, now, &format!("{key}: {why}"));
         }
-        PlanningResult::Blocked { why: BlockedBy::Held(_), .. } => add(REMOVAL_GUARD, now, ""),
+        PlanningResult::Blocked { why: PlanBlockedBy::Held(_), .. } => add(REMOVAL_GUARD, now, ""),
         // Missing input of the operator is no obstacle: planning was never requested.
         PlanningResult::Blocked {
-            why: BlockedBy::NoState | BlockedBy::NoTemplate | BlockedBy::NoUrl,
+            why: PlanBlockedBy::NoState | PlanBlockedBy::NoTemplate | PlanBlockedBy::NoUrl,
             ..
         } => {}
         PlanningResult::Blocked { silent: Some(since), .. } => add(REGISTRY_SILENT, since, ""),
@@ -85,7 +85,7 @@ mod tests {
         ClusterState { obstacles, ..ClusterState::default() }
     }
 
-    fn blocked(why: &BlockedBy) -> PlanningResult<'_> {
+    fn blocked(why: &PlanBlockedBy) -> PlanningResult<'_> {
         PlanningResult::Blocked { why, silent: None }
     }
 
@@ -109,15 +109,15 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_that_stops_plans_is_an_obstacle_but_a_wish_that_nobody_has() {
+    fn each_reason_that_stops_plans_is_an_obstacle_unless_nothing_is_requested() {
         let guard = GuardState::default();
-        let unusable = BlockedBy::Unusable { key: "constraints".into(), why: "not readable".into() };
+        let unusable = PlanBlockedBy::Unusable { key: "constraints".into(), why: "not readable".into() };
         for (why, rule) in [
-            (BlockedBy::Disabled, Some(INTEGRATION_DISABLED)),
-            (BlockedBy::Held(guard), Some(REMOVAL_GUARD)),
+            (PlanBlockedBy::Disabled, Some(INTEGRATION_DISABLED)),
+            (PlanBlockedBy::Held(guard), Some(REMOVAL_GUARD)),
             (unusable, Some(UNUSABLE_VALUE)),
-            (BlockedBy::NoTemplate, None),
-            (BlockedBy::NoUrl, None),
+            (PlanBlockedBy::NoTemplate, None),
+            (PlanBlockedBy::NoUrl, None),
         ] {
             let found = obstacles(&ClusterState::default(), blocked(&why), THEN);
             let expected: Vec<_> = rule.map(|rule| (rule, THEN)).into_iter().collect();
@@ -127,22 +127,22 @@ mod tests {
 
     #[test]
     fn a_registry_is_silent_only_after_its_time_and_since_its_last_answer() {
-        let stale = BlockedBy::Stale { age: Duration::from_secs(200) };
+        let stale = PlanBlockedBy::Stale { age: Duration::from_secs(200) };
         let state = ClusterState::default();
         assert_eq!(obstacles(&state, blocked(&stale), NOW), Obstacles::new());
         let found = obstacles(&state, PlanningResult::Blocked { why: &stale, silent: Some(THEN) }, NOW);
         assert_eq!(rules(&found), [(REGISTRY_SILENT, THEN)]);
         // A new leader has not asked for long enough to clear an obstacle.
         let begun = noted(&found);
-        assert_eq!(obstacles(&begun, blocked(&BlockedBy::NoObservation), NOW), found);
-        let since = PlanningResult::Blocked { why: &BlockedBy::NoObservation, silent: Some(NOW) };
+        assert_eq!(obstacles(&begun, blocked(&PlanBlockedBy::NoObservation), NOW), found);
+        let since = PlanningResult::Blocked { why: &PlanBlockedBy::NoObservation, silent: Some(NOW) };
         assert_eq!(rules(&obstacles(&begun, since, NOW)), [(REGISTRY_SILENT, THEN)]);
     }
 
     #[test]
-    fn switches_of_repairs_stand_beside_what_stops_plans() {
+    fn disabled_repairs_and_stopped_plans_are_separate_obstacles() {
         let state = ClusterState { auto_repair_disabled: true, ..ClusterState::default() };
-        let found = obstacles(&state, blocked(&BlockedBy::Disabled), NOW);
+        let found = obstacles(&state, blocked(&PlanBlockedBy::Disabled), NOW);
         let whole = NOW.replace_nanosecond(0).unwrap();
         assert_eq!(rules(&found), [(AUTO_REPAIR_DISABLED, whole), (INTEGRATION_DISABLED, whole)]);
     }

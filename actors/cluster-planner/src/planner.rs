@@ -16,7 +16,7 @@ use crate::templates::Templates;
 
 /// Result of trying a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tried {
+pub(crate) enum RuleAttempt {
     /// The rule changed the draft, or requires that it is written anew.
     Fired,
     /// The next rule is tried.
@@ -62,8 +62,8 @@ impl<'a> Planner<'a> {
         for (index, rule) in Action::ALL.iter().copied().enumerate() {
             let later = &Action::ALL[index + 1..];
             let carried_through = match self.try_rule(rule) {
-                Ok(Tried::StepsAside) => continue,
-                Ok(Tried::Fired) => self.carry_through(rule),
+                Ok(RuleAttempt::StepsAside) => continue,
+                Ok(RuleAttempt::Fired) => self.carry_through(rule),
                 Err(error) => Err(error),
             };
             return match carried_through {
@@ -77,10 +77,10 @@ impl<'a> Planner<'a> {
         Ok(self.finish(None, None))
     }
 
-    fn try_rule(&mut self, rule: Action) -> Result<Tried, RuleError> {
+    fn try_rule(&mut self, rule: Action) -> Result<RuleAttempt, RuleError> {
         if let Some(why) = self.out_of_place(rule) {
             self.not_fired(rule, why);
-            return Ok(Tried::StepsAside);
+            return Ok(RuleAttempt::StepsAside);
         }
         match rule {
             Action::Initialize => self.initialize(),

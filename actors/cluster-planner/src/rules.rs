@@ -13,18 +13,18 @@ use madako_domain::plan::{Action, Deselection, LeavingReason, Part, PlanErrorKin
 use crate::inventory::Id;
 use crate::node::{has_state_taint, state_taint_value};
 use crate::picker::{Candidate, Picker};
-use crate::planner::{Planner, RuleError, Tried, listed};
+use crate::planner::{Planner, RuleAttempt, RuleError, listed};
 use crate::score::staying_points;
 
 /// The smallest control plane of which one node is less than half (invariant I5).
 const SMALLEST_TO_REPLACE_ONE: usize = 3;
 
 impl Planner<'_> {
-    pub(crate) fn initialize(&mut self) -> Result<Tried, RuleError> {
+    pub(crate) fn initialize(&mut self) -> Result<RuleAttempt, RuleError> {
         let rule = Action::Initialize;
         self.fired(rule, Why::NoCluster);
         self.refuse_empty_control_plane(rule)?;
-        Ok(Tried::Fired)
+        Ok(RuleAttempt::Fired)
     }
 
     fn refuse_empty_control_plane(&mut self, rule: Action) -> Result<(), RuleError> {
@@ -36,13 +36,13 @@ impl Planner<'_> {
 
     /// Removes nodes without a machine. Half or more of the control plane is never removed: etcd would lose its
     /// quorum.
-    pub(crate) fn remove_non_existent_nodes(&mut self) -> Result<Tried, RuleError> {
+    pub(crate) fn remove_non_existent_nodes(&mut self) -> Result<RuleAttempt, RuleError> {
         let rule = Action::RemoveNonExistentNodes;
         let missing = self.draft.missing().to_vec();
         if missing.is_empty() || is_planted(Canary::VanishedNodesKept) {
             let nodes = self.draft.count(Part::ControlPlane) + self.draft.count(Part::Worker);
             self.not_fired(rule, Why::AllExist { nodes });
-            return Ok(Tried::StepsAside);
+            return Ok(RuleAttempt::StepsAside);
         }
         for node in &missing {
             let part = if node.control_plane { Part::ControlPlane } else { Part::Worker };
@@ -54,19 +54,19 @@ impl Planner<'_> {
             let why = Why::TooManyNonExistent { lost, total };
             return Err(self.rule_error(rule, PlanErrorKind::TooManyNonExistent, why));
         }
-        Ok(Tried::Fired)
+        Ok(RuleAttempt::Fired)
     }
 
-    pub(crate) fn increase_control_plane(&mut self) -> Tried {
+    pub(crate) fn increase_control_plane(&mut self) -> RuleAttempt {
         let rule = Action::IncreaseControlPlane;
         let (nodes, count) = self.control_plane_size();
         let why = Why::ControlPlaneSize { nodes, count };
         if nodes >= count {
             self.not_fired(rule, why);
-            return Tried::StepsAside;
+            return RuleAttempt::StepsAside;
         }
         self.fired(rule, why);
-        Tried::Fired
+        RuleAttempt::Fired
     }
 
     fn control_plane_size(&self) -> (u64, u64) {
@@ -74,13 +74,13 @@ impl Planner<'_> {
     }
 
     /// The nodes with the lowest scores become workers, or leave if they cannot.
-    pub(crate) fn decrease_control_plane(&mut self) -> Result<Tried, RuleError> {
+    pub(crate) fn decrease_control_plane(&mut self) -> Result<RuleAttempt, RuleError> {
         let rule = Action::DecreaseControlPlane;
         let (nodes, count) = self.control_plane_size();
         let why = Why::ControlPlaneSize { nodes, count };
         if nodes <= count {
             self.not_fired(rule, why);
-            return Ok(Tried::StepsAside);
+            return Ok(RuleAttempt::StepsAside);
         }
         self.refuse_empty_control_plane(rule)?;
 
@@ -117,13 +117,13 @@ impl Planner<'_> {
             for (id, why) in kept {
                 self.not_fired_about(rule, why, id);
             }
-            return Ok(Tried::StepsAside);
+            return Ok(RuleAttempt::StepsAside);
         }
         for (id, why) in kept {
             self.fired_about(rule, why, id);
         }
         self.draft.remove_control_plane(&deselected);
-        Ok(Tried::Fired)
+        Ok(RuleAttempt::Fired)
     }
 
     /// Makes a former control plane node a worker if its role and `maximum-workers` allow it; else it leaves.
@@ -152,21 +152,21 @@ impl Planner<'_> {
     ///
     /// A node whose address several machines claim must stay in the cluster: if it could only leave, the next bad
     /// node is considered.
-    pub(crate) fn replace_control_plane(&mut self) -> Tried {
+    pub(crate) fn replace_control_plane(&mut self) -> RuleAttempt {
         let rule = Action::ReplaceControlPlane;
         let nodes = self.draft.control_plane().len();
         let bad: Vec<(Id, Why)> =
             self.draft.control_plane().iter().filter_map(|id| Some((*id, self.why_bad(*id)?))).collect();
         if bad.is_empty() {
             self.not_fired(rule, Why::ControlPlaneGood { nodes: nodes as u64 });
-            return Tried::StepsAside;
+            return RuleAttempt::StepsAside;
         }
         if nodes < SMALLEST_TO_REPLACE_ONE {
             for (bad, why) in bad.into_iter().take(1) {
                 self.not_fired_about(rule, why, bad);
                 self.not_fired_about(rule, Why::TooFewToReplace { nodes: nodes as u64 }, bad);
             }
-            return Tried::StepsAside;
+            return RuleAttempt::StepsAside;
         }
         let mut kept = Vec::new();
         // The set of promotable workers does not depend on the node to replace.
@@ -190,14 +190,14 @@ impl Planner<'_> {
                     }
                     self.fired_about(rule, why, bad);
                     self.replace(rule, bad, leaving);
-                    return Tried::Fired;
+                    return RuleAttempt::Fired;
                 }
             }
         }
         for (id, why) in kept {
             self.not_fired_about(rule, why, id);
         }
-        Tried::StepsAside
+        RuleAttempt::StepsAside
     }
 
     /// Removes a bad node from the control plane.
@@ -228,7 +228,7 @@ impl Planner<'_> {
     }
 
     /// Adds workers until enough are healthy, the maximum is reached, or no machine is left.
-    pub(crate) fn increase_workers(&mut self) -> Tried {
+    pub(crate) fn increase_workers(&mut self) -> RuleAttempt {
         let rule = Action::IncreaseWorkers;
         let constraints = self.input.constraints;
         let healthy = self.draft.healthy_workers();
@@ -241,7 +241,7 @@ impl Planner<'_> {
         };
         if healthy >= minimum || !self.has_room_for_worker() {
             self.not_fired(rule, why);
-            return Tried::StepsAside;
+            return RuleAttempt::StepsAside;
         }
         let next = self.next_template();
         if !self.has_spare(next) {
@@ -249,7 +249,7 @@ impl Planner<'_> {
             shortage.have = healthy;
             self.not_fired(rule, why);
             self.not_fired(rule, Why::Shortage(Box::new(shortage)));
-            return Tried::StepsAside;
+            return RuleAttempt::StepsAside;
         }
         self.fired(rule, why);
         for _ in healthy..minimum {
@@ -257,11 +257,11 @@ impl Planner<'_> {
                 break;
             }
         }
-        Tried::Fired
+        RuleAttempt::Fired
     }
 
     /// Removes the first worker whose machine has been retired for long enough.
-    pub(crate) fn decrease_workers(&mut self) -> Tried {
+    pub(crate) fn decrease_workers(&mut self) -> RuleAttempt {
         let rule = Action::DecreaseWorkers;
         let wait_seconds = self.input.retire_wait.as_secs_f64();
         let is_retired = |id: &Id| self.inventory.entry(*id).state == MachineState::Retired;
@@ -271,7 +271,7 @@ impl Planner<'_> {
         let for_long = |id: &Id| seconds(*id) > wait_seconds && !self.inventory.entry(*id).shared;
         let Some(leaving) = retired.iter().copied().find(for_long) else {
             self.not_fired(rule, Why::NoneRetired { retired: retired.len() as u64, wait_seconds });
-            return Tried::StepsAside;
+            return RuleAttempt::StepsAside;
         };
         let why = Why::Retired { seconds: seconds(leaving), wait_seconds };
         let minimum = u64::from(self.input.constraints.minimum_workers);
@@ -282,15 +282,15 @@ impl Planner<'_> {
             shortage.have -= 1;
             self.not_fired_about(rule, why, leaving);
             self.not_fired_about(rule, Why::NoSpare(Box::new(shortage)), leaving);
-            return Tried::StepsAside;
+            return RuleAttempt::StepsAside;
         }
         self.fired_about(rule, why, leaving);
         self.remove_workers(&BTreeSet::from([leaving]));
-        Tried::Fired
+        RuleAttempt::Fired
     }
 
     /// Writes nodes anew whose state taint differs from their machine's state.
-    pub(crate) fn taint_nodes(&mut self) -> Tried {
+    pub(crate) fn taint_nodes(&mut self) -> RuleAttempt {
         let rule = Action::TaintNodes;
         let ids = || self.draft.control_plane().iter().chain(self.draft.workers()).copied();
         let state = |id: Id| self.inventory.entry(id).state;
@@ -300,26 +300,26 @@ impl Planner<'_> {
         if wrong.is_empty() {
             let nodes = ids().count() as u64;
             self.not_fired(rule, Why::TaintsRight { nodes });
-            return Tried::StepsAside;
+            return RuleAttempt::StepsAside;
         }
         for id in wrong {
             let state = state(id);
             self.fired_about(rule, Why::TaintWrong { state, expected: state_taint_value(state) }, id);
         }
-        Tried::Fired
+        RuleAttempt::Fired
     }
 
     /// Applies the changed template to the same nodes.
-    pub(crate) fn regenerate(&mut self) -> Result<Tried, RuleError> {
+    pub(crate) fn regenerate(&mut self) -> Result<RuleAttempt, RuleError> {
         let rule = Action::Regenerate;
         if !self.input.template_changed {
             self.not_fired(rule, Why::TemplateUnchanged);
-            return Ok(Tried::StepsAside);
+            return Ok(RuleAttempt::StepsAside);
         }
         self.fired(rule, Why::TemplateChanged);
         let missing = self.draft.missing().to_vec();
         if missing.is_empty() {
-            return Ok(Tried::Fired);
+            return Ok(RuleAttempt::Fired);
         }
         for node in &missing {
             self.fired_at(rule, Why::MissingMachine, &node.address);

@@ -92,7 +92,7 @@ pub fn most_plans(machines: usize, nodes: usize) -> usize {
 /// Selectors without a matching machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no machine in the list matches {}", shown(.0))]
-pub struct Unmatched(pub Vec<Selector>);
+pub struct UnmatchedSelectors(pub Vec<Selector>);
 
 fn shown(selectors: &[Selector]) -> String {
     selectors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
@@ -150,12 +150,16 @@ impl<'a> WhatIf<'a> {
     ///
     /// # Errors
     /// The selectors that match no machine.
-    pub fn new(input: &PlanInput<'a>, lose: &[Selector], remove: &[Selector]) -> Result<Self, Unmatched> {
+    pub fn new(
+        input: &PlanInput<'a>,
+        lose: &[Selector],
+        remove: &[Selector],
+    ) -> Result<Self, UnmatchedSelectors> {
         let matched = |selector: &&Selector| input.machines.iter().any(|machine| selector.matches(machine));
         let unmatched: Vec<Selector> =
             lose.iter().chain(remove).filter(|selector| !matched(selector)).cloned().collect();
         if !unmatched.is_empty() {
-            return Err(Unmatched(unmatched));
+            return Err(UnmatchedSelectors(unmatched));
         }
         let machines = without(input.machines, lose, remove);
         let most = most_plans(machines.len(), input.current.map_or(0, |cluster| cluster.nodes.len()));

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_decided_on_an_older_state_is_late_and_breaks_nothing() {
+    fn decision_on_an_outdated_state_is_a_conflict_without_a_violation() {
         let mut state = state();
         // Its record has the number of a record that was registered in the meantime.
         let late = change(&state, entry(0, "a", RepairStepStatus::Waiting));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_somebody_added_first_is_a_conflict() {
+    fn entry_with_a_number_taken_by_another_client_is_a_conflict() {
         let mut state = state();
         let mut repair = (*state.repair).clone();
         repair.write_index = Some((2, 4));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_compare_the_counter_that_it_moves_on_is_refused() {
+    fn change_that_does_not_compare_its_counter_is_refused() {
         let state = state();
         let ends = entry(0, "a", RepairStepStatus::Waiting);
         let registers = RepairChange { conditions: Vec::new(), ..change(&state, ends) };

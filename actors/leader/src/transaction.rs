@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_put_or_deleted_as_it_was_read() {
+    fn kept_value_is_put_or_deleted_only_if_unchanged() {
         let state = GuardState { agreed: 1, ..GuardState::default() };
         let put = kept_transaction(&epoch(), keys::REMOVAL_GUARD, Some(&state), 4).unwrap();
         let read = Condition::Unchanged { key: keys::REMOVAL_GUARD.to_owned(), revision: 4 };

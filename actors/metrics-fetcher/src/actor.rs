@@ -171,7 +171,7 @@ impl FetcherState {
         }
         self.publish(now);
         // Ages and providers change even while all values stay the same.
-        self.tell(now);
+        self.set_gauges(now);
         let aging = self.schedule.next_too_old(now);
         self.aging = aging.map(|rest| later(myself.clone(), rest, FetcherMessage::Reconcile));
     }
@@ -193,7 +193,7 @@ impl FetcherState {
         self.given.observed.publish(observed);
     }
 
-    fn tell(&self, now: Moment) {
+    fn set_gauges(&self, now: Moment) {
         for (kind, summary) in self.schedule.summary(now) {
             for (condition, count) in Condition::VARIANTS.iter().zip(summary.conditions) {
                 madako_metrics(kind, *condition).set(count as f64);

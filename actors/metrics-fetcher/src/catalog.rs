@@ -54,7 +54,7 @@ pub struct Source {
 impl Source {
     /// The metric's name on the provider.
     #[must_use]
-    pub fn there(&self) -> &str {
+    pub fn name_at_provider(&self) -> &str {
         &self.spec.provider.metric
     }
 
@@ -63,7 +63,7 @@ impl Source {
     pub fn same_origin(&self, other: &Self) -> bool {
         let is_static = |kind: &MetricsProviderKind| matches!(kind, MetricsProviderKind::Static(_));
         self.provider == other.provider
-            && self.there() == other.there()
+            && self.name_at_provider() == other.name_at_provider()
             && (self.kind == other.kind || (is_static(&self.kind) && is_static(&other.kind)))
     }
 }
@@ -133,7 +133,7 @@ impl Catalog {
     }
 
     #[must_use]
-    pub fn wanted(&self) -> BTreeSet<MetricKey> {
+    pub fn wanted_metrics(&self) -> BTreeSet<MetricKey> {
         let defined = self.mentioned.keys().filter(|key| self.metrics.contains_key(key));
         self.referred.keys().chain(defined).cloned().collect()
     }

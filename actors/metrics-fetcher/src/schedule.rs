@@ -135,7 +135,7 @@ impl FetchSchedule {
         }
         let mut names: BTreeMap<&ProviderKey, BTreeSet<&str>> = BTreeMap::new();
         for source in self.tracks.values().filter_map(Track::source) {
-            names.entry(&source.provider).or_default().insert(source.there());
+            names.entry(&source.provider).or_default().insert(source.name_at_provider());
         }
         for (provider, names) in names {
             self.providers.begin_round(provider, &names);
@@ -170,7 +170,7 @@ impl FetchSchedule {
             if let Some(source) = track.source()
                 && source.provider == provider
                 && source.provider_revision == revision
-                && let Some(sample) = samples.get(source.there())
+                && let Some(sample) = samples.get(source.name_at_provider())
             {
                 track.answer(key, sample, now);
             }
@@ -218,7 +218,7 @@ impl FetchSchedule {
 
     /// Updates tracks and providers from the catalog.
     fn follow_catalog(&mut self, now: Moment) {
-        let wanted = self.catalog.wanted();
+        let wanted = self.catalog.wanted_metrics();
         self.tracks.retain(|key, _| wanted.contains(key));
         for key in wanted {
             let resolved = self.catalog.resolve(&key);

@@ -49,7 +49,6 @@ pub struct Gate {
 #[derive(Clone)]
 pub struct NodeArguments {
     pub address: String,
-    /// Login name.
     pub user: String,
     /// Serial of the machine; empty if the cluster configuration does not name it.
     pub serial: String,
@@ -82,7 +81,6 @@ pub struct NodeState {
     observing: Option<Task>,
 }
 
-/// The connection.
 enum Link {
     /// An attempt runs. The task ends with this state.
     Connecting { _attempt: Task },

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_the_maximum_and_begin_anew_after_a_success() {
+    fn pauses_double_up_to_the_maximum_and_reset_after_a_success() {
         let mut backoff = Backoff::default();
         let pauses: Vec<u64> = (0..8).map(|_| backoff.failed(0.0).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);

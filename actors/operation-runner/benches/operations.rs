@@ -1,4 +1,4 @@
-//! Cost of a decision about the operations of a round.
+//! Cost of a decision about the operations of a reconcile pass.
 //!
 //! `cargo bench --workspace --bench operations` prints a table of wall-clock times and of CPU times of a decision on
 //! one thread. Everything runs on all nodes; then nothing runs; then the rivers of each node are outdated.

@@ -1,6 +1,6 @@
 //! Shell of the operation runner: collections of the state of all nodes, decisions on them, and one operation at a time.
 //!
-//! A round begins with a collection. Its decision holds for that collection only: after each operation another one
+//! A reconcile pass begins with a collection. Its decision holds for that collection only: after each operation another one
 //! begins. The workflow of `madako-effects` commits each change of a record, and asks permission for, starts and records
 //! the command that the change announces.
 
@@ -89,7 +89,7 @@ pub struct RunnerArguments {
     pub clock: Arc<dyn Clock>,
     pub events: Arc<dyn EventSink>,
     pub state: Subscriber<Arc<ClusterState>>,
-    /// Takes the page of each round.
+    /// Takes the page of each pass.
     pub page: Publisher<Arc<OpsPage>>,
     /// Takes the findings for other actors.
     pub operations: Publisher<Arc<OperationsState>>,
@@ -246,7 +246,7 @@ impl Actor for Runner {
             RunnerMessage::PhaseWritten(result) => {
                 state.writing_phase = None;
                 if result.is_err() {
-                    // The next round writes it again; at once, a refusal would come at once, too.
+                    // The next pass writes it again; at once, a refusal would come at once, too.
                     state.phase = None;
                     return Ok(());
                 }

@@ -1,4 +1,4 @@
-//! The rows of CKE's table: the first row with an operation is the phase of the round.
+//! The rows of CKE's table: the first row with an operation is the phase of the pass.
 
 use madako_domain::node_status::ConfigVersion;
 use madako_domain::status::OperationPhase;
@@ -10,7 +10,7 @@ use crate::operation::{Operation, OperationName};
 use crate::view::View;
 use crate::{bootstrap, certificates, maintain, restart, rivers, start, stop};
 
-/// The next round.
+/// The next reconcile pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Decision {
     pub phase: OperationPhase,
@@ -37,7 +37,7 @@ const ROWS: [fn(&View<'_>, &mut Vec<Held>) -> Row; 9] = [
     stop::row,
 ];
 
-/// Decides on the next round.
+/// Decides on the next pass.
 #[must_use]
 pub fn decide(input: &Input<'_>) -> Decision {
     let view = View::new(input);

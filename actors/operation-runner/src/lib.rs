@@ -1,10 +1,10 @@
 //! OperationRunner: closes the difference between the cluster configuration and the nodes, one operation at a time.
 //!
 //! The brain is [`decide`]: it maps the configuration, the state of the nodes and of etcd to the phase, the operations
-//! of this round, and the operations that wait, with their reasons. The phases and operations are those of CKE
+//! of this reconcile pass, and the operations that wait, with their reasons. The phases and operations are those of CKE
 //! (`docs/decisions/operations-beside-cke.md` lists the differences).
 //!
-//! The shell is the actor [`Runner`]. A round is: collect the states, decide, record the first operation with its first
+//! The shell is the actor [`Runner`]. A pass is: collect the states, decide, record the first operation with its first
 //! command, run its commands one after another, each announced by the record before it begins, and collect anew.
 //!
 //! # Guarantees

@@ -28,7 +28,7 @@ pub struct OpsPage {
     pub nodes: BTreeMap<String, NodePage>,
     /// The command that runs.
     pub running: Option<Running>,
-    /// The operations of the next round.
+    /// The operations of the next pass.
     pub next: Vec<Operation>,
     pub held: Vec<HeldPage>,
     /// Seconds for which nodes are left out, because a command failed on them.

@@ -262,7 +262,7 @@ impl RepairState {
         self.ahead.follow(&state.repair, now, self.began.1.elapsed());
         let next_actions = self.next_actions(&state);
         telemetry::madako_repair_look_seconds().record(started.elapsed());
-        self.tell(&state, &next_actions);
+        self.report_obstacles(&state, &next_actions);
         if !next_actions.iter().any(|next| self.act(&state, next))
             && let Some(change) = transition::forget(&state.repair)
         {
@@ -385,7 +385,7 @@ impl RepairState {
     }
 
     /// Emits an event for each obstacle that appeared or disappeared.
-    fn tell(&mut self, state: &ClusterState, next_actions: &[NextAction]) {
+    fn report_obstacles(&mut self, state: &ClusterState, next_actions: &[NextAction]) {
         let mut reported = BTreeMap::new();
         for next in next_actions {
             let (index, address) = (next.index, next.address.clone());

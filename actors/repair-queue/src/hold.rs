@@ -139,12 +139,12 @@ impl<'a> Report<'a> {
         Self { changed: stamp.changed, serial, address }
     }
 
-    fn who(&self) -> MachineIdentity<'a> {
+    fn identity(&self) -> MachineIdentity<'a> {
         (self.serial, self.address)
     }
 
     fn is_kept_as(&self, kept: &HeldReport) -> bool {
-        self.changed == kept.changed && self.who() == kept.who()
+        self.changed == kept.changed && self.identity() == kept.identity()
     }
 }
 
@@ -189,9 +189,9 @@ fn rack_after(
     at: OffsetDateTime,
 ) -> Option<Hold> {
     let mut reported = by_time.clone();
-    reported.sort_unstable_by_key(Report::who);
+    reported.sort_unstable_by_key(Report::identity);
     let of = |kept: &HeldReport| {
-        let place = reported.binary_search_by(|report| report.who().cmp(&kept.who())).ok()?;
+        let place = reported.binary_search_by(|report| report.identity().cmp(&kept.identity())).ok()?;
         Some(reported[place])
     };
     let mut released = kept.map(|kept| kept.released.clone()).unwrap_or_default();
@@ -211,9 +211,9 @@ fn rack_after(
             events.push(Event { since: event.since, machines });
         }
     }
-    let of_release: BTreeSet<MachineIdentity<'_>> = released.iter().map(HeldReport::who).collect();
+    let of_release: BTreeSet<MachineIdentity<'_>> = released.iter().map(HeldReport::identity).collect();
     let mut fresh = by_time;
-    fresh.retain(|report| !of_release.contains(&report.who()));
+    fresh.retain(|report| !of_release.contains(&report.identity()));
     for window in windows(&fresh, settings) {
         join(&mut events, Event { since: at, machines: fresh[window].to_vec() });
     }
@@ -248,13 +248,13 @@ fn windows(fresh: &[Report<'_>], settings: &HoldSettings) -> Vec<RangeInclusive<
         }
     }
     if found.len() > MAX_EVENTS {
-        found = together(found);
+        found = merge_overlapping(found);
     }
     found
 }
 
 /// Merges overlapping runs, in order; if too many remain, merges all of them.
-fn together(windows: Vec<RangeInclusive<usize>>) -> Vec<RangeInclusive<usize>> {
+fn merge_overlapping(windows: Vec<RangeInclusive<usize>>) -> Vec<RangeInclusive<usize>> {
     let mut together: Vec<RangeInclusive<usize>> = Vec::new();
     for window in windows {
         match together.last_mut() {
@@ -271,7 +271,7 @@ fn together(windows: Vec<RangeInclusive<usize>>) -> Vec<RangeInclusive<usize>> {
 /// Adds an event, unless an existing event contains it; events that it contains merge into it.
 fn join<'a>(events: &mut Vec<Event<'a>>, mut new: Event<'a>) {
     fn machines<'a>(event: &Event<'a>) -> BTreeSet<MachineIdentity<'a>> {
-        event.machines.iter().map(Report::who).collect()
+        event.machines.iter().map(Report::identity).collect()
     }
     // Fast path for the usual case.
     if events.iter().any(|event| event.machines == new.machines) {

@@ -351,7 +351,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, max_shrink_time: 20_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_the_invariants_hold(happenings in vec(happening(), 1..160)) {
+    fn invariants_hold_after_any_sequence_of_events(happenings in vec(happening(), 1..160)) {
         let mut world = World::new();
         for happening in &happenings {
             world.happens(happening);
@@ -373,7 +373,7 @@ proptest! {
     }
 
     #[test]
-    fn when_all_is_well_again_every_entry_ends_or_says_why_not_and_then_nothing_is_written(
+    fn after_recovery_every_entry_ends_or_names_its_obstacle_and_writes_stop(
         happenings in vec(happening(), 1..120),
     ) {
         let mut world = World::new();

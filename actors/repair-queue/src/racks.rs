@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rack_is_held_while_what_is_kept_of_it_cannot_be_read() {
+    fn rack_is_held_while_its_hold_cannot_be_read() {
         let settings = HoldSettings::default();
         let mut released = holds_at(
             &(1..=3).map(|id| machine(id, 4, 9.0)).collect::<Vec<_>>(),

@@ -131,7 +131,7 @@ pub fn kept_racks(state: &ClusterState) -> KeptRacks<'_> {
 
 /// Readable holds, for [`holds_after`](crate::hold::holds_after).
 #[must_use]
-pub fn kept(state: &ClusterState) -> Holds {
+pub fn readable_holds(state: &ClusterState) -> Holds {
     state.holds.iter().map(|(rack, hold)| (rack.clone(), Arc::clone(&hold.value))).collect()
 }
 

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn another_set_of_vanished_nodes_starts_the_count_anew() {
+    fn different_set_of_vanished_nodes_resets_the_count() {
         let second = held(set(0..3), 2);
         assert_eq!(
             evaluate(&set(0..20), &set(4..20), &set(0..0), Some(&second)),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_once_is_not_held_again() {
+    fn machines_that_the_guard_gave_up_are_not_held_again() {
         assert_eq!(evaluate(&set(0..20), &set(3..20), &set(0..3), None), ACCEPTED);
     }
 

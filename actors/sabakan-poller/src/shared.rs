@@ -30,7 +30,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_address_is_claimed_and_the_same_machine_twice_is_one() {
+    fn only_the_first_address_is_claimed_and_repeated_machines_count_once() {
         let machines = [
             machine("a", &["10.0.0.1", "10.0.0.9"]),
             machine("b", &["10.0.0.2", "10.0.0.1"]),

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_to_a_copied_rack_happens_to_its_machines() {
+    fn fault_of_a_copied_rack_reaches_its_machines() {
         let machines = original().machines();
         let mut copied = Datacenter::copied(9, START, Rates::still(), machines).unwrap();
         copied.kill_rack(2).unwrap();

@@ -87,7 +87,7 @@ mod tests {
     /// Each row: the condition, its result as `having`, its result as `notHaving`. The expectations come from the
     /// answers of a real sabakan to the same requests.
     #[test]
-    fn each_condition_means_what_it_means_in_sabakan() {
+    fn each_condition_has_the_meaning_of_sabakan() {
         use MachineState::{Healthy, Uninitialized};
         let rows: Vec<(&str, MachineParams, bool, bool)> = vec![
             ("nothing", MachineParams::default(), true, true),

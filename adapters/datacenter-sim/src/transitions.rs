@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forbidden_transition_is_told_in_sabakans_words() {
+    fn forbidden_transition_has_the_error_text_of_sabakan() {
         let error = check(MachineState::Healthy, MachineState::Uninitialized).expect_err("forbidden");
         assert_eq!(error.to_string(), "transition from [ healthy ] to [ uninitialized ] is forbidden");
         assert_eq!(error.code(), "INVALID_STATE_TRANSITION");

@@ -45,9 +45,9 @@ pub enum ServeError {
     #[error("cannot listen on {address}")]
     Listen { address: SocketAddr, source: std::io::Error },
     /// The operating system returned no local address.
-    #[error("cannot read the local address of a listener")]
+    #[error("cannot read the local address of the embedded store's listener from the operating system")]
     Address(#[source] std::io::Error),
-    #[error("cannot set up TLS")]
+    #[error("cannot set up TLS for the listener of the embedded store")]
     Tls(#[from] TlsError),
 }
 
@@ -161,7 +161,7 @@ impl EmbeddedEtcd {
 
     /// Leases of earlier owners, as of the opening of this store.
     #[must_use]
-    pub fn left(&self) -> EarlierLeases {
+    pub fn earlier_leases(&self) -> EarlierLeases {
         self.left.clone()
     }
 

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_hold_what_exists_then() {
+    fn ranges_hold_the_keys_of_their_revision() {
         let index = index(&[("a", 2, 1), ("b", 3, 1), ("b", 5, 0), ("c", 4, 1)]);
         let keys = |span, main| index.range(span, main).map(|(key, _)| key.to_vec()).collect::<Vec<_>>();
         assert_eq!(keys(Span::From(b"a"), 4), [b"a", b"b", b"c"]);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn compaction_keeps_what_can_still_be_asked_for() {
+    fn compaction_keeps_all_revisions_after_it() {
         let all = [("a", 2, 1), ("a", 4, 2), ("a", 6, 3), ("b", 3, 1), ("b", 5, 0), ("c", 7, 1)];
         let gone = |main| {
             let mut index = index(&all);

@@ -148,6 +148,6 @@ pub enum OpenError {
     },
     #[error("{operation} {object} failed")]
     Io { operation: &'static str, object: String, source: std::io::Error },
-    #[error("cannot start the writer thread")]
+    #[error("cannot start the thread that writes to the embedded store")]
     Thread(#[source] std::io::Error),
 }

@@ -116,7 +116,7 @@ mod tests {
     use super::{Record, Revision};
 
     #[test]
-    fn reads_back_what_was_written_and_nothing_else() {
+    fn record_decodes_to_its_content_and_rejects_any_change() {
         let revision = Revision { main: 7, sub: 3 };
         let record = Record { key: b"key", value: b"value", create: 5, version: 2, lease: 99 };
         let mut bytes = Vec::new();

@@ -335,7 +335,7 @@ mod tests {
     use prost::Message;
 
     #[test]
-    fn fragments_hold_every_event_once_and_only_the_last_says_that_it_is_the_last() {
+    fn fragments_hold_every_event_once_and_only_the_last_is_marked_as_last() {
         let event = |byte| PbEvent {
             kv: Some(PbKeyValue { key: vec![byte], value: vec![byte; 700_000], ..PbKeyValue::default() }),
             ..PbEvent::default()

@@ -46,7 +46,9 @@ const ID_BYTES: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
     /// No key, only comments.
-    #[error("at least one key")]
+    #[error(
+        "at least one key, a line with {KEY_BYTES} bytes in Base64 (openssl rand -base64 {KEY_BYTES} makes a key)"
+    )]
     None,
     /// More keys than allowed.
     #[error("at most {MOST_ENCRYPTION_KEYS} keys")]
@@ -63,16 +65,16 @@ pub enum KeysError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
     /// No given key has this id.
-    #[error("encrypted with the key {id}, which is not configured here")]
+    #[error("the value is encrypted with the key {id}, which is not configured here")]
     UnknownKey {
         /// Id of the key, without unusual characters.
         id: String,
     },
     /// The value was changed or moved.
-    #[error("changed, or moved from another place")]
+    #[error("the value cannot be decrypted: it was changed, or moved from another place")]
     Altered,
     /// The format is unknown: written by a later version, or invalid.
-    #[error("encrypted in a form that this version does not know")]
+    #[error("the value is encrypted in a form that this version does not know")]
     Form,
 }
 
@@ -228,7 +230,7 @@ mod tests {
     const SECOND: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 
     #[test]
-    fn keys_are_one_a_line_and_nothing_of_them_is_told() {
+    fn keys_are_one_per_line_and_never_shown_in_errors() {
         let keys = Keys::parse(&format!("# ours\n\n {FIRST} # since May\r\n{SECOND}\n")).unwrap();
         let ids: Vec<&str> = keys.ids().collect();
         assert_eq!((ids.len(), ids[0].len()), (2, 8));

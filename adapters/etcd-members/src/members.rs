@@ -135,7 +135,7 @@ impl EtcdMembers {
 }
 
 /// Asks a member whether it is in sync, and for its version. `revision` is that of the grant.
-async fn look(connections: &Connections, mut member: EtcdMember, revision: i64) -> EtcdMember {
+async fn check_member(connections: &Connections, mut member: EtcdMember, revision: i64) -> EtcdMember {
     let address = member.address().into_owned();
     let by = Instant::now() + REQUEST;
     let Ok(client) = connections.client(&address) else {
@@ -162,7 +162,8 @@ impl EtcdCluster for EtcdMembers {
             // Members that do not answer may be out of our reach alone: nothing is known of them.
             Answer::Listed(members, _) => return Ok(EtcdStatus { healthy: false, members }),
         };
-        let asked = session.members.into_iter().map(|member| look(&connections, member, session.revision));
+        let asked =
+            session.members.into_iter().map(|member| check_member(&connections, member, session.revision));
         let looking = futures::stream::iter(asked).buffered(MOST_ASKED_AT_ONCE).collect::<Vec<_>>();
         let revoke = async {
             // A lease that is not revoked ends by itself soon.

@@ -55,12 +55,12 @@ impl Hunt {
         self.seen = seen;
     }
 
-    pub(crate) fn seen(&self) -> impl Iterator<Item = i32> {
+    pub(crate) fn ids(&self) -> impl Iterator<Item = i32> {
         self.seen.keys().copied()
     }
 
     /// The descendants of the latest scan, for an error message.
-    pub(crate) fn what_is_left(&self) -> String {
+    pub(crate) fn describe_survivors(&self) -> String {
         let named = self.seen.iter().take(MAX_NAMED).map(|(id, (name, refused))| match refused {
             None => format!("{name} ({id})"),
             Some(refused) => format!("{name} ({id}: {refused})"),
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_proc_is_read_whatever_the_name() {
+    fn proc_stat_line_is_parsed_with_any_process_name() {
         for (line, expected) in [
             ("12 (sh) S 7 11 10 0 -1", Some((7, 10, "sh"))),
             ("12 (a) S 1 (b) R 7 12 12", Some((7, 12, "a) S 1 (b"))),

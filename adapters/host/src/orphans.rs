@@ -122,7 +122,7 @@ async fn sweep() -> Result<(), String> {
             return Ok(());
         }
         if hunt.since().elapsed() > KILL_PATIENCE {
-            let left = hunt.what_is_left();
+            let left = hunt.describe_survivors();
             tracing::error!(left, "processes of a killed watcher cannot be killed");
             return Err(left);
         }
@@ -137,7 +137,7 @@ fn kill_present(hunt: &mut Hunt) -> bool {
     let watchers = WATCHERS.lock().unwrap_or_else(PoisonError::into_inner);
     hunt.kill(|id, child| !watchers.contains(&id) && Some(child.session) != session);
     let mut is_one_left = false;
-    for id in hunt.seen() {
+    for id in hunt.ids() {
         is_one_left = true;
         // Not yet a child, or not yet ended; the next scan checks again.
         let _ = waitpid(Pid::from_raw(id), WaitOptions::NOHANG);

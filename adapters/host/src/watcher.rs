@@ -53,7 +53,7 @@ fn run() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            return tell(&Report::NotStarted { why: format!("its watcher has no runtime: {error}") });
+            return send_report(&Report::NotStarted { why: format!("its watcher has no runtime: {error}") });
         }
     };
     runtime.block_on(async {
@@ -61,13 +61,13 @@ fn run() -> ExitCode {
             Ok(Some(watch)) => watch.run_order().await,
             // The service has already ended.
             Ok(None) => ExitCode::SUCCESS,
-            Err(error) => tell(&Report::NotStarted { why: format!("its watcher failed: {error}") }),
+            Err(error) => send_report(&Report::NotStarted { why: format!("its watcher failed: {error}") }),
         }
     })
 }
 
 /// Sends a report. If the service no longer reads, the report is dropped.
-fn tell(report: &Report) -> ExitCode {
+fn send_report(report: &Report) -> ExitCode {
     let told = serde_json::to_vec(report).map_err(io::Error::from).and_then(|mut line| {
         line.push(b'\n');
         let mut out = io::stdout().lock();
@@ -139,7 +139,7 @@ impl Watch {
     }
 
     async fn run_order(mut self) -> ExitCode {
-        if tell(&Report::Begins) != ExitCode::SUCCESS {
+        if send_report(&Report::Begins) != ExitCode::SUCCESS {
             self.nothing_runs();
             return ExitCode::FAILURE;
         }
@@ -147,7 +147,7 @@ impl Watch {
             Ok(started) => started,
             Err(error) => {
                 self.nothing_runs();
-                return tell(&Report::NotStarted { why: error.to_string() });
+                return send_report(&Report::NotStarted { why: error.to_string() });
             }
         };
         if !self.until_over(&mut started).await {
@@ -157,7 +157,7 @@ impl Watch {
         self.nothing_runs();
         // A process that is no descendant may hold the output open; the output read so far is kept.
         let _ = time::timeout(OUTPUT_PATIENCE, started.streams.read_to_end()).await;
-        tell(&started.report(took))
+        send_report(&started.report(took))
     }
 
     /// Removes the note, which tells later processes that no process of the command runs.
@@ -180,7 +180,7 @@ impl Watch {
                 hunt.kill(|_, _| true);
                 if !lost && hunt.since().elapsed() > KILL_PATIENCE {
                     lost = true;
-                    tell(&Report::Lost { why: hunt.what_is_left() });
+                    send_report(&Report::Lost { why: hunt.describe_survivors() });
                 }
                 if hunt.since().elapsed() > KILL_PATIENCE + LAST_PATIENCE {
                     break;

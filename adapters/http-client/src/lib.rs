@@ -23,9 +23,11 @@ use crate::limits::{CONNECT_TIMEOUT, IDLE_TIMEOUT, MAX_IDLE, MAX_REDIRECTS};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    #[error("cannot set up TLS for the HTTP client")]
+    #[error(
+        "cannot set up TLS for requests to servers: the versions of TLS do not suit the cryptographic library"
+    )]
     Tls(#[source] rustls::Error),
-    #[error("cannot set up the HTTP client")]
+    #[error("cannot create the client for HTTP requests")]
     Client(#[source] reqwest::Error),
 }
 

@@ -61,7 +61,7 @@ async fn exchange(answers: &[&str]) -> (Result<HttpResponse, HttpError>, Vec<Str
 }
 
 #[tokio::test]
-async fn the_request_on_the_wire_is_what_sabakan_takes() {
+async fn request_has_the_form_that_sabakan_expects() {
     let (result, requests) = exchange(&["HTTP/1.1 200 OK\r\nX-One: a\r\nContent-Length: 2\r\n\r\nok"]).await;
     let response = result.unwrap();
     assert_eq!((response.status, &response.body[..]), (200, &b"ok"[..]));
@@ -110,7 +110,7 @@ async fn an_answer_that_ends_early_is_truncated() {
 }
 
 #[tokio::test]
-async fn requests_that_cannot_be_sent_are_told_without_secrets() {
+async fn errors_of_unsendable_requests_contain_no_secrets() {
     for url in ["sabakan", "/graphql", "ftp://user:hunter2@host/"] {
         let result = plain().send(request(url.to_owned())).await;
         assert!(matches!(result, Err(HttpError::Invalid { .. })), "{url}: {result:?}");

@@ -106,8 +106,12 @@ async fn answer_one(
     // Only visible characters are logged; the field is missing for a request without an id.
     let request_id = id.as_ref().and_then(|id| id.to_str().ok());
     match status {
-        500.. => tracing::warn!(peer, %method, path = %shown, status, ?took, request_id, "answered"),
-        _ => tracing::debug!(peer, %method, path = %shown, status, ?took, request_id, "answered"),
+        500.. => {
+            tracing::warn!(peer, %method, path = %shown, status, ?took, request_id, "a request was answered")
+        }
+        _ => {
+            tracing::debug!(peer, %method, path = %shown, status, ?took, request_id, "a request was answered")
+        }
     }
     Ok(response)
 }

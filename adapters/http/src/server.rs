@@ -84,7 +84,7 @@ pub struct Served {
 pub type Identify<A> = fn(&A) -> Option<ClientCertificate>;
 
 /// For a listener without client certificates.
-pub fn nobody<A>(_: &A) -> Option<ClientCertificate> {
+pub fn no_client_certificate<A>(_: &A) -> Option<ClientCertificate> {
     None
 }
 

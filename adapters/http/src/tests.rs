@@ -57,7 +57,7 @@ struct World {
 fn world_with(router: Router, limits: Limits) -> World {
     let (dialer, listener) = memory::listener();
     let (stop, stopped) = oneshot::channel::<()>();
-    let serving = tokio::spawn(serve(listener, router, limits, crate::nobody, async move {
+    let serving = tokio::spawn(serve(listener, router, limits, crate::no_client_certificate, async move {
         // Dropping the sender stops the server too.
         let _ = stopped.await;
     }));
@@ -166,7 +166,7 @@ async fn a_health_that_hangs_is_unhealthy_after_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_page_is_not_found() {
+async fn unknown_paths_are_not_found() {
     let world = world(&Arc::default());
     let missing = json(404, r#"{"error":"requested resource is not found","status":404}"#);
     for request in ["GET /nothing", "GET /health/", "GET /healthz", "POST /x"] {
@@ -177,7 +177,7 @@ async fn what_is_no_page_is_not_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_under_another_method_says_which_ones_are_allowed() {
+async fn page_requested_with_a_wrong_method_names_the_allowed_methods() {
     let world = world(&Arc::default());
     for request in ["POST /health", "PUT /version", "DELETE /", "PATCH /metrics"] {
         let answer = world.raw(&format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).await;
@@ -273,7 +273,7 @@ async fn a_head_that_is_too_long_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_http_is_refused() {
+async fn malformed_http_is_refused() {
     let world = world(&Arc::default());
     let answer = world.raw("\u{16}\u{3}\u{1} hello\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
@@ -367,7 +367,7 @@ async fn after_the_signal_answers_are_finished_idle_connections_closed_and_new_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_end_in_time_is_cut_off() {
+async fn request_is_cut_off_at_the_end_of_the_drain() {
     let world = world_with(odd_pages(), Limits::DEFAULT);
     let mut io = world.dialer.connect().await.unwrap();
     io.write_all(b"GET /hangs HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
@@ -424,9 +424,10 @@ async fn it_serves_over_tcp_and_names_an_address_that_is_taken() {
 
     let (stop, stopped) = oneshot::channel::<()>();
     let pages = router(Arc::new(Fake::default()), HEALTH_DEADLINE);
-    let serving = tokio::spawn(serve(listener, pages, Limits::DEFAULT, crate::nobody, async move {
-        let _ = stopped.await;
-    }));
+    let serving =
+        tokio::spawn(serve(listener, pages, Limits::DEFAULT, crate::no_client_certificate, async move {
+            let _ = stopped.await;
+        }));
     let mut io = tokio::net::TcpStream::connect(address).await.unwrap();
     io.write_all(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     answer_with(&mut io, "{\"health\":\"healthy\"}\n").await;

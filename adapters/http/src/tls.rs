@@ -28,13 +28,13 @@ use crate::placement::ClientCertificate;
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A text is not valid PEM, or is empty.
-    #[error("reading the {what} as PEM failed: {why}")]
+    #[error("cannot read the {what} of the server as PEM: {why}")]
     Pem { what: &'static str, why: String },
     /// Certificate and key do not match, or their kind is not supported.
-    #[error("using the certificate and its key failed")]
+    #[error("cannot use the certificate of the server with its private key")]
     Certificate(#[source] rustls::Error),
     /// The CA of the clients cannot be used.
-    #[error("using the client CA failed: {0}")]
+    #[error("cannot verify clients with the certificates of the client CA: {0}")]
     ClientCa(String),
 }
 

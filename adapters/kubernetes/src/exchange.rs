@@ -82,7 +82,7 @@ pub(crate) async fn ask(
     // Names and selectors were checked, so this error is unexpected.
     let request =
         request.map_err(|_| plain(answer::unavailable(call.what, "the request cannot be built")))?;
-    let asking = telemetry::Asking::new(call.name);
+    let asking = telemetry::RunningRequest::new(call.name);
     let result = match timeout_at(until.at, client.request_text(request)).await {
         Ok(Ok(text)) => Ok(text),
         Ok(Err(error)) => {

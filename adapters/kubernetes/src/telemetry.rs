@@ -13,13 +13,13 @@ madako_protocol::declare_metrics! {
 }
 
 /// A running request. It is counted and timed when it ends or when its caller drops it.
-pub(crate) struct Asking {
+pub(crate) struct RunningRequest {
     call: &'static str,
     begun: Instant,
     outcome: &'static str,
 }
 
-impl Asking {
+impl RunningRequest {
     pub(crate) fn new(call: &'static str) -> Self {
         Self { call, begun: Instant::now(), outcome: "cancelled" }
     }
@@ -37,7 +37,7 @@ impl Asking {
     }
 }
 
-impl Drop for Asking {
+impl Drop for RunningRequest {
     fn drop(&mut self) {
         madako_kubernetes_requests_total(self.call, self.outcome).increment(1);
         madako_kubernetes_request_seconds(self.call).record(self.begun.elapsed());

@@ -61,7 +61,7 @@ impl<T: HttpTransport + ?Sized> Exchange<'_, T> {
         }
         // Far more than is shown, so that a hidden secret is never cut in two.
         let beginning = &response.body[..response.body.len().min(64 * 1024)];
-        let said = said(address, secret, &String::from_utf8_lossy(beginning));
+        let said = server_text(address, secret, &String::from_utf8_lossy(beginning));
         Err(FetchError::Status { address: address.shown.clone(), status: response.status, said })
     }
 }
@@ -79,7 +79,7 @@ fn failure(error: HttpError, address: &Address, deadline: Duration) -> FetchErro
 }
 
 /// A server's text for an error message.
-pub(crate) fn said(address: &Address, secret: &str, text: &str) -> String {
+pub(crate) fn server_text(address: &Address, secret: &str, text: &str) -> String {
     if address.has_credentials() {
         // The server may repeat them in any encoding.
         "the answer is not shown, because the address has credentials".to_owned()

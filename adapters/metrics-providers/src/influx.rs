@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::address::Address;
 use crate::annotated_csv::{self, CsvError, Row};
-use crate::exchange::{Exchange, Request, hide, said as said_by};
+use crate::exchange::{Exchange, Request, hide, server_text as said_by};
 pub use crate::limits::INFLUX_NAMES;
 use crate::prometheus::note;
 use crate::{AnswersMany, number};

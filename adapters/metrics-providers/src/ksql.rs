@@ -9,7 +9,7 @@ use madako_protocol::ports::{HttpMethod, HttpTransport};
 use serde_json::{Value, json};
 
 use crate::address::Address;
-use crate::exchange::{Exchange, Request, said as said_by, shorten};
+use crate::exchange::{Exchange, Request, server_text as said_by, shorten};
 pub use crate::limits::KSQL_AT_ONCE;
 use crate::{all_failed, number};
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::address::{Address, form};
-use crate::exchange::{Exchange, Request, said as said_by, shorten};
+use crate::exchange::{Exchange, Request, server_text as said_by, shorten};
 use crate::limits::MAX_IN_URL;
 pub use crate::limits::PROMETHEUS_NAMES;
 use crate::{AnswersMany, number};

@@ -66,7 +66,7 @@ pub(crate) enum Refusal {
     #[error("{0:?} is no name for a certificate")]
     Name(String),
     /// The cryptographic library failed.
-    #[error("the certificate could not be signed")]
+    #[error("the cryptographic library cannot sign the certificate with the key of the authority")]
     Signature,
 }
 

@@ -45,7 +45,6 @@ pub enum CaError {
     Rejected {
         /// The authority to import.
         authority: Authority,
-        /// The fault.
         why: String,
     },
     /// There is nothing to encrypt private keys with.
@@ -56,7 +55,6 @@ pub enum CaError {
     /// Another command wrote the authority first.
     #[error("another command changed the authority {0} at the same time: run the command again")]
     Changed(Authority),
-    /// The write failed.
     #[error("cannot store the authority {authority}")]
     Store {
         /// The authority to write.

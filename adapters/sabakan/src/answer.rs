@@ -29,7 +29,7 @@ struct Data {
 pub(crate) fn read_answer(body: &[u8]) -> Result<Vec<Machine>, RegistryError> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let response: graphql_client::Response<Data> = serde_path_to_error::deserialize(&mut deserializer)
-        .map_err(|error| malformed(whereabouts(&error)))?;
+        .map_err(|error| malformed(describe_place(&error)))?;
     deserializer.end().map_err(|error| malformed(error.to_string()))?;
     if let Some(errors) = response.errors.filter(|errors| !errors.is_empty()) {
         let mut messages: Vec<String> =
@@ -104,7 +104,7 @@ fn state(wire: wire::MachineState) -> Result<MachineState, String> {
 }
 
 /// serde's error in terms of the answer, with the path of the member if there is one.
-fn whereabouts(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+fn describe_place(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
     let mut said = shorten(&error.inner().to_string());
     // Replace Rust type names from serde by JSON terms.
     for rust in [

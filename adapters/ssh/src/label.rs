@@ -13,7 +13,6 @@ go_object! {
     /// Content of the label.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct Label {
-        /// Built-in parameters.
         pub builtin: ServiceParams = "builtin";
         /// Parameters of the operator.
         pub extra: ServiceParams = "extra";

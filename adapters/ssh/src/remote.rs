@@ -51,7 +51,6 @@ pub(crate) struct Session {
     begin: Duration,
 }
 
-/// A command.
 pub(crate) struct Order<'a> {
     pub(crate) script: &'a Script,
     pub(crate) nonce: String,

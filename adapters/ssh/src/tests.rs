@@ -168,7 +168,7 @@ async fn an_rsa_key_signs_with_sha_2() {
 }
 
 #[tokio::test]
-async fn a_peer_that_says_nothing_is_unreachable() {
+async fn silent_peer_is_unreachable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let options = SshOptions {
         port: listener.local_addr().unwrap().port(),
@@ -325,7 +325,7 @@ async fn a_node_that_stops_answering_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_dropped_connection_ends_at_once() {
+async fn dropped_connection_ends_immediately() {
     let node = Node::new().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let options = SshOptions { port: listener.local_addr().unwrap().port(), ..node.options() };
@@ -399,7 +399,7 @@ async fn dead_nodes_take_no_place_from_a_living_one() {
 }
 
 #[test]
-fn a_command_that_is_told_to_go_on_too_late_does_nothing() {
+fn command_confirmed_too_late_does_nothing() {
     use std::io::Write as _;
     let run = |input: &str| {
         let mut shell = std::process::Command::new("/bin/sh")

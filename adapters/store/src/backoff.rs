@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_the_cap_and_begin_anew_after_a_success() {
+    fn waits_double_up_to_the_cap_and_reset_after_a_success() {
         let mut backoff = Backoff::new(1, 1);
         let mut step = FIRST_PAUSE;
         for _ in 0..20 {

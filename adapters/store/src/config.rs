@@ -90,7 +90,6 @@ impl StoreConfig {
             .then(|| (self.username.clone(), self.password.clone()))
     }
 
-    /// The validated deadline.
     pub(crate) fn checked_timeout(&self) -> Result<Duration, ConfigError> {
         if self.timeout.is_zero() || self.timeout > LONGEST_TIMEOUT {
             return Err(ConfigError::Timeout(self.timeout));

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn who_meets_the_limit_of_a_request_is_told_how_to_raise_it() {
+    fn request_above_the_size_limit_names_the_option_that_raises_it() {
         let error = Error::GRpcStatus(Status::invalid_argument("etcdserver: request is too large"));
         assert!(why(&error).contains("--max-request-bytes"));
     }

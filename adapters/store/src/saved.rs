@@ -15,7 +15,7 @@ use crate::telemetry::Operation;
 pub enum SaveError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("writing the snapshot failed")]
+    #[error("cannot write the snapshot to its file")]
     Write(#[source] io::Error),
 }
 

@@ -314,7 +314,7 @@ impl<E: Send + 'static> Watcher<E> {
             if let Err(end) = self.refuse_canceled(&connection, &answer) {
                 return end;
             }
-            if let Err(end) = self.tell(&mut assembly, answer).await {
+            if let Err(end) = self.deliver(&mut assembly, answer).await {
                 return end;
             }
         }
@@ -330,7 +330,7 @@ impl<E: Send + 'static> Watcher<E> {
         }
     }
 
-    async fn tell(&mut self, assembly: &mut Assembly, answer: WatchResponse) -> Result<(), StreamEnd> {
+    async fn deliver(&mut self, assembly: &mut Assembly, answer: WatchResponse) -> Result<(), StreamEnd> {
         let more_follows = answer.0.fragment;
         let arrived = arrived(&self.namespace, self.interest, answer);
         let Some(delivered) = &mut self.delivered else { return Err(StreamEnd::Missed("start")) };

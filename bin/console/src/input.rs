@@ -45,7 +45,7 @@ mod tests {
     use super::bounded;
 
     #[test]
-    fn what_is_longer_than_the_limit_is_refused() {
+    fn input_longer_than_its_limit_is_refused() {
         assert_eq!(bounded(&b"abc"[..], 3).unwrap(), b"abc");
         assert_eq!(bounded(&b"abcd"[..], 3).unwrap_err().to_string(), "longer than 3 bytes");
     }

@@ -11,6 +11,6 @@ mod output;
 mod stopwatch;
 
 pub use input::{STDIN, read, read_text, shown};
-pub use message::{exit_codes, is_closed_pipe, note, tell, tell_words};
+pub use message::{describe_error, exit_codes, is_closed_pipe, note, print_clap_error};
 pub use output::{Format, Table, print, print_bytes, printable, show};
 pub use stopwatch::Stopwatch;

@@ -24,7 +24,7 @@ const MAX_PROBLEMS_SHOWN: usize = 50;
 
 /// An error with its causes; several problems of an input have a line each.
 #[must_use]
-pub fn tell(error: &anyhow::Error) -> String {
+pub fn describe_error(error: &anyhow::Error) -> String {
     let mut parts = Vec::new();
     for cause in error.chain() {
         parts.push(match cause.downcast_ref::<InputError>() {
@@ -49,7 +49,7 @@ fn lines(input: &InputError) -> String {
 
 /// Prints requested help on standard output, and every error on standard error, beginning with the program's name.
 #[must_use]
-pub fn tell_words(program: &str, error: &clap::Error) -> ExitCode {
+pub fn print_clap_error(program: &str, error: &clap::Error) -> ExitCode {
     let is_help = !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if is_help {
         // A failure cannot be reported anywhere.

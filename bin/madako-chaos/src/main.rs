@@ -8,7 +8,7 @@ mod simulate;
 
 use std::process::ExitCode;
 
-use madako_console::{is_closed_pipe, note, tell, tell_words};
+use madako_console::{describe_error, is_closed_pipe, note, print_clap_error};
 
 use crate::cli::{Cli, Command};
 
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     }
     let Cli { command } = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
-        Err(error) => return tell_words(PROGRAM, &error),
+        Err(error) => return print_clap_error(PROGRAM, &error),
     };
     let done = match command {
         Command::Scenarios(args) => scenarios::run(&args),
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
             if is_closed_pipe(&error) {
                 return ExitCode::SUCCESS;
             }
-            note(PROGRAM, tell(&error));
+            note(PROGRAM, describe_error(&error));
             ExitCode::from(code)
         }
     }

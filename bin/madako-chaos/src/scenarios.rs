@@ -15,7 +15,7 @@ use crate::cli::Failure;
                         madako-chaos scenarios --check power-loss.yml -o json")]
 pub(crate) struct ScenariosArgs {
     #[command(flatten)]
-    what: What,
+    what: ScenariosAction,
     /// Form of the output
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -23,7 +23,7 @@ pub(crate) struct ScenariosArgs {
 
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
-struct What {
+struct ScenariosAction {
     /// Shows the shipped scenarios with their purpose
     #[arg(long)]
     list: bool,

@@ -27,7 +27,6 @@ use crate::PROGRAM;
 use crate::cli::Failure;
 use crate::scenarios::with_faults;
 
-/// The default scenario.
 const DEFAULT: &str = "default";
 
 /// Interval of progress lines in real time.
@@ -66,7 +65,7 @@ pub(crate) struct SimulateArgs {
     fault: Vec<String>,
     /// Injects only the faults with these numbers in the schedule; none injects no fault
     #[arg(long, value_name = "N,N,...", conflicts_with = "seeds")]
-    only: Option<Only>,
+    only: Option<SelectedFaults>,
     /// Time limit, by the real clock, of the search for a smaller failing run; 0s skips the search
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = Span::typed)]
     shrink_for: Span,
@@ -147,7 +146,7 @@ fn one(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure> {
 /// The smallest run that fails in the same way; `None`: this run did not fail, or the user does not want one.
 fn smaller(args: &SimulateArgs, scenario: &Scenario, report: &Report) -> Result<Option<Shrunk>, Failure> {
     let limit = args.shrink_for.duration();
-    if report.wrong().is_empty() || limit.is_zero() || args.only.is_some() {
+    if report.failures().is_empty() || limit.is_zero() || args.only.is_some() {
         return Ok(None);
     }
     note(PROGRAM, format!("seed {} did not pass; searching for a smaller run that also fails", report.seed));
@@ -237,10 +236,11 @@ impl RunResult<'_> {
 
     /// The command that repeats the smallest run that also failed.
     fn smaller_command(&self) -> Option<String> {
-        self.smaller.map(|smaller| self.command_of(Some(&Only(smaller.only.clone())), smaller.length))
+        self.smaller
+            .map(|smaller| self.command_of(Some(&SelectedFaults(smaller.only.clone())), smaller.length))
     }
 
-    fn command_of(&self, only: Option<&Only>, length: Span) -> String {
+    fn command_of(&self, only: Option<&SelectedFaults>, length: Span) -> String {
         let mut command = "madako-chaos simulate".to_owned();
         if self.args.scenario != DEFAULT {
             command += &format!(" --scenario {}", quoted(&self.args.scenario));
@@ -311,11 +311,11 @@ impl RunResult<'_> {
             "seed": report.seed,
             "for": report.length,
             "passed": report.outcome() == Outcome::Passed,
-            "wrong": report.wrong(),
+            "wrong": report.failures(),
             "why_not": self.why(),
             "invariants": report.invariants,
-            "promises": named(report.promises.iter().map(|(promise, verdict)| (promise.name(), verdict))),
-            "exemptions": named(report.exemptions.table().into_iter().map(|(it, used)| (it.name(), used))),
+            "promises": by_name(report.promises.iter().map(|(promise, verdict)| (promise.name(), verdict))),
+            "exemptions": by_name(report.exemptions.table().into_iter().map(|(it, used)| (it.name(), used))),
             "not_exercised": report.not_exercised.iter().map(|id| id.name()).collect::<Vec<_>>(),
             "calm": {"after": report.calm.after, "within": report.calm.within},
             "counts": counts,
@@ -342,7 +342,7 @@ impl RunResult<'_> {
         );
         let mut table = Table::new(["INVARIANT", "VERDICT", "JUDGED"]);
         for (id, verdict) in &report.invariants {
-            table.row([id.name().to_owned(), said(verdict), verdict.judged.to_string()]);
+            table.row([id.name().to_owned(), verdict_text(verdict), verdict.judged.to_string()]);
         }
         let calm = report.calm.after.map_or_else(|| "never".to_owned(), |after| format!("after {after}"));
         table.row(["calm".to_owned(), calm, format!("within {}", report.calm.within)]);
@@ -353,7 +353,7 @@ impl RunResult<'_> {
         };
         let mut table = Table::new(["PROMISE", "VERDICT", "JUDGED"]);
         for (promise, verdict) in &report.promises {
-            table.row([promise.name().to_owned(), said(verdict), verdict.judged.to_string()]);
+            table.row([promise.name().to_owned(), verdict_text(verdict), verdict.judged.to_string()]);
         }
         text += &table.text();
         text += "\n";
@@ -442,7 +442,7 @@ impl RunResult<'_> {
 }
 
 /// The verdict on an invariant or a promise in words.
-fn said(verdict: &Verdict) -> String {
+fn verdict_text(verdict: &Verdict) -> String {
     match (verdict.violations.len(), verdict.judged) {
         (0, 0) => "not exercised".to_owned(),
         (0, _) => "held".to_owned(),
@@ -451,15 +451,15 @@ fn said(verdict: &Verdict) -> String {
 }
 
 /// An object with a field for each name.
-fn named<T: serde::Serialize>(things: impl Iterator<Item = (&'static str, T)>) -> Value {
+fn by_name<T: serde::Serialize>(things: impl Iterator<Item = (&'static str, T)>) -> Value {
     things.map(|(name, thing)| (name.to_owned(), json!(thing))).collect::<serde_json::Map<_, _>>().into()
 }
 
 /// Numbers of the beginnings of faults that happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Only(BTreeSet<usize>);
+struct SelectedFaults(BTreeSet<usize>);
 
-impl FromStr for Only {
+impl FromStr for SelectedFaults {
     type Err = ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, ParseIntError> {
@@ -470,7 +470,7 @@ impl FromStr for Only {
     }
 }
 
-impl fmt::Display for Only {
+impl fmt::Display for SelectedFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("none");
@@ -491,14 +491,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn which_faults_happen_is_read_as_it_is_told() {
+    fn option_for_selected_faults_parses_its_own_output() {
         for (numbers, told) in [(&[][..], "none"), (&[7], "7"), (&[0, 12, 3], "0,3,12")] {
-            let only = Only(numbers.iter().copied().collect());
+            let only = SelectedFaults(numbers.iter().copied().collect());
             assert_eq!(only.to_string(), told);
             assert_eq!(told.parse(), Ok(only));
         }
         for wrong in ["", "1,", "all", "-1"] {
-            assert!(wrong.parse::<Only>().is_err(), "{wrong}");
+            assert!(wrong.parse::<SelectedFaults>().is_err(), "{wrong}");
         }
     }
 }

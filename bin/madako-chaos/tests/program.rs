@@ -77,7 +77,7 @@ fn a_file_that_is_wrong_is_refused_with_the_lines() {
 }
 
 #[test]
-fn whatever_else_is_wrong_is_bad_input_too() {
+fn unreadable_files_and_unknown_flags_are_bad_input() {
     for args in [
         &["scenarios", "--check", "/nowhere/at-all.yml"][..],
         &["scenarios"],
@@ -101,7 +101,7 @@ fn whatever_else_is_wrong_is_bad_input_too() {
 }
 
 #[test]
-fn a_simulation_ends_with_what_became_of_it() {
+fn exit_code_and_report_of_a_simulation_agree() {
     /// A world that exercises every invariant, with further lines.
     fn scenario(more: &str) -> String {
         format!(

@@ -230,7 +230,7 @@ fn ten_minutes_of_chance_are_passed() {
 }
 
 #[test]
-fn what_cannot_be_injected_is_no_pass() {
+fn fault_that_cannot_be_injected_prevents_a_pass() {
     let scenario = "name: quick\nworld: {instances: 1, machines: 10, racks: 2, clusters: 1, applications: 1}\n\
                     clients: [{kind: placement, rate: 2}]\n\
                     faults: [{at: 1s, do: panic, target: actor=leader}]\n";
@@ -249,7 +249,7 @@ const UNSEEN: &str = "name: unseen\nworld: {instances: 1, machines: 12, racks: 3
                       expect: {at_least: {faults: 6}}\n";
 
 #[test]
-fn what_happens_while_the_registry_is_gone_is_seen_when_it_is_back() {
+fn faults_during_a_registry_outage_appear_after_its_return() {
     let report = report_of("unseen");
     let place = report.to_str().unwrap();
     let ended = run(&["--scenario", "-", "--seed", "1", "--for", "14s", "--report", place], UNSEEN);
@@ -308,7 +308,7 @@ fn a_store_whose_disk_is_full_refuses_writes_and_takes_them_again_when_it_has_ro
 }
 
 #[test]
-fn without_what_namespaces_take_there_are_proxies_unless_namespaces_are_asked_for() {
+fn proxies_replace_unavailable_namespaces_unless_these_are_requested() {
     let run = |network| {
         let mut program = program();
         // No program is found on an empty `PATH`.
@@ -330,7 +330,7 @@ const SMALL: &str =
     "name: small\nworld: {instances: 1, machines: 10, racks: 2, clusters: 0, applications: 0}\n";
 
 #[test]
-fn what_a_run_that_is_killed_has_made_goes_with_it() {
+fn killed_run_leaves_no_processes_and_files() {
     let report = report_of("killed");
     let targets = report.join("targets.json");
     // The file of an earlier run must be gone.

@@ -12,7 +12,6 @@ pub(crate) enum Failure {
     Help,
     /// The command line is wrong.
     Usage(String),
-    /// The work failed.
     Failed(anyhow::Error),
 }
 
@@ -22,7 +21,6 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
-/// A command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags<'a> {
     values: BTreeMap<&'static str, &'a str>,

@@ -54,16 +54,16 @@ fn main() -> ExitCode {
             Err(word) => return usage(PROGRAM, &format!("{} is not UTF-8", word.display()), HELP),
         }
     }
-    let Some((tool, arguments)) = chosen(&words) else {
+    let Some((tool, arguments)) = choose_tool(&words) else {
         return match words.get(1).map(String::as_str) {
-            Some("-h" | "--help") => told(HELP),
+            Some("-h" | "--help") => print_help(HELP),
             Some(other) => usage(PROGRAM, &format!("there is no tool {other:?}"), HELP),
             None => usage(PROGRAM, "no tool is named", HELP),
         };
     };
     match (tool.run)(arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Help) => told(tool.help),
+        Err(Failure::Help) => print_help(tool.help),
         Err(Failure::Usage(why)) => usage(tool.name, &why, tool.help),
         Err(Failure::Failed(error)) => {
             complain(&format!("{}: {error:#}\n", tool.name));
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
 }
 
 /// The tool that the first or the second word names, and the words after it.
-fn chosen(words: &[String]) -> Option<(&'static Tool, &[String])> {
+fn choose_tool(words: &[String]) -> Option<(&'static Tool, &[String])> {
     let named = |word: &String| {
         let name = word.rsplit('/').next().unwrap_or_default();
         TOOLS.iter().find(|tool| tool.name == name)
@@ -91,7 +91,7 @@ fn usage(name: &str, why: &str, help: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn told(help: &str) -> ExitCode {
+fn print_help(help: &str) -> ExitCode {
     match std::io::stdout().write_all(help.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
@@ -120,7 +120,7 @@ mod tests {
             ("madako-tools other", None),
         ] {
             let words = words(line);
-            let found = chosen(&words).map(|(tool, rest)| (tool.name, rest.len()));
+            let found = choose_tool(&words).map(|(tool, rest)| (tool.name, rest.len()));
             assert_eq!(found, expected, "{line}");
         }
     }

@@ -68,8 +68,8 @@ async fn forward(settings: Settings, log: Log) -> Result<()> {
     log.info("rivers listen", &[("address", &address), ("connections", &capacity)]);
     let shutdown = settings.shutdown;
     let server = Server::start(settings, log)?;
-    let mut connections = server.serve(listener, capacity, stop.asked()).await;
-    server.drain(&mut connections, shutdown, stop.asked()).await;
+    let mut connections = server.serve(listener, capacity, stop.next_signal()).await;
+    server.drain(&mut connections, shutdown, stop.next_signal()).await;
     Ok(())
 }
 
@@ -82,7 +82,7 @@ impl Stop {
     }
 
     /// Returns at the next signal.
-    async fn asked(&mut self) {
+    async fn next_signal(&mut self) {
         tokio::select! {
             _ = self.0.recv() => {}
             _ = self.1.recv() => {}

@@ -197,7 +197,7 @@ async fn half_closes_are_passed_on() {
 }
 
 #[tokio::test]
-async fn sigterm_lets_a_transfer_end() {
+async fn sigterm_waits_for_the_end_of_a_transfer() {
     let (listener, address) = upstream().await;
     let mut rivers = Rivers::start(&[address], &["--shutdown-timeout=0", "--check-interval=1h"]).await;
     let mut client = rivers.connect().await;

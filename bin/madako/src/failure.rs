@@ -2,7 +2,7 @@
 
 use std::io;
 
-use madako_console::{is_closed_pipe, tell};
+use madako_console::{describe_error, is_closed_pipe};
 use madako_domain::store::{StoreError, StoreErrorKind};
 use madako_json::input::InputError;
 use madako_supervisor::config::ConfigError;
@@ -62,7 +62,9 @@ impl Failure {
     pub(crate) fn message(&self) -> Option<String> {
         match self {
             Self::Failed(error) if is_closed_pipe(error) => None,
-            Self::Failed(error) | Self::BadInput(error) | Self::NotRehearsed(error) => Some(tell(error)),
+            Self::Failed(error) | Self::BadInput(error) | Self::NotRehearsed(error) => {
+                Some(describe_error(error))
+            }
             Self::NoPlan => None,
             Self::NoStatus => Some("no status".to_owned()),
         }

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_yaml_is_told_with_its_place_and_without_its_content() {
+    fn malformed_yaml_is_reported_with_its_place_and_without_its_content() {
         for text in ["a: 'hunter2", "a: hunter2: b", "a: 1\na: 2", "a: *hunter2", "a: [hunter2"] {
             let why = documents(text).unwrap_err();
             assert!(why.contains("line") && !why.contains('\n'), "{text}: {why}");

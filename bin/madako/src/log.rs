@@ -44,18 +44,18 @@ const TOPIC: &str = "madako";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub(crate) enum Severity {
-    /// Something that people must act on now.
+    /// A fault on which an operator must act now.
     #[value(alias = "crit")]
     Critical,
-    /// Something failed.
+    /// A failure.
     Error,
-    /// Something may fail soon, or was put right.
+    /// A condition that may lead to a failure, or a failure that the program mended.
     #[value(alias = "warn")]
     Warning,
-    /// What happens.
+    /// A normal event, such as a committed change.
     #[value(alias = "information")]
     Info,
-    /// How it happens.
+    /// A detail that helps to find the cause of a fault.
     Debug,
 }
 
@@ -81,7 +81,7 @@ impl Severity {
     }
 }
 
-/// How to log: the flags of CKE's programs.
+/// Flags of the log, the same as those of CKE's programs.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct LogArgs {
     /// Minimum severity of the log [default: info for serve, error for demo, warning for other commands]

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     }
     let Cli { global, command } = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
-        Err(error) => return madako_console::tell_words(output::PROGRAM, &error),
+        Err(error) => return madako_console::print_clap_error(output::PROGRAM, &error),
     };
     match run(command, &global) {
         Ok(()) => ExitCode::SUCCESS,

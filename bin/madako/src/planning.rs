@@ -54,7 +54,7 @@ pub(crate) struct WhatIfArgs {
     inputs: InputArgs,
 }
 
-/// What a plan is made from.
+/// The inputs of a plan.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InputArgs {
     /// Template in YAML or JSON; with it the command opens no connection

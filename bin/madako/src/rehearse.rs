@@ -129,7 +129,7 @@ pub(crate) fn run(
     match rehearsal.outcome() {
         Outcome::Passed => Ok(()),
         Outcome::Failed => {
-            Err(Failure::failed(format_args!("the rehearsal failed: {}", seen.wrong().join("; "))))
+            Err(Failure::failed(format_args!("the rehearsal failed: {}", seen.failures().join("; "))))
         }
         Outcome::Skipped => Err(Failure::NotRehearsed(anyhow::anyhow!(
             "not every fault could be injected: {}",

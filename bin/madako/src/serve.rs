@@ -47,14 +47,14 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
         .await
         .context("cannot start the service")
         .map_err(Failure::Failed)?;
-    tracing::info!(http = %service.http(), version = VERSION, "started");
+    tracing::info!(http = %service.http(), version = VERSION, "the service started");
     if let Some(api) = service.placement_http() {
-        tracing::info!(http = %api, "serves the API of placement");
+        tracing::info!(http = %api, "the service answers the placement API");
     }
     tokio::select! {
         biased;
         () = signals::stop() => {
-            tracing::info!("stops");
+            tracing::info!("the service stops");
             service.stop().await;
             Ok(())
         }

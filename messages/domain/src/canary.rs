@@ -27,7 +27,7 @@ macro_rules! canaries {
 
             /// A description of the fault.
             #[must_use]
-            pub fn what(self) -> &'static str {
+            pub fn text(self) -> &'static str {
                 match self { $(Self::$canary => $what,)+ }
             }
         }
@@ -85,7 +85,7 @@ canaries! {
     PermitOutlived, Operations, "An action on a node may happen an hour after the end of its permit.";
     PromotionSkipped, Operations, "An added member is never promoted.";
     HostKeyReplaced, Operations, "A changed host key is pinned in place of the former one.";
-    OldStatusDecidedOn, Operations, "The round after an operation decides on the states from before the operation.";
+    OldStatusDecidedOn, Operations, "The reconcile pass after an operation decides on the states from before the operation.";
     DataRemovedFirst, Operations, "The data of a member are removed before the member is.";
     OrphanKept, Operations, "The record of an operation whose actor failed stays unfinished.";
 }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_part_has_three_at_least_and_names_are_told_apart() {
+    fn each_part_has_at_least_three_planted_bugs_with_distinct_names() {
         for part in
             [Part::LeaderAndStore, Part::ClusterKeeping, Part::Repair, Part::Placement, Part::Operations]
         {

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taint_that_no_node_can_have_is_refused_with_what_was_expected() {
+    fn impossible_taint_is_refused_with_the_expected_form() {
         let text = "10.0.0.1:\n- {key: a, effect: NoShedule}\n- {key: a, value: 'v v', effect: NoExecute}\n\
                     - {key: a b, effect: NoExecute}\n- {key: a}\n- {effect: NoExecute, timeAdded: now}\n";
         let error = node_taints_from_yaml(text).unwrap_err().to_string();

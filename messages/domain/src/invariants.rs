@@ -203,10 +203,10 @@ pub fn one_writer(writes: &[Written], terms: &[EpochLifetime]) -> Vec<Violation>
             (leader != Some(write.epoch)).then(|| Violation {
                 invariant: Id::I1,
                 what: format!(
-                    "epoch {} wrote revision {} while the leader was {}",
+                    "epoch {} wrote revision {} while {}",
                     write.epoch,
                     write.revision,
-                    leader.map_or_else(|| "nobody".to_owned(), |epoch| format!("epoch {epoch}")),
+                    leader.map_or_else(|| "no epoch led".to_owned(), |epoch| format!("epoch {epoch} led")),
                 ),
             })
         })
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn lowering_the_control_plane_replaces_nobody() {
+    fn lowering_the_control_plane_replaces_no_node() {
         let before = cluster(&["a", "b", "c", "f", "g"], &["d", "e"]);
         let after = cluster(&["a", "b", "c"], &["d", "e", "f"]);
         assert_eq!(judged(Some(&before), &after, |_, _| {}), []);

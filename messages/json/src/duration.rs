@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_go_reads_is_read() {
+    fn durations_of_go_are_parsed() {
         for (text, nanoseconds) in [
             ("0", 0),
             ("+0", 0),

@@ -330,7 +330,7 @@ impl Addressed for NodeMessage {
 pub enum RunnerMessage {
     /// The state of the store changed.
     State(Arc<ClusterState>, Handled),
-    /// The next round is due.
+    /// The next pass is due.
     Tick,
     /// The nodes and etcd were read.
     Collected {

@@ -17,7 +17,7 @@ use strum::{IntoStaticStr, VariantNames};
 /// The reason why nothing is planned at present.
 #[derive(Debug, Clone, PartialEq, Eq, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "kebab-case")]
-pub enum BlockedBy {
+pub enum PlanBlockedBy {
     /// The store has not been read yet.
     NoState,
     /// An operator disabled the integration with the registry.
@@ -56,9 +56,9 @@ pub enum BlockedBy {
     },
 }
 
-named!(BlockedBy names);
+named!(PlanBlockedBy names);
 
-impl fmt::Display for BlockedBy {
+impl fmt::Display for PlanBlockedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoState => f.write_str("nothing was read from the store yet"),
@@ -170,7 +170,7 @@ pub enum Event {
         age: Option<Duration>,
     },
     /// Planning is blocked for this reason.
-    Blocked(BlockedBy),
+    Blocked(PlanBlockedBy),
     /// The cluster needs no change.
     Calm {
         /// The plan without an action, with a reason for each rule.

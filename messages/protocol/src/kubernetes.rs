@@ -14,7 +14,7 @@ pub enum KubernetesError {
     #[error(transparent)]
     Permit(#[from] PermitEnded),
     /// The object does not exist.
-    #[error("{what}: not found")]
+    #[error("{what}: the API server has no such object")]
     NotFound {
         /// The requested object or operation.
         what: String,

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_woken_in_the_order_of_waiting() {
+    async fn waiters_are_woken_in_fifo_order() {
         let (publisher, subscriber) = channel();
         let woken = Arc::new(Mutex::new(Vec::new()));
         let waiters: Vec<_> = (0..20)

@@ -388,7 +388,7 @@ fn the_api_server_is_reached_by_a_kubeconfig() {
 }
 
 #[test]
-fn how_a_rack_is_held_is_read_whole_and_is_on_unless_somebody_says_otherwise() {
+fn hold_settings_are_read_completely_and_enabled_by_default() {
     let hold = |text: &str| parse(text).unwrap().repair.hold;
     let by_default = HoldSettings::default();
     for text in ["", "repair: {}", "repair: {hold: {}}", "repair: {hold: {enabled: true}}"] {
@@ -409,7 +409,7 @@ fn how_a_rack_is_held_is_read_whole_and_is_on_unless_somebody_says_otherwise() {
 }
 
 #[test]
-fn what_is_wrong_in_how_a_rack_is_held_is_named_at_once() {
+fn every_invalid_hold_setting_is_named() {
     let long = "x".repeat(64);
     let message = refusal(&format!(
         "repair: {{hold: {{enable: true, With-In: 5m, label: {long}, count: 1, within: 25h}}, holds: 1}}"

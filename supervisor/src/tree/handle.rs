@@ -22,7 +22,7 @@ pub enum Mode {
 
 /// The supervisor has ended, is ending, or did not answer in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the supervisor has ended")]
+#[error("the supervisor of the actors has ended, is ending, or did not answer in time")]
 pub struct SupervisorEnded;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,8 +34,8 @@ pub enum AddError {
     #[error("child {0} was removed while it started")]
     Removed(ChildId),
     /// The supervisor accepts no more children.
-    #[error("child was not added")]
-    Ended(#[source] SupervisorEnded),
+    #[error("cannot add child {child}")]
+    Ended { child: ChildId, source: SupervisorEnded },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,8 +43,8 @@ pub enum StopError {
     #[error("there is no child {0}")]
     Unknown(ChildId),
     /// The supervisor ended, with its children, before it answered.
-    #[error("child was not stopped")]
-    Ended(#[source] SupervisorEnded),
+    #[error("cannot stop child {child}")]
+    Ended { child: ChildId, source: SupervisorEnded },
 }
 
 /// Result of the first start of an added child.
@@ -114,16 +114,21 @@ impl SupervisorRef {
     /// See [`AddError`]; a failed start is no error, as it is retried.
     pub async fn add_child(&self, child: ChildSpec) -> Result<FirstStart, AddError> {
         let (reply, answer) = oneshot::channel();
-        self.send(Command::Add(Box::new(child), reply)).map_err(AddError::Ended)?;
-        answer.await.map_err(|_| AddError::Ended(SupervisorEnded))?
+        let id = child.id.clone();
+        let ended = |source| AddError::Ended { child: id, source };
+        match self.send(Command::Add(Box::new(child), reply)) {
+            Ok(()) => answer.await.unwrap_or_else(|_| Err(ended(SupervisorEnded))),
+            Err(source) => Err(ended(source)),
+        }
     }
 
     /// Removes a child. Answers when it and everything below it is gone, within its stop deadline plus the
     /// supervisor's kill grace. [`Mode::Now`] also hurries a graceful stop in progress.
     pub async fn stop_child(&self, id: &str, mode: Mode) -> Result<StopOutcome, StopError> {
         let (reply, answer) = oneshot::channel();
-        self.send(Command::Stop(id.into(), mode, Some(reply))).map_err(StopError::Ended)?;
-        answer.await.map_err(|_| StopError::Ended(SupervisorEnded))?
+        let ended = |source| StopError::Ended { child: id.into(), source };
+        self.send(Command::Stop(id.into(), mode, Some(reply))).map_err(ended)?;
+        answer.await.map_err(|_| ended(SupervisorEnded))?
     }
 
     /// Requests the removal of a child without waiting; a missing child is no error.
@@ -221,7 +226,7 @@ impl Tree {
 
     /// Waits until nothing of the tree is left. `None`: it was stopped.
     pub async fn ended(&self) -> Option<Meltdown> {
-        self.live.gone().await;
+        self.live.wait_until_ended().await;
         self.control.meltdown()
     }
 }

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_time_begins_anew_and_a_shorter_run_does_not() {
+    fn long_run_resets_the_back_off_and_a_shorter_run_does_not() {
         let mut waits = Waits::new(EXACT, 1, "a");
         waits.next(Duration::ZERO);
         waits.next(Duration::ZERO);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_of_none_is_exceeded_at_once() {
+    fn restart_budget_of_zero_is_exceeded_immediately() {
         let mut account = Account::new(Budget { restarts: 0, window: Duration::from_secs(1) });
         assert!(!account.charge(Instant::now()));
     }

@@ -154,14 +154,14 @@ impl Live {
     }
 
     /// Waits until the actor and everything below it has ended.
-    pub(super) fn gone(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    pub(super) fn wait_until_ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let Self { task, control, .. } = self.clone();
         Box::pin(async move {
             task.await;
             let Some(control) = control else { return };
             control.no_start_in_flight().await;
             for entry in control.roster() {
-                entry.live.gone().await;
+                entry.live.wait_until_ended().await;
                 control.remove(entry.live.cell.get_id());
             }
         })
@@ -178,23 +178,23 @@ impl Live {
             self.cell.stop(None);
             tokio::select! {
                 biased;
-                () = self.gone() => return StopOutcome::Stopped,
+                () = self.wait_until_ended() => return StopOutcome::Stopped,
                 () = until(hurry) => {}
                 () = tokio::time::sleep(deadline) => {}
             }
         }
         self.halt();
         if !self.is_supervisor() {
-            return match tokio::time::timeout(grace, self.gone()).await {
+            return match tokio::time::timeout(grace, self.wait_until_ended()).await {
                 Ok(()) => StopOutcome::Killed,
                 Err(_) => StopOutcome::Stuck,
             };
         }
-        if tokio::time::timeout(grace * SUPERVISOR_GRACES, self.gone()).await.is_ok() {
+        if tokio::time::timeout(grace * SUPERVISOR_GRACES, self.wait_until_ended()).await.is_ok() {
             return StopOutcome::Killed;
         }
         self.cell.kill();
-        match tokio::time::timeout(grace, self.gone()).await {
+        match tokio::time::timeout(grace, self.wait_until_ended()).await {
             Ok(()) => StopOutcome::Killed,
             Err(_) => StopOutcome::Stuck,
         }

@@ -160,7 +160,7 @@ impl State {
                 }
             }
             drop(in_flight);
-            tell(&supervisor, order, generation, ChildReportKind::Started(result));
+            report_child(&supervisor, order, generation, ChildReportKind::Started(result));
         })));
     }
 
@@ -294,9 +294,9 @@ impl State {
         let Some((slot, generation)) = self.turn(order, Phase::Backoff(until)) else { return };
         let last = slot.live.clone();
         slot.task = Some(Task(tokio::spawn(async move {
-            gone(last).await;
+            wait_until_ended(last).await;
             sleep_until(until).await;
-            tell(&supervisor, order, generation, ChildReportKind::Due);
+            report_child(&supervisor, order, generation, ChildReportKind::Due);
         })));
     }
 
@@ -305,8 +305,8 @@ impl State {
         let Some((slot, generation)) = self.turn(order, Phase::Ending(end)) else { return };
         let last = slot.live.clone();
         slot.task = Some(Task(tokio::spawn(async move {
-            gone(last).await;
-            tell(&supervisor, order, generation, ChildReportKind::Gone);
+            wait_until_ended(last).await;
+            report_child(&supervisor, order, generation, ChildReportKind::Gone);
         })));
     }
 
@@ -344,13 +344,13 @@ impl State {
     }
 }
 
-async fn gone(live: Option<Live>) {
+async fn wait_until_ended(live: Option<Live>) {
     if let Some(live) = live {
-        live.gone().await;
+        live.wait_until_ended().await;
     }
 }
 
 /// An ended supervisor needs no reports.
-fn tell(supervisor: &ActorRef<Message>, order: u64, generation: u64, what: ChildReportKind) {
+fn report_child(supervisor: &ActorRef<Message>, order: u64, generation: u64, what: ChildReportKind) {
     let _ = supervisor.send_message(Message::from(ChildReport { order, generation, kind: what }));
 }

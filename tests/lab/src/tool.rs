@@ -23,11 +23,11 @@ pub enum LabError {
     /// More machines than [`MAX_MACHINES`], or none.
     #[error("a lab has 1 to {MAX_MACHINES} machines, not {0}")]
     Machines(usize),
-    #[error("{what}: cannot run the program")]
+    #[error("{what}: a program or a file cannot be used")]
     Start { what: String, source: io::Error },
-    #[error("{what}: not done within {within:?}: {said}")]
+    #[error("{what}: it did not end within {within:?}; its last output: {said}")]
     Late { what: String, within: Duration, said: String },
-    #[error("{what}: {said}")]
+    #[error("{what} failed: {said}")]
     Failed { what: String, said: String },
 }
 

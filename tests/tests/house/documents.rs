@@ -317,7 +317,7 @@ fn named_files_exist() {
 }
 
 #[test]
-fn a_named_file_that_is_gone_is_found() {
+fn mention_of_a_missing_file_is_found() {
     let top = BTreeSet::from(["docs".to_owned(), "scripts".to_owned()]);
     let find = |readme: &str| missing_files(&example(readme), &top, &in_example);
     nothing(&find(
@@ -333,7 +333,7 @@ fn named_make_targets_exist() {
 }
 
 #[test]
-fn a_make_target_that_is_gone_is_found() {
+fn mention_of_a_missing_make_target_is_found() {
     let makefile = "CARGO ?= cargo\nrun: ## Runs\n\tcargo run\ntest-long: run\n";
     let find = |readme: &str| missing_targets(&example(readme), makefile);
     nothing(&find("`make run` and\n```\n$ make test-long\n```\nwhich make sense"));
@@ -396,7 +396,7 @@ fn a_document_that_nothing_links_is_found() {
 }
 
 #[test]
-fn the_map_tells_every_invariant() {
+fn architecture_document_lists_every_invariant() {
     let map = text("docs/ARCHITECTURE.md");
     let rows = map.lines().filter_map(|line| line.strip_prefix("| I")?.split_once(" | "));
     let told: Vec<String> = rows.map(|(number, _)| format!("I{number}")).collect();

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use madako_faults::{
-    ACTORS, Act, CLOCK_JUMP, ClientKind, Count, DELAY, LOSS_PERCENT, Lasts, SHIPPED, Scenario, TargetKind,
-    World, lasts, suiting,
+    ACTORS, Act, CLOCK_JUMP, ClientKind, Count, DELAY, FaultLength, LOSS_PERCENT, SHIPPED, Scenario,
+    TargetKind, World, lasts, suiting,
 };
 use madako_supervisor::http::{HTTP, PLACEMENT_API};
 use madako_supervisor::instance::{FETCHER, LEADER, PLANNER, POLLER, REIGN, REPAIR, SCHEDULER};
@@ -34,7 +34,7 @@ fn told(act: Act) -> [String; 3] {
     let kinds = suiting(act);
     let names = |kinds: &[TargetKind]| kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let (once, held): (Vec<TargetKind>, Vec<TargetKind>) =
-        kinds.iter().partition(|kind| lasts(act, **kind) == Lasts::Once);
+        kinds.iter().partition(|kind| lasts(act, **kind) == FaultLength::Once);
     let takes = match (once.is_empty(), held.is_empty()) {
         (true, _) => "yes".to_owned(),
         (false, true) => "no".to_owned(),
@@ -146,7 +146,7 @@ fn differences(document: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_page_tells_the_language_as_the_code_has_it() {
+fn document_describes_the_scenario_language_of_the_code() {
     nothing(&differences(&text("docs/chaos.md")));
 }
 

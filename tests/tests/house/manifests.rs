@@ -117,7 +117,7 @@ fn members_inherit_lints_versions_and_package_fields() {
 }
 
 #[test]
-fn a_manifest_that_goes_its_own_way_is_found() {
+fn manifest_that_deviates_from_the_workspace_is_found() {
     nothing(&not_inherited(MANIFEST));
     for (line, instead, found) in [
         ("[lints]\nworkspace = true", "[lints]\n", "lints"),
@@ -140,7 +140,7 @@ fn releases_cannot_plant_bugs() {
 }
 
 #[test]
-fn what_the_root_declares_is_used() {
+fn dependencies_declared_in_the_root_are_used() {
     let manifests: Vec<String> =
         members().iter().map(|member| text(&format!("{}/Cargo.toml", member.directory))).collect();
     nothing(&unused(&text("Cargo.toml"), &manifests));
@@ -155,7 +155,7 @@ fn an_unused_declaration_is_found() {
 }
 
 #[test]
-fn whatever_is_refused_or_let_through_has_a_reason() {
+fn every_exception_of_the_lints_has_a_reason() {
     let mut findings = without_reason(&text("clippy.toml"));
     findings.append(&mut without_reason(&text("deny.toml")));
     let sources: BTreeMap<String, String> =

@@ -13,7 +13,7 @@ use madako_domain::machine::QueryVariables;
 use madako_domain::obstacle;
 use madako_domain::template::Template;
 use madako_faults::Scenario;
-use madako_protocol::event::BlockedBy;
+use madako_protocol::event::PlanBlockedBy;
 use madako_supervisor::config::{Config, ConfigError, Placement, StoreChoice};
 
 use crate::repository::{text, texts};
@@ -241,7 +241,7 @@ fn invalid_examples(documents: &BTreeMap<String, String>) -> Vec<String> {
 }
 
 #[test]
-fn the_guide_tells_every_setting_and_its_default() {
+fn guide_lists_every_setting_and_its_default() {
     nothing(&differences(&text("docs/GUIDE.md"), &known_settings(), &defaults()));
 }
 
@@ -264,7 +264,7 @@ fn a_difference_between_guide_and_service_is_found() {
 #[test]
 fn the_guide_explains_every_reason_why_nothing_is_planned_and_every_obstacle() {
     let guide = text("docs/GUIDE.md");
-    nothing(&unexplained_reasons(&guide, BLOCKED, BlockedBy::NAMES));
+    nothing(&unexplained_reasons(&guide, BLOCKED, PlanBlockedBy::NAMES));
     nothing(&unexplained_reasons(&guide, "What is stuck", &obstacle::RULES));
 }
 

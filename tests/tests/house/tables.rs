@@ -126,7 +126,7 @@ fn a_metric_that_no_code_uses_is_found() {
 }
 
 #[test]
-fn a_mention_of_a_metric_that_is_gone_is_found() {
+fn mention_of_a_missing_metric_is_found() {
     let metrics = [Metric { kind: "gauge", name: "madako_leader", labels: &[], text: "Leads." }];
     let mention = |text: &str| BTreeMap::from([("docs/GUIDE.md".to_owned(), text.to_owned())]);
     nothing(&unknown_mentions(&mention("`sum(madako_leader)`, all of `madako_*` and cke_"), &metrics));

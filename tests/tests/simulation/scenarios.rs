@@ -54,7 +54,7 @@ fn a_seed_gives_the_same_trace_in_two_processes_byte_for_byte() {
 }
 
 #[test]
-fn a_storm_passes_and_everything_goes_the_way_that_it_goes_in_a_real_service() {
+fn storm_passes_and_uses_the_paths_of_the_real_service() {
     let report = run(&scenario("short-storm"), 1, TEN_MINUTES);
     assert_eq!(report.outcome(), Outcome::Passed, "{report:#?}");
     let count = |what: &str| report.traffic.get(what).copied().unwrap_or(0);
@@ -85,7 +85,7 @@ fn accidents_and_leaders_that_end_in_each_state_of_a_repair_break_nothing() {
 }
 
 #[test]
-fn what_instances_count_is_what_came_in_at_the_other_end() {
+fn counters_of_instances_match_the_requests_received() {
     let calm = |kinds: &[ClientKind]| {
         let mut calm = scenario("short-storm");
         calm.faults.clear();
@@ -121,7 +121,7 @@ fn what_instances_count_is_what_came_in_at_the_other_end() {
 }
 
 #[test]
-fn what_is_expected_and_did_not_happen_is_no_pass() {
+fn unmet_expectations_prevent_a_pass() {
     let mut quiet = scenario("short-storm");
     quiet.faults.clear();
     quiet.expect.at_least.faults = 1;
@@ -147,7 +147,7 @@ fn an_invariant_that_had_nothing_to_judge_is_no_pass() {
 }
 
 #[test]
-fn what_cannot_be_simulated_is_refused() {
+fn impossible_simulations_are_refused() {
     let etcd = simulate(&scenario("everything-fails-at-times"), 1, TEN_MINUTES, Options::default());
     assert!(matches!(etcd, Err(SimulateError::Etcd)));
     let short = simulate(&scenario("default"), 1, Span::seconds(1), Options::default());
@@ -155,7 +155,7 @@ fn what_cannot_be_simulated_is_refused() {
 }
 
 #[test]
-fn what_is_no_pass_is_made_smaller_and_is_still_none() {
+fn shrunk_scenario_still_fails() {
     let mut scenario = scenario("short-storm");
     scenario.clients.clear();
     scenario.expect.at_least = Counts::default();
@@ -172,7 +172,7 @@ fn what_is_no_pass_is_made_smaller_and_is_still_none() {
     let length = Span::seconds(300);
     let failed = run(&scenario, 1, length);
     assert_eq!(failed.outcome(), Outcome::Failed, "{failed:#?}");
-    let wrong = failed.wrong();
+    let wrong = failed.failures();
     let at_fault = failed.schedule.injections.iter().position(|injection| injection.fault == 2).unwrap();
     let shrunk = shrink(&scenario, failed, |runs| runs < 20).unwrap();
     assert!(shrunk.only.contains(&at_fault) && shrunk.only.len() < 4, "{:?}", shrunk.only);
@@ -180,10 +180,10 @@ fn what_is_no_pass_is_made_smaller_and_is_still_none() {
         simulate(&scenario, 1, shrunk.length, Options { only: Some(only), ..Options::default() }).unwrap()
     };
     let same = again(shrunk.only.clone());
-    assert_eq!((same.wrong(), same.history), (wrong.clone(), shrunk.report.history));
+    assert_eq!((same.failures(), same.history), (wrong.clone(), shrunk.report.history));
     for number in &shrunk.only {
         let less = again(shrunk.only.iter().copied().filter(|other| other != number).collect());
-        assert_ne!(less.wrong(), wrong, "{:?} without {number} is no pass either", shrunk.only);
+        assert_ne!(less.failures(), wrong, "{:?} without {number} is no pass either", shrunk.only);
     }
 }
 
@@ -238,7 +238,7 @@ fn a_compaction_that_the_store_did_not_take_is_asked_for_again_and_counts_only_w
 }
 
 #[test]
-fn a_write_that_nobody_answered_is_none_that_was_refused() {
+fn unanswered_write_does_not_count_as_refused() {
     let of = |fault: &str| {
         let mut scenario = scenario("short-storm");
         scenario.faults = vec![Fault::parse(fault).unwrap()];

@@ -24,9 +24,7 @@ const MOST_REPORTED: usize = 20;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// Number of judgements.
     pub judged: u64,
-    /// Number of violations.
     pub broken: u64,
     /// Descriptions of the first violations, at most `MOST_REPORTED`.
     pub violations: Vec<String>,

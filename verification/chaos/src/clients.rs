@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::check::linear::{Op, Ret};
+use crate::check::linear::{CallResult, Op};
 use crate::history::{Call, End, Event, History};
 use crate::pace::Pace;
 use crate::web::{self, Answer, Ask, Unanswered};
@@ -109,7 +109,7 @@ impl Clients {
 
     /// Reads every object once more, through every instance: each acknowledged write must be there. Returns the reads
     /// without an answer.
-    pub(crate) async fn look(&self) -> Vec<String> {
+    pub(crate) async fn read_all(&self) -> Vec<String> {
         let slots: Vec<u32> = self.shared().slots.keys().copied().collect();
         let mut unanswered = Vec::new();
         for slot in slots {
@@ -198,7 +198,7 @@ impl Clients {
         let (instance, expected, called) = (*instance, ask.expected, self.history.now());
         let answer = web::ask(*door, ask).await;
         let returned = self.history.now();
-        let (end, answer) = told(op, answer);
+        let (end, answer) = outcome_of(op, answer);
         self.note(name, &end);
         let object = format!("/kubernetes/applications/{NAMESPACE}/{name}");
         let call = Call { client, instance, object, op, expected, called, returned, end: end.clone() };
@@ -208,7 +208,8 @@ impl Clients {
 
     fn note(&self, name: &str, end: &End) {
         let mut shared = self.shared();
-        let slot = shared.slots.iter_mut().find(|(number, slot)| named(**number, slot.generation) == name);
+        let slot =
+            shared.slots.iter_mut().find(|(number, slot)| object_name(**number, slot.generation) == name);
         if let Some((_, slot)) = slot {
             slot.calls += 1;
             slot.unknown += u32::from(matches!(end, End::Unknown { .. }));
@@ -227,7 +228,7 @@ impl Clients {
 
     fn name(&self, slot: u32) -> String {
         let generation = self.shared().slots.get(&slot).map_or(0, |slot| slot.generation);
-        named(slot, generation)
+        object_name(slot, generation)
     }
 
     fn next_value(&self) -> u64 {
@@ -252,7 +253,7 @@ pub(crate) fn chance(seed: u64, client: u32) -> ChaCha8Rng {
 /// Number of the first stream of the clients' generators.
 const CLIENT_STREAMS: u64 = 1_000;
 
-fn named(slot: u32, generation: u32) -> String {
+fn object_name(slot: u32, generation: u32) -> String {
     format!("app-{slot}-{generation}")
 }
 
@@ -265,7 +266,7 @@ fn value(body: &Value) -> Option<u64> {
 }
 
 /// The meaning of an answer for the object, and the answer on success.
-fn told(op: Op, answer: Result<Answer, Unanswered>) -> (End, Option<Answer>) {
+fn outcome_of(op: Op, answer: Result<Answer, Unanswered>) -> (End, Option<Answer>) {
     let answer = match answer {
         Ok(answer) => answer,
         Err(Unanswered::NotSent(..)) => return (End::NotSent, None),
@@ -276,18 +277,18 @@ fn told(op: Op, answer: Result<Answer, Unanswered>) -> (End, Option<Answer>) {
     let deleting = !body["metadata"]["deleted"].is_null() && body["metadata"].is_object();
     let said = match (status, op) {
         // A value that cannot be read is an answer that no state allows.
-        (status, Op::Read) if status.is_success() => Ret::Done { value: value(&body), deleting },
-        (status, _) if status.is_success() => Ret::Done { value: None, deleting },
-        (StatusCode::NOT_FOUND, _) => Ret::Absent,
-        (StatusCode::CONFLICT, Op::Create { .. }) => Ret::Exists,
-        (StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED, _) => Ret::Changed,
+        (status, Op::Read) if status.is_success() => CallResult::Done { value: value(&body), deleting },
+        (status, _) if status.is_success() => CallResult::Done { value: None, deleting },
+        (StatusCode::NOT_FOUND, _) => CallResult::Absent,
+        (StatusCode::CONFLICT, Op::Create { .. }) => CallResult::Exists,
+        (StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED, _) => CallResult::Changed,
         // It is unknown whether the call took effect before the error.
         (status, _) if status.is_server_error() => {
             return (End::Unknown { why: format!("status {status}") }, None);
         }
-        _ => Ret::Refused,
+        _ => CallResult::Refused,
     };
-    let done = matches!(said, Ret::Done { .. });
+    let done = matches!(said, CallResult::Done { .. });
     let revision = answer.revision.filter(|_| done);
     (End::Answered { status: status.as_u16(), said, revision }, done.then_some(answer))
 }
@@ -308,30 +309,30 @@ mod tests {
     }
 
     #[test]
-    fn answers_say_what_became_of_the_object() {
+    fn answers_are_read_as_results_of_operations() {
         let there = json!({"metadata": {"labels": {VALUE: "5"}, "deleted": null}});
         let leaving = json!({"metadata": {"labels": {VALUE: "5"}, "deleted": "2026-01-01T00:00:00Z"}});
-        let done = |value, deleting| Some(Ret::Done { value, deleting });
+        let done = |value, deleting| Some(CallResult::Done { value, deleting });
         let write = Op::Write { value: 6, over: Some(5) };
         for (op, status, body, said) in [
             (Op::Read, 200, &there, done(Some(5), false)),
             (Op::Read, 200, &leaving, done(Some(5), true)),
-            (Op::Read, 404, &Value::Null, Some(Ret::Absent)),
+            (Op::Read, 404, &Value::Null, Some(CallResult::Absent)),
             (Op::Create { value: 5 }, 200, &there, done(None, false)),
-            (Op::Create { value: 5 }, 409, &Value::Null, Some(Ret::Exists)),
-            (write, 412, &Value::Null, Some(Ret::Changed)),
-            (write, 409, &Value::Null, Some(Ret::Changed)),
-            (write, 400, &Value::Null, Some(Ret::Refused)),
+            (Op::Create { value: 5 }, 409, &Value::Null, Some(CallResult::Exists)),
+            (write, 412, &Value::Null, Some(CallResult::Changed)),
+            (write, 409, &Value::Null, Some(CallResult::Changed)),
+            (write, 400, &Value::Null, Some(CallResult::Refused)),
             (Op::Delete, 200, &leaving, done(None, true)),
             (write, 503, &Value::Null, None),
             (Op::Read, 503, &there, None),
             (Op::Read, 200, &Value::Null, done(None, false)),
-            (Op::Read, 400, &there, Some(Ret::Refused)),
-            (Op::Read, 403, &Value::Null, Some(Ret::Refused)),
-            (Op::Read, 302, &Value::Null, Some(Ret::Refused)),
+            (Op::Read, 400, &there, Some(CallResult::Refused)),
+            (Op::Read, 403, &Value::Null, Some(CallResult::Refused)),
+            (Op::Read, 302, &Value::Null, Some(CallResult::Refused)),
         ] {
-            let (end, answer) = told(op, answer(status, body));
-            assert_eq!(answer.is_some(), matches!(said, Some(Ret::Done { .. })), "{op:?} {status}");
+            let (end, answer) = outcome_of(op, answer(status, body));
+            assert_eq!(answer.is_some(), matches!(said, Some(CallResult::Done { .. })), "{op:?} {status}");
             match end {
                 End::Answered { said: is, .. } => assert_eq!(Some(is), said, "{op:?} {status}"),
                 end => assert!(said.is_none() && matches!(end, End::Unknown { .. }), "{op:?} {status}"),

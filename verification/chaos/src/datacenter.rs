@@ -30,8 +30,8 @@ use time::OffsetDateTime;
 use tokio::net::TcpListener;
 
 pub(crate) use self::caller::monotonic;
-pub use self::control::{Clocked, Corrupted, Listed, Powered, Repaired, Stated};
-pub use self::journal::{Journal, JournalError, Line, What, read};
+pub use self::control::{ClockChange, Corrupted, Listed, Powered, Repaired, Stated};
+pub use self::journal::{Journal, JournalError, Line, LineContent, read};
 pub(crate) use self::kubernetes::{PROTECTED, path_of};
 pub use self::tap::Spoilt;
 use self::tap::Tap;
@@ -62,7 +62,7 @@ pub struct Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum DatacenterError {
     /// The control door must be on loopback or in a run's namespaces.
-    #[error("the control door cannot be on {0}: only addresses of loopback or of {RANGE_SHOWN}")]
+    #[error("the control API cannot listen on {0}: expected an address of loopback or of {RANGE_SHOWN}")]
     Open(SocketAddr),
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] io::Error),
@@ -71,8 +71,7 @@ pub enum DatacenterError {
     Settings(#[from] InputError),
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// A server ended.
-    #[error("a server of the data center ended")]
+    #[error("an HTTP server of the simulated data center ended")]
     Served(#[source] io::Error),
 }
 
@@ -92,7 +91,7 @@ pub async fn serve(settings: Settings, clock: Arc<dyn Clock>) -> Result<(), Data
     let journal = Journal::open(&settings.journal, Arc::clone(&clock))?;
     let start = match before.first() {
         Some(line) => line.time(),
-        None => journal.write(What::Started)?,
+        None => journal.write(LineContent::Started)?,
     };
     let registry = SimulatedRegistry::new(machines(&settings, start, &before)?, Arc::clone(&clock));
     let tap = Arc::new(Tap::new(journal));
@@ -145,9 +144,9 @@ fn machines(
         datacenter.advance(line.time());
         // A change that was refused then is refused again.
         match &line.what {
-            What::Power { rack, on: true } => drop(datacenter.power_on(*rack)),
-            What::Power { rack, on: false } => drop(datacenter.kill_rack(*rack)),
-            What::State { serial, state, .. } => drop(datacenter.set_state(serial, *state)),
+            LineContent::Power { rack, on: true } => drop(datacenter.power_on(*rack)),
+            LineContent::Power { rack, on: false } => drop(datacenter.kill_rack(*rack)),
+            LineContent::State { serial, state, .. } => drop(datacenter.set_state(serial, *state)),
             _ => {}
         }
     }
@@ -181,7 +180,7 @@ mod tests {
         let line = |seconds: i64, what| Line { at: seconds * 1_000_000, what };
         let fresh = machines(&settings, start, &[]).unwrap();
         assert_eq!(fresh.machines().len(), 12);
-        let journal = [line(0, What::Started), line(5, What::Power { rack: 1, on: false })];
+        let journal = [line(0, LineContent::Started), line(5, LineContent::Power { rack: 1, on: false })];
         let dark = machines(&settings, start, &journal).unwrap();
         let unreachable = |datacenter: &Datacenter| {
             let all = datacenter.machines();

@@ -78,7 +78,7 @@ impl Follower {
                 _ = self.stop.wait_for(|stop| *stop) => break,
                 line = lines.next(SILENCE) => line?,
             };
-            self.tell(&line);
+            self.record_line(&line);
         }
         self.list(door).await?;
         self.signs(&mut lines).await
@@ -87,7 +87,7 @@ impl Follower {
     async fn signs(&self, lines: &mut LineStream) -> Result<(), Unanswered> {
         let mut signs = 0;
         while signs < SIGNS {
-            signs += u32::from(!self.tell(&lines.next(SILENCE).await?));
+            signs += u32::from(!self.record_line(&lines.next(SILENCE).await?));
         }
         Ok(())
     }
@@ -103,7 +103,7 @@ impl Follower {
     }
 
     /// Records a line. Returns whether it is an event and no heartbeat.
-    fn tell(&self, line: &[u8]) -> bool {
+    fn record_line(&self, line: &[u8]) -> bool {
         if line.is_empty() {
             return false;
         }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::check::linear::{Op, Ret};
+use crate::check::linear::{CallResult, Op};
 
 /// Microseconds since the beginning of the run.
 pub type Micros = u64;
@@ -25,7 +25,7 @@ pub enum End {
     Answered {
         status: u16,
         /// Meaning of the answer.
-        said: Ret,
+        said: CallResult,
         /// Revision of the write, if there was one.
         revision: Option<i64>,
     },
@@ -65,7 +65,7 @@ impl Call {
     #[must_use]
     pub fn wrote(&self) -> Option<i64> {
         match &self.end {
-            End::Answered { said: Ret::Done { .. }, revision, .. } if self.op != Op::Read => *revision,
+            End::Answered { said: CallResult::Done { .. }, revision, .. } if self.op != Op::Read => *revision,
             _ => None,
         }
     }
@@ -73,7 +73,7 @@ impl Call {
 
 /// An acknowledged write to the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Wrote {
+pub struct AcknowledgedWrite {
     /// The revision and its keys; `None`: nothing was written.
     pub written: Option<(i64, Vec<String>)>,
 }
@@ -168,7 +168,7 @@ pub enum Event {
         why: Option<String>,
     },
     /// A write to the store as ckecli makes it; `null`: nothing to write, or a concurrent change came first.
-    Wrote(Wrote),
+    AcknowledgedWrite(AcknowledgedWrite),
     /// A write to the store with an unknown outcome.
     Unwritten { why: String },
     /// A search for machines in the registry.
@@ -230,7 +230,7 @@ impl History {
     /// Records an event and writes it.
     pub fn note(&self, event: Event) {
         let at = self.now();
-        let mut kept = self.kept();
+        let mut kept = self.lock_events();
         let line = serde_json::to_vec(&Line { at, event: event.clone() }).map_err(io::Error::from);
         let written = line.and_then(|mut line| {
             line.push(b'\n');
@@ -248,16 +248,16 @@ impl History {
 
     #[must_use]
     pub fn events(&self) -> Vec<(Micros, Event)> {
-        self.kept().events.clone()
+        self.lock_events().events.clone()
     }
 
     /// The error if a line could not be written.
     pub fn take_failure(&self) -> Option<io::Error> {
-        self.kept().failed.take()
+        self.lock_events().failed.take()
     }
 
     // No panic happens under the lock.
-    fn kept(&self) -> MutexGuard<'_, RecordedEvents> {
+    fn lock_events(&self) -> MutexGuard<'_, RecordedEvents> {
         self.0.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

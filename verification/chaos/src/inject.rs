@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
-use madako_judges::player::{Done, Impossible, Undone};
+use madako_judges::player::{Done, FaultRefusal, Impossible};
 
 use crate::network::{Node, with_causes};
 use crate::observer::Observer;
@@ -24,14 +24,14 @@ fn impossible(why: impl std::fmt::Display) -> Impossible {
 
 /// Active faults of a process, counted.
 #[derive(Debug, Clone, Copy, Default)]
-struct Held {
+struct ActiveFaults {
     killed: u32,
     paused: u32,
 }
 
 /// Active faults of a data center's server, counted: a killed server forgets them.
 #[derive(Debug, Clone, Copy, Default)]
-struct Spoiled {
+struct ServerFaults {
     corrupt: u32,
     clock: u32,
 }
@@ -40,8 +40,8 @@ pub(crate) struct Injector {
     observer: Observer,
     leaders: Leaders,
     seed: u64,
-    held: BTreeMap<Node, Held>,
-    spoiled: BTreeMap<Node, Spoiled>,
+    held: BTreeMap<Node, ActiveFaults>,
+    spoiled: BTreeMap<Node, ServerFaults>,
     dark: BTreeMap<Target, u32>,
     /// Machines reported to the registry, with whether they are gone.
     told: BTreeMap<Target, bool>,
@@ -50,11 +50,11 @@ pub(crate) struct Injector {
     leader_of: BTreeMap<usize, u32>,
     /// Packets dropped around the node before the fault began, by injection.
     lost_before: BTreeMap<usize, u64>,
-    looked: Looked,
+    looked: ProcessChecks,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Looked {
+pub(crate) struct ProcessChecks {
     /// Number of checks of processes that should run.
     pub(crate) times: u64,
     /// Processes that had ended by themselves.
@@ -74,7 +74,7 @@ impl Injector {
             full: BTreeMap::new(),
             leader_of: BTreeMap::new(),
             lost_before: BTreeMap::new(),
-            looked: Looked::default(),
+            looked: ProcessChecks::default(),
         }
     }
 
@@ -82,13 +82,13 @@ impl Injector {
         &self.observer
     }
 
-    pub(crate) fn looked(&self) -> Looked {
+    pub(crate) fn process_checks(&self) -> ProcessChecks {
         self.looked.clone()
     }
 
     /// Whether the process of a node runs as it should. Records a process that ended by itself; a member with a full
     /// disk may.
-    pub(crate) fn look(&mut self, world: &mut World, node: &Node) -> bool {
+    pub(crate) fn check_process(&mut self, world: &mut World, node: &Node) -> bool {
         let may_end = self.full.get(node).is_some_and(|full| *full > 0);
         let Some(process) = world.process(node).filter(|process| !may_end && !process.is_down()) else {
             return true;
@@ -105,17 +105,17 @@ impl Injector {
         world: &mut World,
         (number, injection): (usize, &Injection),
         begins: bool,
-    ) -> Result<Done, Undone> {
+    ) -> Result<Done, FaultRefusal> {
         let machines = matches!(injection.target, Target::Rack(_) | Target::Address(_));
         // A fault of machines is a change of the registry.
         let node = if machines { Node::Registry } else { self.node(number, injection)? };
         // The end of a process must be recorded before a kill and restart hide it.
-        self.look(world, &node);
+        self.check_process(world, &node);
         let act = if machines { None } else { Some(injection.act) };
         if begins && !would_strike(world, &node, act) {
             // Another instance may lead at a later attempt.
             self.leader_of.remove(&number);
-            return Err(Undone::NotYet);
+            return Err(FaultRefusal::NotYet);
         }
         if machines {
             return Ok(Done { on: self.machines(world, injection, begins).await?, dropped: None });
@@ -135,7 +135,7 @@ impl Injector {
         Ok(Done { on: node.to_string(), dropped })
     }
 
-    fn node(&mut self, number: usize, injection: &Injection) -> Result<Node, Undone> {
+    fn node(&mut self, number: usize, injection: &Injection) -> Result<Node, FaultRefusal> {
         Ok(match &injection.target {
             Target::Instance(InstanceTarget::Number(number)) => Node::Instance(*number),
             Target::Instance(InstanceTarget::Leader) => {
@@ -143,7 +143,7 @@ impl Injector {
                     return Ok(Node::Instance(*leader));
                 }
                 let leader = self.observer.leader().and_then(|epoch| self.leaders.of(epoch));
-                let leader = leader.ok_or(Undone::NotYet)?;
+                let leader = leader.ok_or(FaultRefusal::NotYet)?;
                 self.leader_of.insert(number, leader);
                 Node::Instance(leader)
             }
@@ -169,9 +169,11 @@ impl Injector {
     ) -> Result<(), Impossible> {
         match injection.act {
             Act::Kill | Act::Pause => self.hold(world, node, injection.act, begins).await,
-            Act::Cut | Act::Delay | Act::Loss | Act::Reset => {
-                world.network.fail(node, injection.act, begins).await.map_err(|error| told(&error))
-            }
+            Act::Cut | Act::Delay | Act::Loss | Act::Reset => world
+                .network
+                .fail(node, injection.act, begins)
+                .await
+                .map_err(|error| impossible_because(&error)),
             Act::Corrupt => {
                 count(&mut self.spoiled.entry(node.clone()).or_default().corrupt, begins);
                 self.spoil(world, node).await
@@ -195,7 +197,7 @@ impl Injector {
         let clock = world.instances.get(number).and_then(|instance| instance.clock.as_ref());
         let clock = clock.ok_or_else(|| impossible(format_args!("{node} has no clock of its own")))?;
         let clock = clock.as_ref().map_err(impossible)?;
-        clock.ahead(by).map_err(|error| told(&error))
+        clock.ahead(by).map_err(|error| impossible_because(&error))
     }
 
     /// Kills or stops a process, or undoes that unless another fault still holds.
@@ -212,14 +214,14 @@ impl Injector {
         let process = world.process(node).ok_or_else(|| impossible(format_args!("there is no {node}")))?;
         let mut restarted = None;
         if killed {
-            process.kill().await.map_err(|error| told(&error))?;
+            process.kill().await.map_err(|error| impossible_because(&error))?;
         } else if process.is_down() {
-            process.start_again().map_err(|error| told(&error))?;
+            process.start_again().map_err(|error| impossible_because(&error))?;
             restarted = Some(process.id());
         }
         let goes_on = process.is_stopped() && !paused;
         if process.is_stopped() != paused {
-            process.stop(paused).map_err(|error| told(&error))?;
+            process.stop(paused).map_err(|error| impossible_because(&error))?;
         }
         if let Some(id) = restarted {
             world.network.runs(node, id);
@@ -265,10 +267,10 @@ fn count(holds: &mut u32, begins: bool) {
 
 /// Packets dropped around a node so far, for a fault that drops packets.
 async fn lost(world: &World, node: &Node, act: Act) -> Result<Option<u64>, Impossible> {
-    world.network.dropped(node, act).await.map_err(|error| told(&error))
+    world.network.dropped(node, act).await.map_err(|error| impossible_because(&error))
 }
 
-fn told(error: &dyn std::error::Error) -> Impossible {
+fn impossible_because(error: &dyn std::error::Error) -> Impossible {
     Impossible(with_causes(error))
 }
 

@@ -12,7 +12,6 @@ use std::process::{Command, ExitCode};
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-/// The hidden word.
 const WORD: &str = "__keep";
 
 /// Becomes the command if this program was started with the hidden word; otherwise returns `None`.

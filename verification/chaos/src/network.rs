@@ -114,7 +114,7 @@ impl Trouble {
 
 /// The share of packets dropped around a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
-pub(crate) enum Loses {
+pub(crate) enum DroppedShare {
     #[strum(serialize = "a cut")]
     All,
     /// [`LOSS_PERCENT`] percent, each way.
@@ -122,7 +122,7 @@ pub(crate) enum Loses {
     Some,
 }
 
-impl Loses {
+impl DroppedShare {
     /// The share that an act drops.
     fn by(act: Act) -> Option<Self> {
         match act {
@@ -258,9 +258,9 @@ impl Network {
     }
 
     /// The node at the other end of a connection.
-    async fn whose(&self, stream: &TcpStream) -> Node {
+    async fn node_of(&self, stream: &TcpStream) -> Node {
         let node = match self.namespaces() {
-            Some(namespaces) => stream.peer_addr().ok().and_then(|from| namespaces.whose(from.ip())),
+            Some(namespaces) => stream.peer_addr().ok().and_then(|from| namespaces.node_of(from.ip())),
             None => {
                 let processes = self.board.borrow().processes.clone();
                 owner::owner(stream, processes).await
@@ -274,7 +274,7 @@ impl Network {
     /// # Errors
     /// The packet filter failed; the network is unchanged.
     pub async fn fail(&self, node: &Node, act: Act, begins: bool) -> Result<(), Unlost> {
-        if let Some((namespaces, loses)) = self.namespaces().zip(Loses::by(act)) {
+        if let Some((namespaces, loses)) = self.namespaces().zip(DroppedShare::by(act)) {
             return namespaces.lose(node, loses, begins).await;
         }
         let count = |holds: &mut u32| *holds = if begins { *holds + 1 } else { holds.saturating_sub(1) };
@@ -293,7 +293,7 @@ impl Network {
     /// # Errors
     /// The counters cannot be read.
     pub async fn dropped(&self, node: &Node, act: Act) -> Result<Option<u64>, Unlost> {
-        match self.namespaces().zip(Loses::by(act)) {
+        match self.namespaces().zip(DroppedShare::by(act)) {
             Some((namespaces, loses)) => namespaces.dropped(node, loses).await.map(Some),
             None => Ok(None),
         }

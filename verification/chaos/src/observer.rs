@@ -99,7 +99,7 @@ impl Observer {
     async fn follow(&self, member: u32, endpoint: &str) -> Result<(), etcd_client::Error> {
         let options = ConnectOptions::new().with_connect_timeout(CONNECT);
         let mut client = Client::connect([endpoint], Some(options)).await?;
-        let last = self.inside().heard.get(&member).copied().unwrap_or(0);
+        let last = self.lock().heard.get(&member).copied().unwrap_or(0);
         // A watch from the next revision on could miss its deletions: they can be compacted away without notice (etcd
         // before 3.6, its issue 18089).
         let from = last.max(1);
@@ -114,7 +114,7 @@ impl Observer {
             let Some(answer) = answer else { return Ok(()) };
             if answer.canceled() {
                 let compacted = answer.compact_revision();
-                let mut inside = self.inside();
+                let mut inside = self.lock();
                 let hidden =
                     (last + 1..=compacted).filter(|revision| !inside.revisions.contains_key(revision));
                 let hidden: Vec<i64> = hidden.collect();
@@ -139,15 +139,15 @@ impl Observer {
                 revisions.entry(kv.mod_revision()).or_default().push(change);
             }
             for (revision, changes) in revisions.split_off(&(last + 1)) {
-                self.saw(member, revision, changes);
+                self.receive_revision(member, revision, changes);
             }
         }
     }
 
     /// Takes in a revision from a member.
-    pub(crate) fn saw(&self, member: u32, revision: i64, changes: Vec<Change>) {
+    pub(crate) fn receive_revision(&self, member: u32, revision: i64, changes: Vec<Change>) {
         let at = self.history.now();
-        let mut inside = self.inside();
+        let mut inside = self.lock();
         let before = inside.heard.insert(member, revision).unwrap_or(EMPTY);
         if revision > before + 1 {
             inside.wrong.insert(format!("store={member} told revision {revision} after {before}"));
@@ -170,13 +170,13 @@ impl Observer {
 
     #[must_use]
     pub fn last(&self) -> i64 {
-        self.inside().revisions.keys().next_back().copied().unwrap_or(0)
+        self.lock().revisions.keys().next_back().copied().unwrap_or(0)
     }
 
     /// The last revision that changed a key below the prefix.
     #[must_use]
     pub fn last_below(&self, prefix: &str) -> i64 {
-        let inside = self.inside();
+        let inside = self.lock();
         let below =
             |revision: &&Revision| revision.changes.iter().any(|change| change.key.starts_with(prefix));
         inside.revisions.values().rfind(below).map_or(0, |revision| revision.revision)
@@ -185,7 +185,7 @@ impl Observer {
     /// The members that have not delivered everything up to their own final revision.
     #[must_use]
     pub fn behind(&self, stored: &BTreeMap<u32, i64>) -> Vec<String> {
-        let inside = self.inside();
+        let inside = self.lock();
         let told = |member: &u32| inside.heard.get(member).copied().unwrap_or(0);
         let behind = stored.iter().filter(|(member, revision)| told(member) < **revision);
         behind
@@ -199,52 +199,52 @@ impl Observer {
     /// Time of the last observed revision.
     #[must_use]
     pub fn last_written(&self) -> Micros {
-        self.inside().revisions.values().map(|revision| revision.at).max().unwrap_or(0)
+        self.lock().revisions.values().map(|revision| revision.at).max().unwrap_or(0)
     }
 
     /// The leader's epoch, by the present leader keys.
     #[must_use]
     pub fn leader(&self) -> Option<i64> {
-        self.inside().leading.last().and_then(|(_, epoch)| *epoch)
+        self.lock().leading.last().and_then(|(_, epoch)| *epoch)
     }
 
     /// The leader's epoch from each time on.
     #[must_use]
     pub fn leading(&self) -> Vec<(Micros, Option<i64>)> {
-        self.inside().leading.clone()
+        self.lock().leading.clone()
     }
 
     #[must_use]
     pub fn revisions(&self) -> Vec<Revision> {
-        self.inside().revisions.values().cloned().collect()
+        self.lock().revisions.values().cloned().collect()
     }
 
     /// The value of a key below [`PREFIX`].
     #[must_use]
     pub fn value(&self, key: &str) -> Option<Vec<u8>> {
         let key = format!("{PREFIX}{key}");
-        let inside = self.inside();
+        let inside = self.lock();
         let mut changes = inside.revisions.values().rev().flat_map(|revision| revision.changes.iter());
         changes.find(|change| change.key == key).and_then(|change| change.value.clone())
     }
 
     /// Faults of the history itself: disagreements of members, and unobserved revisions.
     #[must_use]
-    pub fn wrong(&self) -> Vec<String> {
-        let inside = self.inside();
+    pub fn history_faults(&self) -> Vec<String> {
+        let inside = self.lock();
         let mut wrong: Vec<String> = inside.wrong.iter().cloned().collect();
         let numbers: Vec<i64> = inside.revisions.keys().copied().collect();
         wrong.extend(
             numbers
                 .windows(2)
                 .filter(|pair| pair[1] != pair[0] + 1)
-                .map(|pair| format!("nobody saw what is between the revisions {} and {}", pair[0], pair[1])),
+                .map(|pair| format!("no watch received the revisions between {} and {}", pair[0], pair[1])),
         );
         wrong
     }
 
     // No panic happens under the lock.
-    fn inside(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -288,42 +288,45 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn members_that_disagree_and_revisions_that_are_missing_are_told() {
+    async fn disagreeing_members_and_missing_revisions_are_reported() {
         let (_files, observer) = observer();
-        observer.saw(1, 2, vec![put("a", 2)]);
-        observer.saw(2, 2, vec![put("a", 2)]);
-        assert_eq!(observer.wrong(), Vec::<String>::new());
-        observer.saw(3, 2, vec![put("b", 2)]);
-        observer.saw(1, 4, vec![put("a", 2)]);
+        observer.receive_revision(1, 2, vec![put("a", 2)]);
+        observer.receive_revision(2, 2, vec![put("a", 2)]);
+        assert_eq!(observer.history_faults(), Vec::<String>::new());
+        observer.receive_revision(3, 2, vec![put("b", 2)]);
+        observer.receive_revision(1, 4, vec![put("a", 2)]);
         assert_eq!(
-            observer.wrong(),
+            observer.history_faults(),
             [
                 "store=1 told revision 4 after 2",
                 "store=3 tells another revision 2 than was told before",
-                "nobody saw what is between the revisions 2 and 4"
+                "no watch received the revisions between 2 and 4"
             ]
         );
     }
 
     #[tokio::test]
-    async fn a_member_that_leaves_out_what_others_tell_is_told() {
+    async fn member_whose_watch_omits_a_revision_is_found() {
         let (_files, observer) = observer();
         for revision in [2, 3, 4] {
-            observer.saw(1, revision, vec![put("a", 2)]);
+            observer.receive_revision(1, revision, vec![put("a", 2)]);
         }
-        observer.saw(2, 2, vec![put("a", 2)]);
-        observer.saw(2, 4, vec![put("a", 2)]);
-        observer.saw(3, 3, vec![put("a", 2)]);
-        assert_eq!(observer.wrong(), ["store=2 told revision 4 after 2", "store=3 told revision 3 after 1"]);
+        observer.receive_revision(2, 2, vec![put("a", 2)]);
+        observer.receive_revision(2, 4, vec![put("a", 2)]);
+        observer.receive_revision(3, 3, vec![put("a", 2)]);
+        assert_eq!(
+            observer.history_faults(),
+            ["store=2 told revision 4 after 2", "store=3 told revision 3 after 1"]
+        );
     }
 
     #[tokio::test]
     async fn a_member_that_falls_silent_is_behind_and_the_others_are_not() {
         let (_files, observer) = observer();
         for revision in [2, 3] {
-            observer.saw(1, revision, vec![put("/cke/a", 2)]);
+            observer.receive_revision(1, revision, vec![put("/cke/a", 2)]);
         }
-        observer.saw(2, 2, vec![put("/cke/a", 2)]);
+        observer.receive_revision(2, 2, vec![put("/cke/a", 2)]);
         let stored = BTreeMap::from([(1, 3), (2, 3), (3, 3)]);
         assert_eq!(
             observer.behind(&stored),
@@ -332,21 +335,21 @@ mod tests {
                 "store=3 told its history up to revision 0, and has 3"
             ]
         );
-        observer.saw(2, 3, vec![put("/cke/a", 2)]);
+        observer.receive_revision(2, 3, vec![put("/cke/a", 2)]);
         assert_eq!(observer.behind(&BTreeMap::from([(1, 3), (2, 3)])), Vec::<String>::new());
-        observer.saw(1, 4, vec![put("/other/a", 4)]);
+        observer.receive_revision(1, 4, vec![put("/other/a", 4)]);
         assert_eq!((observer.last(), observer.last_below(PREFIX)), (4, 3));
     }
 
     #[tokio::test]
     async fn the_oldest_candidate_leads() {
         let (_files, observer) = observer();
-        observer.saw(1, 2, vec![put("/cke/leader//a", 2)]);
-        observer.saw(1, 3, vec![put("/cke/leader//b", 3)]);
+        observer.receive_revision(1, 2, vec![put("/cke/leader//a", 2)]);
+        observer.receive_revision(1, 3, vec![put("/cke/leader//b", 3)]);
         assert_eq!(observer.leader(), Some(2));
-        observer.saw(1, 4, vec![delete("/cke/leader//a")]);
+        observer.receive_revision(1, 4, vec![delete("/cke/leader//a")]);
         assert_eq!(observer.leader(), Some(3));
-        observer.saw(1, 5, vec![delete("/cke/leader//b")]);
+        observer.receive_revision(1, 5, vec![delete("/cke/leader//b")]);
         let epochs: Vec<Option<i64>> = observer.leading().iter().map(|(_, epoch)| *epoch).collect();
         assert_eq!(epochs, [Some(2), Some(3), None]);
     }

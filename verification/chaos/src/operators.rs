@@ -18,7 +18,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::history::{Event, History, Wrote};
+use crate::history::{AcknowledgedWrite, Event, History};
 use crate::observer::PREFIX;
 use crate::pace::Pace;
 use crate::registrar;
@@ -160,7 +160,7 @@ pub(crate) async fn writes(
             }
         };
         match timeout(WITHIN, acted).await {
-            Ok(Ok(written)) => history.note(Event::Wrote(Wrote { written })),
+            Ok(Ok(written)) => history.note(Event::AcknowledgedWrite(AcknowledgedWrite { written })),
             Ok(Err(error)) => history.note(Event::Unwritten { why: error.to_string() }),
             Err(_) => history.note(Event::Unwritten { why: format!("no answer within {WITHIN:?}") }),
         }

@@ -30,13 +30,13 @@ pub(crate) struct Spec {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    #[error("{name} cannot be started")]
+    #[error("cannot start the process {name}")]
     Start { name: String, source: io::Error },
     /// A signal could not be sent.
-    #[error("{name} did not take the signal {signal}")]
+    #[error("cannot send the signal {signal} to the process {name}")]
     Signal { name: String, signal: &'static str, source: io::Error },
     /// The process ended by itself.
-    #[error("{name} ended by itself: {status}; its last words: {words}")]
+    #[error("{name} ended by itself: {status}; the end of its log: {words}")]
     Ended {
         name: String,
         status: String,

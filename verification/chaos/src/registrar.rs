@@ -26,14 +26,14 @@ const SEARCH: &str = "query { searchMachines(having: null, notHaving: null) { sp
 
 /// The two addresses of the registry: through the network for searches, and past it for changes of machines.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ways {
+pub(crate) struct RegistryAddresses {
     pub(crate) registry: SocketAddr,
     pub(crate) control: SocketAddr,
 }
 
 /// Works about `rate` times a second until `stop`; then heals all machines that it broke.
 pub(crate) async fn work(
-    ways: Ways,
+    ways: RegistryAddresses,
     rate: f64,
     history: History,
     mut chance: ChaCha8Rng,

@@ -24,12 +24,12 @@ use crate::check::registry::{self, RegistryRequests};
 use crate::check::store::Answered;
 use crate::check::{Verdict, Verdicts, acknowledged, api, placement, promises, store, watches};
 use crate::history::{Call, Event, Micros};
-use crate::inject::Looked;
+use crate::inject::ProcessChecks;
 use crate::network::Carrier;
 use crate::observer::{PREFIX, Revision};
 use crate::world::terms;
 
-pub use self::recovery::Struck;
+pub use self::recovery::FaultEffect;
 
 /// Name of the verdict on linearizability.
 const LINEARIZABLE: &str = "linearizable";
@@ -58,7 +58,7 @@ pub(crate) struct Observations {
     pub(crate) gate: BTreeMap<String, u64>,
     pub(crate) answered: Answered,
     pub(crate) asked: RegistryRequests,
-    pub(crate) looked: Looked,
+    pub(crate) looked: ProcessChecks,
     pub(crate) acts: Vec<Act>,
     pub(crate) kubernetes: Vec<Effect>,
     pub(crate) began: Micros,
@@ -102,13 +102,13 @@ pub struct Report {
     pub not_exercised: Vec<String>,
     /// Random beginnings of faults.
     pub draws: Vec<Draw>,
-    pub faults: Vec<Struck>,
+    pub faults: Vec<FaultEffect>,
     /// The timeline as SVG.
     #[serde(skip)]
     picture: String,
 }
 
-pub(crate) fn judge(seen: Observations) -> Report {
+pub(crate) fn make_report(seen: Observations) -> Report {
     let calls: Vec<&Call> = seen
         .events
         .iter()
@@ -125,7 +125,7 @@ pub(crate) fn judge(seen: Observations) -> Report {
     store::judge(&seen.revisions, &seen.answered, calm, &mut verdicts);
     placement::judge(&seen.revisions, calm, &mut verdicts);
     let written = seen.events.iter().filter_map(|(_, event)| match event {
-        Event::Wrote(wrote) => wrote.written.as_ref(),
+        Event::AcknowledgedWrite(wrote) => wrote.written.as_ref(),
         _ => None,
     });
     acknowledged::judge(calls.iter().copied(), written, &seen.revisions, &mut verdicts);

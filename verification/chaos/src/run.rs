@@ -22,18 +22,18 @@ use tokio::time::{sleep, timeout};
 
 use crate::check::drains::effects;
 use crate::check::effects::acts;
-use crate::check::promises::Outside;
-use crate::check::registry::asked;
+use crate::check::promises::RunObservations;
+use crate::check::registry::registry_requests;
 use crate::check::store::Answered;
 use crate::clients::{CLIENTS, Clients, Doors, chance};
 use crate::datacenter::{JournalError, Line, read};
 use crate::followers::{FOLLOWERS, follow};
 use crate::history::{History, Micros, micros};
-use crate::inject::{Injector, Looked};
+use crate::inject::{Injector, ProcessChecks};
 use crate::network::Choice;
 use crate::observer::{Observer, PREFIX};
 use crate::operators;
-use crate::registrar::{self, Ways};
+use crate::registrar::{self, RegistryAddresses};
 use crate::report::{self, Observations, Report};
 use crate::watcher::Leaders;
 use crate::world::{Instance, Plan, Programs, World, WorldError, clusters, settings_allow};
@@ -82,7 +82,7 @@ pub enum RunError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// The service did not become ready for the faults.
-    #[error("{0} within {BEGINS_WITHIN:?}, before anything failed")]
+    #[error("the system was not ready for the first fault within {BEGINS_WITHIN:?}: {0}")]
     NotBegun(&'static str),
 }
 
@@ -102,16 +102,16 @@ pub async fn run(
     let mut draws = ChaCha8Rng::seed_from_u64(options.seed);
     let schedule = schedule(&options.scenario.faults, options.length, &mut draws)?;
     let data = tempfile::Builder::new().prefix("madako-chaos-").tempdir();
-    let data = data.map_err(io_error("no directory for the data of the run"))?;
+    let data = data.map_err(io_error("cannot create the directory for the data of the run"))?;
     let directory = match &options.report {
         Some(directory) => directory.clone(),
         None => data.path().join("report"),
     };
     let logs = directory.join("logs");
-    fs::create_dir_all(&logs).map_err(io_error("the directory of the report"))?;
-    empty(&logs).map_err(io_error("the directory of the report"))?;
+    fs::create_dir_all(&logs).map_err(io_error("cannot prepare the directory of the report"))?;
+    empty(&logs).map_err(io_error("cannot prepare the directory of the report"))?;
     let trace = options.trace.clone().unwrap_or_else(|| directory.join("history.jsonl"));
-    let history = History::begin(&trace).map_err(io_error("the file of the history"))?;
+    let history = History::begin(&trace).map_err(io_error("cannot create the file of the history"))?;
     let plan = Plan {
         programs: &options.programs,
         scenario: &options.scenario,
@@ -124,7 +124,7 @@ pub async fn run(
     let course = Course { options, plan, schedule, history, unix, directory: &directory, tell };
     let report = course.run().await?;
     if options.report.is_some() {
-        report::write(&report, &directory).map_err(io_error("the report"))?;
+        report::write(&report, &directory).map_err(io_error("cannot write the report"))?;
     }
     Ok(report)
 }
@@ -157,7 +157,7 @@ impl Course<'_> {
         tell("starts the processes");
         let mut world = World::build(plan).await?;
         tell(&format!("network: {}", world.network.carrier()));
-        self.show(&world).map_err(io_error("the file for Prometheus"))?;
+        self.show(&world).map_err(io_error("cannot write the file with the targets of Prometheus"))?;
         // Dropped with this function, so that all observers end in any case.
         let mut watching = JoinSet::new();
         let (observer, leaders) = (Observer::new(history.clone()), Leaders::default());
@@ -190,10 +190,10 @@ impl Course<'_> {
         let _ = stop.send(true);
         while working.join_next().await.is_some() {}
         tell("everything has ended; waits for calm");
-        let calm = self.calm(&mut world, &mut injector, &leaders, ended).await?;
+        let calm = self.wait_for_calm(&mut world, &mut injector, &leaders, ended).await?;
         let mut missed = Vec::new();
         if options.scenario.world.places() {
-            let unanswered = clients.look().await;
+            let unanswered = clients.read_all().await;
             missed.extend(unanswered.into_iter().filter(|_| calm.is_some()));
         }
         let _ = last.send(true);
@@ -202,11 +202,12 @@ impl Course<'_> {
         let _ = whole.send(Some(observer.last_below(PREFIX)));
         while store_watchers.join_next().await.is_some() {}
         drop(watching);
-        self.look(&mut world, &mut injector);
-        let (looked, times) = (injector.looked(), [began, ended]);
-        let seen = self.seen(&world, (&observer, missed), &leaders, times, (skipped, looked), calm)?;
+        self.check_processes(&mut world, &mut injector);
+        let (looked, times) = (injector.process_checks(), [began, ended]);
+        let seen =
+            self.observations(&world, (&observer, missed), &leaders, times, (skipped, looked), calm)?;
         drop(world);
-        Ok(report::judge(seen))
+        Ok(report::make_report(seen))
     }
 
     /// Writes the instances' addresses, past the network, in the format of Prometheus' file discovery.
@@ -227,9 +228,11 @@ impl Course<'_> {
                 sleep(GLANCE).await;
             }
         };
-        timeout(BEGINS_WITHIN, begun)
-            .await
-            .map_err(|_| RunError::NotBegun("nobody led, or no cluster was committed"))
+        timeout(BEGINS_WITHIN, begun).await.map_err(|_| {
+            RunError::NotBegun(
+                "no instance became the leader, or the leader committed no cluster configuration",
+            )
+        })
     }
 
     fn clients(&self, world: &World, clients: &Clients, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
@@ -257,7 +260,8 @@ impl Course<'_> {
                     ));
                 }
                 ClientKind::Registry => {
-                    let ways = Ways { registry: world.registry_way, control: world.registry.control };
+                    let ways =
+                        RegistryAddresses { registry: world.registry_way, control: world.registry.control };
                     let (rate, chance) = (client.rate.per_second(), chance(seed, REGISTRARS));
                     working.spawn(registrar::work(ways, rate, self.history.clone(), chance, stopped.clone()));
                 }
@@ -301,23 +305,23 @@ impl Course<'_> {
         micros(settings_allow().duration() + lengths.max().unwrap_or_default())
     }
 
-    fn seen(
+    fn observations(
         &self,
         world: &World,
         (observer, missed): (&Observer, Vec<String>),
         leaders: &Leaders,
         [began, ended]: [Micros; 2],
-        (skipped, looked): (BTreeMap<usize, String>, Looked),
+        (skipped, looked): (BTreeMap<usize, String>, ProcessChecks),
         calm_after: Option<Span>,
     ) -> Result<Observations, RunError> {
         let lines = read(&world.registry.journal)?;
-        let asked = asked(&lines);
+        let asked = registry_requests(&lines);
         let (acts, kubernetes) = (acts(&lines, self.unix), effects(&lines, self.unix));
         let values = world.provider.as_ref().map(|provider| read(&provider.journal)).transpose()?;
         let lines: Vec<Line> = lines.into_iter().chain(values.unwrap_or_default()).collect();
         let (events, revisions) = (self.history.events(), observer.revisions());
         let (leading, epochs) = (observer.leading(), leaders.epochs());
-        let outside = Outside {
+        let outside = RunObservations {
             lines: &lines,
             unix: self.unix,
             revisions: &revisions,
@@ -344,7 +348,7 @@ impl Course<'_> {
             events,
             revisions,
             facts,
-            wrong: observer.wrong().into_iter().chain(missed).collect(),
+            wrong: observer.history_faults().into_iter().chain(missed).collect(),
             leading,
             epochs,
             refused: leaders.refused(),

@@ -51,11 +51,11 @@ impl Leaders {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.look(instance, at, &history).await;
+            self.poll_instance(instance, at, &history).await;
         }
     }
 
-    async fn look(&self, instance: u32, at: SocketAddr, history: &History) {
+    async fn poll_instance(&self, instance: u32, at: SocketAddr, history: &History) {
         let health = web::ask(at, Ask::get("/health", ANSWERS_WITHIN)).await;
         let metrics = web::ask(at, Ask::get("/metrics", ANSWERS_WITHIN)).await;
         let healthy = health.is_ok_and(|answer| answer.status.is_success());
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_go_on_over_restarts() {
+    fn counters_continue_across_restarts() {
         let mut inner = Inner::default();
         let text = |refused: u32, epoch: u32| {
             format!(

@@ -120,7 +120,6 @@ fn request(address: SocketAddr, ask: Ask<'_>) -> http::Result<Request<Full<Bytes
     request.body(Full::new(body))
 }
 
-/// A streamed answer.
 pub(crate) struct LineStream {
     address: SocketAddr,
     body: Incoming,

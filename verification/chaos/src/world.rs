@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use madako_faults::{Act, Scenario, Store, TargetKind, World as Wanted};
+use madako_faults::{Act, Scenario, Store, TargetKind, World as ExpectedSize};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::net::TcpStream;
@@ -62,7 +62,7 @@ pub enum WorldError {
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// The requested network is not available.
-    #[error("nodes cannot be in namespaces of their own")]
+    #[error("cannot put each process into a network namespace of its own")]
     Network(#[from] Unavailable),
     /// An awaited state was not reached.
     #[error("{what} within {within:?}")]
@@ -79,10 +79,10 @@ pub enum WorldError {
         said: String,
     },
     /// A request was refused; with the status.
-    #[error("{0} is answered by {1}: {2}")]
+    #[error("the request {0} was refused with status {1}: {2}")]
     Refused(String, u16, String),
     /// A request got no answer.
-    #[error("{0}")]
+    #[error("the request {0} got no answer")]
     Unanswered(String, #[source] Unanswered),
 }
 
@@ -141,7 +141,7 @@ pub(crate) struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    fn wanted(&self) -> &Wanted {
+    fn wanted(&self) -> &ExpectedSize {
         &self.scenario.world
     }
 
@@ -188,7 +188,7 @@ impl Plan<'_> {
 }
 
 /// Names of the clusters of a world.
-pub(crate) fn clusters(wanted: &Wanted) -> Vec<String> {
+pub(crate) fn clusters(wanted: &ExpectedSize) -> Vec<String> {
     (1..=wanted.clusters).map(|number| format!("cluster-{number}")).collect()
 }
 
@@ -204,7 +204,7 @@ fn name_of(node: &Node) -> String {
 
 /// A free address of a node, past the network.
 fn served(network: &Network, ports: &mut Ports, node: &Node) -> Result<SocketAddr, WorldError> {
-    ports.next(network.home(node)).map_err(io_error("no port is free"))
+    ports.next(network.home(node)).map_err(io_error(format!("cannot find a free port for {node}")))
 }
 
 /// Waits until a process answers a path with success.
@@ -228,7 +228,7 @@ async fn embedded(plan: &Plan<'_>, network: &Network, ports: &mut Ports) -> Resu
     let node = Node::Store(1);
     let client = served(network, ports, &node)?;
     let data = plan.data.join(name_of(&node));
-    fs::create_dir_all(&data).map_err(io_error("the directory of the store"))?;
+    fs::create_dir_all(&data).map_err(io_error("cannot create the directory of the store"))?;
     let disk = plan.disk(&data).await;
     let args = vec![crate::STORE_WORD.to_owned(), data.display().to_string(), client.to_string()];
     let mut process = plan.start(network, &node, (&plan.programs.own, args), Vec::new())?;
@@ -336,10 +336,10 @@ impl World {
         let kubeconfig = plan.data.join(format!("kubeconfig-{number}"));
         let server = format!("http://{}{}", self.registry_way, datacenter::path_of(number));
         fs::write(&kubeconfig, config::kubeconfig("chaos", &server).to_string())
-            .map_err(io_error("the kubeconfig"))?;
+            .map_err(io_error("cannot write the kubeconfig"))?;
         let config = plan.data.join(format!("madako-{number}.yml"));
         fs::write(&config, config::file(endpoints, plan.wanted().places(), Some(&kubeconfig)))
-            .map_err(io_error("the configuration file"))?;
+            .map_err(io_error("cannot write the configuration file"))?;
         Ok(config)
     }
 
@@ -365,7 +365,7 @@ impl World {
     ) -> Result<Link, WorldError> {
         let opened =
             Link::open(&self.network, from, to.clone(), upstream, ChaCha8Rng::from_rng(chance)).await;
-        opened.map_err(io_error(format!("a link to {to}")))
+        opened.map_err(io_error(format!("cannot open a link to {to}")))
     }
 
     /// Addresses of the members, past the network.

@@ -14,9 +14,9 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use crate::fault::{Act, Fault, Target, When};
+use crate::fault::{Act, Fault, FaultTimes, Target};
 use crate::span::Span;
-use crate::suits::{Lasts, lasts};
+use crate::suits::{FaultLength, lasts};
 
 /// Limit on the beginnings of all faults of a run: one every 26 seconds for thirty days. A longer list is a state, not
 /// a series of events, and no reader surveys its report.
@@ -73,7 +73,9 @@ pub struct Schedule {
 
 /// The faults begin too often within the run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("faults begin more than {MAX_STRIKES} times in {length}, the limit being reached by \"{fault}\"")]
+#[error(
+    "the faults begin more than {MAX_STRIKES} times in {length}: \"{fault}\" exceeds the limit; make it less frequent"
+)]
 pub struct TooMany {
     pub length: Span,
     /// The fault that reached the limit, in its one-line form.
@@ -93,7 +95,7 @@ pub fn schedule(faults: &[Fault], length: Span, chance: &mut ChaCha8Rng) -> Resu
         // Each fault has a generator of its own, drawn whether it needs one or not: a change of one fault does not
         // reshuffle the others.
         let own = ChaCha8Rng::from_rng(chance);
-        let begins = Beginnings { fault, number, own, draws: &mut draws, last: None };
+        let begins = BeginTimes { fault, number, own, draws: &mut draws, last: None };
         for begins in begins.take_while(|begins| *begins < length) {
             count += 1;
             if count > MAX_STRIKES {
@@ -113,14 +115,14 @@ pub fn schedule(faults: &[Fault], length: Span, chance: &mut ChaCha8Rng) -> Resu
 
 fn injection(number: usize, fault: &Fault, begins: Span, length: Span) -> Injection {
     let ends = match lasts(fault.act, fault.target.kind()) {
-        Lasts::Once => None,
-        Lasts::While => Some(fault.lasts.map_or(length, |lasts| (begins + lasts).min(length))),
+        FaultLength::Once => None,
+        FaultLength::While => Some(fault.lasts.map_or(length, |lasts| (begins + lasts).min(length))),
     };
     Injection { fault: number, act: fault.act, target: fault.target.clone(), begins, ends }
 }
 
 /// Iterates over the beginnings of one fault; endless for a fault that repeats.
-struct Beginnings<'a> {
+struct BeginTimes<'a> {
     fault: &'a Fault,
     number: usize,
     own: ChaCha8Rng,
@@ -128,16 +130,16 @@ struct Beginnings<'a> {
     last: Option<Span>,
 }
 
-impl Iterator for Beginnings<'_> {
+impl Iterator for BeginTimes<'_> {
     type Item = Span;
 
     fn next(&mut self) -> Option<Span> {
         let last = self.last.unwrap_or(Span::millis(0));
         let begins = match self.fault.when {
-            When::At(_) if self.last.is_some() => return None,
-            When::At(span) => span,
-            When::Every(span) => last + span,
-            When::Random { mean } => {
+            FaultTimes::At(_) if self.last.is_some() => return None,
+            FaultTimes::At(span) => span,
+            FaultTimes::Every(span) => last + span,
+            FaultTimes::Random { mean } => {
                 let pause = exponential(mean, &mut self.own);
                 let begins = last + pause;
                 self.draws.push(Draw { fault: self.number, pause, begins });

@@ -149,7 +149,7 @@ impl fmt::Display for Target {
 
 /// Times of a fault's beginnings, since the beginning of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum FaultTimes {
     At(Span),
     /// At each multiple of the span.
     Every(Span),
@@ -160,7 +160,7 @@ pub enum When {
     },
 }
 
-impl When {
+impl FaultTimes {
     /// The first beginning; `None` if it is random.
     #[must_use]
     pub fn first(self) -> Option<Span> {
@@ -176,7 +176,7 @@ impl When {
     }
 }
 
-impl fmt::Display for When {
+impl fmt::Display for FaultTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::At(span) => write!(f, "at {span}"),
@@ -189,7 +189,7 @@ impl fmt::Display for When {
 /// A parsed fault is possible: see [`crate::suiting`] and [`crate::lasts`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    pub when: When,
+    pub when: FaultTimes,
     pub act: Act,
     pub target: Target,
     /// `None`: until the faults of the run stop, or the fault strikes once.
@@ -212,9 +212,9 @@ impl Serialize for Fault {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(3 + usize::from(self.lasts.is_some())))?;
         match &self.when {
-            When::At(span) => map.serialize_entry("at", span)?,
-            When::Every(span) => map.serialize_entry("every", span)?,
-            When::Random { mean } => {
+            FaultTimes::At(span) => map.serialize_entry("at", span)?,
+            FaultTimes::Every(span) => map.serialize_entry("every", span)?,
+            FaultTimes::Random { mean } => {
                 map.serialize_entry("random", &std::collections::BTreeMap::from([("mean", mean)]))?;
             }
         }

@@ -6,7 +6,7 @@ use madako_json::strict::{nearest, shown_text};
 use strum::VariantNames;
 
 /// Finds the member with this name. The error lists the expected names, the nearest one apart.
-pub(crate) fn named<T: FromStr + VariantNames>(text: &str) -> Result<T, String> {
+pub(crate) fn parse_name<T: FromStr + VariantNames>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| {
         let all = T::VARIANTS.join(", ");
         match nearest(text, T::VARIANTS.iter().copied()) {

@@ -178,7 +178,7 @@ fn world(root: &Tree, problems: &mut Problems) -> World {
 /// A field of the world that is one of a few words.
 fn word<T: FromStr + VariantNames>(world: &Tree, field: &str, problems: &mut Problems) -> Option<T> {
     let given = text(world, field)?;
-    match name::named(given) {
+    match name::parse_name(given) {
         Ok(word) => Some(word),
         Err(expected) => {
             problems.add(format!("world.{field}"), shown(given), expected);
@@ -193,7 +193,7 @@ fn clients(root: &Tree, problems: &mut Problems) -> Vec<Client> {
     for (index, entry) in entries.iter().enumerate() {
         let list = Path::Root.field("clients");
         let path = list.item(index);
-        let kind = named::<ClientKind>(entry, "kind", &path, problems);
+        let kind = read_name::<ClientKind>(entry, "kind", &path, problems);
         let rate = rate(entry, &path, problems);
         let (Some(kind), Some(rate)) = (kind, rate) else { continue };
         if clients.iter().any(|client| client.kind == kind) {
@@ -204,14 +204,14 @@ fn clients(root: &Tree, problems: &mut Problems) -> Vec<Client> {
     clients
 }
 
-fn named<T: FromStr + VariantNames>(
+fn read_name<T: FromStr + VariantNames>(
     entry: &Tree,
     field: &str,
     path: &Path<'_>,
     problems: &mut Problems,
 ) -> Option<T> {
     let word = text(entry, field);
-    let expected = match name::named(word.unwrap_or_default()) {
+    let expected = match name::parse_name(word.unwrap_or_default()) {
         Ok(one) => return Some(one),
         Err(expected) => expected,
     };

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn malformed_spans_are_refused() {
         let texts = [
             "",
             "0",

@@ -15,7 +15,7 @@ pub const LOSS_PERCENT: u32 = 10;
 pub const CLOCK_JUMP: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lasts {
+pub enum FaultLength {
     /// Until `for` is over, or until the faults of the run stop.
     While,
     /// Strikes once; there is no `for`.
@@ -56,10 +56,10 @@ pub fn needs_nodes(act: Act, target: TargetKind) -> bool {
 
 /// A killed actor is restarted by its supervisor, so that nothing lasts.
 #[must_use]
-pub fn lasts(act: Act, target: TargetKind) -> Lasts {
+pub fn lasts(act: Act, target: TargetKind) -> FaultLength {
     match (act, target) {
-        (Act::Panic | Act::Reset | Act::Compact, _) | (Act::Kill, TargetKind::Actor) => Lasts::Once,
-        _ => Lasts::While,
+        (Act::Panic | Act::Reset | Act::Compact, _) | (Act::Kill, TargetKind::Actor) => FaultLength::Once,
+        _ => FaultLength::While,
     }
 }
 

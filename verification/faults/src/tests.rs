@@ -126,7 +126,7 @@ fn the_scenarios_that_ship_use_every_act_and_every_kind_of_target() {
 }
 
 #[test]
-fn what_a_scenario_asks_for_can_happen_in_the_time_that_it_is_run_for() {
+fn shipped_scenarios_can_reach_their_expected_faults_in_their_length() {
     for one in SHIPPED {
         // The project runs each seed for two simulated hours; two scenarios state their own length.
         let length = match one.name {

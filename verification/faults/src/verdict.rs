@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn each_expectation_that_is_not_met_is_told() {
+    fn each_unmet_expectation_is_reported() {
         for count in Count::ALL {
             let mut one_less = observed();
             *one_less.counts.of_mut(*count) -= 1;

@@ -7,12 +7,12 @@ use madako_json::strict::{Path, nearest};
 use strum::VariantNames as _;
 
 use crate::fault::{
-    ACTORS, ACTORS_OF_OPERATIONS, ACTORS_OF_PLACEMENT, Fault, InstanceTarget, Target, TargetKind, When,
+    ACTORS, ACTORS_OF_OPERATIONS, ACTORS_OF_PLACEMENT, Fault, FaultTimes, InstanceTarget, Target, TargetKind,
 };
-use crate::name::{OWN_NAME, is_own_name, named, shown};
+use crate::name::{OWN_NAME, is_own_name, parse_name, shown};
 use crate::scenario::World;
 use crate::span::{Span, WRITTEN};
-use crate::suits::{Lasts, acts_on, lasts, needs_nodes, suiting, suiting_words};
+use crate::suits::{FaultLength, acts_on, lasts, needs_nodes, suiting, suiting_words};
 
 /// No run is longer.
 const LONGEST: Span = Span::days(365);
@@ -34,7 +34,7 @@ pub(crate) struct Words<'a> {
 
 /// The fault that the words describe. Problems are noted below `path`.
 pub(crate) fn fault(words: &Words<'_>, path: Path<'_>, problems: &mut Problems) -> Option<Fault> {
-    let act = match named(words.act.unwrap_or_default()) {
+    let act = match parse_name(words.act.unwrap_or_default()) {
         Ok(act) => Some(act),
         Err(expected) => {
             problems.add(path.field("do"), words.act.map(shown).unwrap_or_default(), expected);
@@ -71,15 +71,15 @@ pub(crate) fn fault(words: &Words<'_>, path: Path<'_>, problems: &mut Problems) 
 /// Whether the duration suits the act and the interval of the beginnings.
 fn check_for(fault: &Fault, path: &Path<'_>, problems: &mut Problems) -> bool {
     let (got, expected) = match (lasts(fault.act, fault.target.kind()), fault.when, fault.lasts) {
-        (Lasts::Once, _, Some(span)) => {
+        (FaultLength::Once, _, Some(span)) => {
             let expected =
                 format!("no such field: {} of {} strikes once and is over", fault.act, fault.target);
             (span.to_string(), expected)
         }
-        (Lasts::While, When::Every(pause), Some(span)) if span >= pause => {
+        (FaultLength::While, FaultTimes::Every(pause), Some(span)) if span >= pause => {
             (span.to_string(), format!("less than {pause}, after which it begins again"))
         }
-        (Lasts::While, when, None) if when.repeats() => {
+        (FaultLength::While, when, None) if when.repeats() => {
             (String::new(), format!("{WRITTEN}, since a fault that repeats must end"))
         }
         _ => return true,
@@ -88,11 +88,11 @@ fn check_for(fault: &Fault, path: &Path<'_>, problems: &mut Problems) -> bool {
     false
 }
 
-fn when(words: &Words<'_>, path: &Path<'_>, problems: &mut Problems) -> Option<When> {
+fn when(words: &Words<'_>, path: &Path<'_>, problems: &mut Problems) -> Option<FaultTimes> {
     match (words.at, words.every, words.random) {
-        (Some(at), None, None) => span(at, Span::millis(0), &path.field("at"), problems).map(When::At),
+        (Some(at), None, None) => span(at, Span::millis(0), &path.field("at"), problems).map(FaultTimes::At),
         (None, Some(every), None) => {
-            span(every, LEAST_PAUSE, &path.field("every"), problems).map(When::Every)
+            span(every, LEAST_PAUSE, &path.field("every"), problems).map(FaultTimes::Every)
         }
         (None, None, Some(mean)) => {
             let random = path.field("random");
@@ -101,7 +101,7 @@ fn when(words: &Words<'_>, path: &Path<'_>, problems: &mut Problems) -> Option<W
                 problems.add(path, "", WRITTEN);
                 return None;
             };
-            span(mean, LEAST_PAUSE, &path, problems).map(|mean| When::Random { mean })
+            span(mean, LEAST_PAUSE, &path, problems).map(|mean| FaultTimes::Random { mean })
         }
         (at, every, random) => {
             let given = [(at.is_some(), "at"), (every.is_some(), "every"), (random.is_some(), "random")];

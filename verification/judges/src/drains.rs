@@ -88,7 +88,7 @@ impl DrainRequests {
 }
 
 impl Predicate for DrainRequests {
-    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         if written.iter().any(|written| written.key.starts_with(keys::REPAIRS)) {
             let drains = |entry: &RepairQueueEntry| {
                 is_active(entry) && entry.step_status == RepairStepStatus::Draining
@@ -129,7 +129,7 @@ pub(crate) struct EvictedFirst {
 }
 
 impl Predicate for EvictedFirst {
-    fn see(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         let Fact::Kubernetes { asked, refused, pod: Some(PodFact { name, .. }), .. } = fact else { return };
         match asked {
             KubernetesRequest::Delete => ruling.holds(self.refused.contains(name), || {
@@ -148,7 +148,7 @@ pub(crate) struct DrainEnds {
 }
 
 impl Predicate for DrainEnds {
-    fn see(&mut self, Context { at, written, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, written, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         for written in written.iter().filter(|written| written.key.starts_with(keys::REPAIRS)) {
             let (before, after) = written.read::<RepairQueueEntry>();
             let Some(after) = after else { continue };

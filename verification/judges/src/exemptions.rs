@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_beyond_a_bound_is_told() {
+    fn run_beyond_a_bound_is_reported() {
         let mut exemptions = Exemptions::default();
         for _ in 0..Exemption::UnderWay.most_an_hour() {
             exemptions.used(Exemption::UnderWay, Duration::from_secs(1));

@@ -25,7 +25,6 @@ pub enum Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
-    /// All machines.
     Machines,
     /// Machines to be repaired.
     Reports,

@@ -50,7 +50,7 @@ pub fn violation(invariant: Id, revision: i64, what: &str) -> Violation {
 
 /// Evaluation of one revision.
 #[derive(Debug, Default)]
-pub struct Ruled {
+pub struct RevisionVerdict {
     /// Invariants that had something to judge.
     pub judged: Vec<Id>,
     /// Violations of the revision.
@@ -101,13 +101,13 @@ impl Clusters {
 
     /// Evaluates a revision. `best` gets the instance that wrote a cluster, and evaluates it against the observations that it may be made
     /// from; `None`: there is no such observation.
-    pub fn see(
+    pub fn observe(
         &mut self,
         revision: i64,
         changes: &[Change],
         best: impl FnOnce(Option<&str>, ByObservation<'_>) -> Option<Vec<Violation>>,
-    ) -> Ruled {
-        let mut ruled = Ruled::default();
+    ) -> RevisionVerdict {
+        let mut ruled = RevisionVerdict::default();
         let clustered = changes.iter().any(|(key, _)| key == keys::CLUSTER);
         let before = if clustered { self.stored.clone() } else { Stored::new() };
         for (key, entry) in changes {
@@ -127,7 +127,7 @@ impl Clusters {
             }
         }
         if clustered {
-            self.judge(revision, &before, &mut ruled, best);
+            self.judge_cluster(revision, &before, &mut ruled, best);
         }
         ruled
     }
@@ -151,11 +151,11 @@ impl Clusters {
     }
 
     /// A cluster is committed.
-    fn judge(
+    fn judge_cluster(
         &mut self,
         revision: i64,
         before: &Stored,
-        ruled: &mut Ruled,
+        ruled: &mut RevisionVerdict,
         best: impl FnOnce(Option<&str>, ByObservation<'_>) -> Option<Vec<Violation>>,
     ) {
         ruled.judged.extend([Id::I1, Id::I3, Id::I4, Id::I8, Id::I12]);

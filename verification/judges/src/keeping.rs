@@ -17,7 +17,7 @@ use crate::terms::{POLLS_TO_AGREE, SHARE};
 pub(crate) struct IntegrationDisabled;
 
 impl Predicate for IntegrationDisabled {
-    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         let Some(since) = now.is_on(keys::SABAKAN_DISABLED) else { return };
         match fact {
             Fact::Stored { revision, .. } if is_plan(written) => {
@@ -41,7 +41,7 @@ impl Predicate for IntegrationDisabled {
 pub(crate) struct FreshObservation;
 
 impl Predicate for FreshObservation {
-    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         let Fact::Stored { revision, .. } = fact else { return };
         let answered = now.observed().map(|answer| answer.at);
         let stale = answered.map(|answered| answered + terms.stale());
@@ -107,7 +107,7 @@ impl HeldRemoval {
 }
 
 impl Predicate for HeldRemoval {
-    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         match fact {
             Fact::Answered { instance, question: Question::Machines, .. }
                 if now.leader.as_ref().is_some_and(|leader| leader.instance == *instance) =>
@@ -139,7 +139,7 @@ pub(crate) struct CurrentInputs {
 }
 
 impl Predicate for CurrentInputs {
-    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         let Fact::Stored { revision, .. } = fact else { return };
         if changes_inputs(written) {
             self.changed = Some((*at, self.changed.map(|(last, _)| last)));
@@ -167,7 +167,7 @@ impl Predicate for CurrentInputs {
 pub(crate) struct RetiredNotEarly;
 
 impl Predicate for RetiredNotEarly {
-    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         let Fact::Stored { revision, .. } = fact else { return };
         let (Some(answer), true) = (now.observed(), is_plan(written)) else { return };
         let Some(cluster) = written.iter().find(|written| written.key == keys::CLUSTER) else { return };

@@ -6,7 +6,7 @@ use crate::oracle::{Context, Predicate, Ruling};
 pub(crate) struct LeaseMargin;
 
 impl Predicate for LeaseMargin {
-    fn see(&mut self, Context { fact, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         let Fact::Permitted { instance, until, lease_ends } = fact else { return };
         ruling.holds(*until + terms.lease_margin() <= *lease_ends, || {
             format!("{instance} has a permit until {until:?}, and its lease may end at {lease_ends:?}")

@@ -37,7 +37,7 @@ impl<K: Ord + Clone> Waiting<K> {
     }
 
     /// Objects that waited and are not in `wrong`.
-    pub(crate) fn gone<'a>(&'a self, wrong: &BTreeSet<K>) -> Vec<&'a K> {
+    pub(crate) fn no_longer_waiting<'a>(&'a self, wrong: &BTreeSet<K>) -> Vec<&'a K> {
         self.since.keys().filter(|key| !wrong.contains(key)).collect()
     }
 
@@ -63,7 +63,7 @@ impl<K: Ord + Clone> Waiting<K> {
 }
 
 /// Judges that no object of the cluster stays wrong for longer than the limit.
-fn judge<K: Ord + Clone + std::fmt::Debug>(
+fn judge_waiting<K: Ord + Clone + std::fmt::Debug>(
     waiting: &mut Waiting<K>,
     seen: &Context<'_>,
     ruling: &mut Ruling<'_>,
@@ -99,7 +99,7 @@ fn judge<K: Ord + Clone + std::fmt::Debug>(
         return;
     };
     let wrong = wrong(&cluster);
-    for _ in waiting.gone(&wrong) {
+    for _ in waiting.no_longer_waiting(&wrong) {
         ruling.judged();
     }
     waiting.update(wrong, *at);
@@ -154,12 +154,12 @@ impl<'a> Cluster<'a> {
 pub(crate) struct TemplateApplied(Waiting<()>);
 
 impl Predicate for TemplateApplied {
-    fn see(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
         let now = seen.now;
         let noted = now.values.get(keys::CLUSTER_REVISION).and_then(Value::read::<i64>);
         let template = now.values.get(keys::SABAKAN_TEMPLATE).map(|value| value.modified);
         let limit = seen.terms.reaction();
-        judge(&mut self.0, seen, ruling, (limit, "of the template is not applied"), |_| {
+        judge_waiting(&mut self.0, seen, ruling, (limit, "of the template is not applied"), |_| {
             if noted == template { BTreeSet::new() } else { [()].into() }
         });
     }
@@ -169,18 +169,24 @@ impl Predicate for TemplateApplied {
 pub(crate) struct ControlPlaneReplaced(Waiting<String>);
 
 impl Predicate for ControlPlaneReplaced {
-    fn see(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
         let limit = seen.terms.reaction();
-        judge(&mut self.0, seen, ruling, (limit, "is unreachable and in the control plane"), |cluster| {
-            let control_plane = || cluster.nodes.iter().filter(|node| node.control_plane);
-            let bad: BTreeSet<String> = control_plane()
-                .filter(|node| cluster.state(node) == Some(MachineState::Unreachable))
-                .map(|node| node.address.clone())
-                .collect();
-            // Half or more of the control plane is never replaced at once.
-            let few = bad.len() * 2 < control_plane().count();
-            if few { bad } else { BTreeSet::new() }
-        });
+        judge_waiting(
+            &mut self.0,
+            seen,
+            ruling,
+            (limit, "is unreachable and in the control plane"),
+            |cluster| {
+                let control_plane = || cluster.nodes.iter().filter(|node| node.control_plane);
+                let bad: BTreeSet<String> = control_plane()
+                    .filter(|node| cluster.state(node) == Some(MachineState::Unreachable))
+                    .map(|node| node.address.clone())
+                    .collect();
+                // Half or more of the control plane is never replaced at once.
+                let few = bad.len() * 2 < control_plane().count();
+                if few { bad } else { BTreeSet::new() }
+            },
+        );
     }
 }
 
@@ -188,18 +194,24 @@ impl Predicate for ControlPlaneReplaced {
 pub(crate) struct RetiredLeaves(Waiting<String>);
 
 impl Predicate for RetiredLeaves {
-    fn see(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
         let (limit, wait, at) = (seen.terms.reaction(), seen.terms.retire_wait, seen.at);
-        judge(&mut self.0, seen, ruling, (limit, "is retired for long and in the cluster"), |cluster| {
-            let retired = |node: &&Node| {
-                let machine = cluster.answer.machine(&node.address);
-                machine.is_some_and(|machine| {
-                    machine.state == MachineState::Retired && machine.since + wait < at
-                })
-            };
-            let workers = cluster.nodes.iter().filter(|node| !node.control_plane);
-            workers.filter(retired).map(|node| node.address.clone()).collect()
-        });
+        judge_waiting(
+            &mut self.0,
+            seen,
+            ruling,
+            (limit, "is retired for long and in the cluster"),
+            |cluster| {
+                let retired = |node: &&Node| {
+                    let machine = cluster.answer.machine(&node.address);
+                    machine.is_some_and(|machine| {
+                        machine.state == MachineState::Retired && machine.since + wait < at
+                    })
+                };
+                let workers = cluster.nodes.iter().filter(|node| !node.control_plane);
+                workers.filter(retired).map(|node| node.address.clone()).collect()
+            },
+        );
     }
 }
 
@@ -207,19 +219,25 @@ impl Predicate for RetiredLeaves {
 pub(crate) struct StateTaint(Waiting<String>);
 
 impl Predicate for StateTaint {
-    fn see(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
         let limit = seen.terms.reaction();
-        judge(&mut self.0, seen, ruling, (limit, "has not the taint of its machine's state"), |cluster| {
-            let wrong = |node: &&Node| {
-                let wanted = match cluster.state(node) {
-                    Some(MachineState::Retiring) => Some("retiring"),
-                    Some(MachineState::Retired) => Some("retired"),
-                    _ => None,
+        judge_waiting(
+            &mut self.0,
+            seen,
+            ruling,
+            (limit, "has not the taint of its machine's state"),
+            |cluster| {
+                let wrong = |node: &&Node| {
+                    let wanted = match cluster.state(node) {
+                        Some(MachineState::Retiring) => Some("retiring"),
+                        Some(MachineState::Retired) => Some("retired"),
+                        _ => None,
+                    };
+                    let taint = node.taints.iter().find(|taint| taint.key == TAINT_STATE);
+                    taint.map(|taint| &*taint.value) != wanted
                 };
-                let taint = node.taints.iter().find(|taint| taint.key == TAINT_STATE);
-                taint.map(|taint| &*taint.value) != wanted
-            };
-            cluster.nodes.iter().filter(wrong).map(|node| node.address.clone()).collect()
-        });
+                cluster.nodes.iter().filter(wrong).map(|node| node.address.clone()).collect()
+            },
+        );
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct QuorumKept {
 }
 
 impl Predicate for QuorumKept {
-    fn see(&mut self, Context { at, fact, written, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, fact, written, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         match fact {
             Fact::Stored { .. } => {
                 self.note_request(written, *at);
@@ -52,7 +52,7 @@ impl Predicate for QuorumKept {
             Fact::Etcd(EtcdFact::VoterLost { effect, cluster, member, voting, others, had_quorum }) => {
                 if *had_quorum && !self.is_asked(effect, *at) {
                     let checked = self.checked(effect, *at) + terms.tolerance;
-                    self.judge((effect, *cluster), (*voting, others), checked, *at, ruling);
+                    self.judge_effect((effect, *cluster), (*voting, others), checked, *at, ruling);
                 }
                 self.lost.insert((*cluster, *member), *at);
             }
@@ -92,7 +92,7 @@ impl QuorumKept {
     }
 
     /// Judges an effect that was checked at most `checked` ago.
-    fn judge(
+    fn judge_effect(
         &self,
         (effect, cluster): (&NodeEffect, u64),
         (voting, others): (usize, &[Voter]),
@@ -131,7 +131,7 @@ fn is_announcement(written: &Written) -> bool {
 pub(crate) struct OneEtcd(BTreeSet<u64>);
 
 impl Predicate for OneEtcd {
-    fn see(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         let Fact::Etcd(EtcdFact::Formed { cluster }) = fact else { return };
         self.0.insert(*cluster);
         ruling.holds(self.0.len() == 1, || format!("the clusters {:x?} of etcd were formed", self.0));
@@ -142,7 +142,7 @@ impl Predicate for OneEtcd {
 pub(crate) struct InitialisedOnce(BTreeSet<(u64, u64)>);
 
 impl Predicate for InitialisedOnce {
-    fn see(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         let Fact::Etcd(EtcdFact::Initialised { cluster, member, address }) = fact else { return };
         let is_first = self.0.insert((*cluster, *member));
         ruling.holds(is_first, || {
@@ -154,7 +154,7 @@ impl Predicate for InitialisedOnce {
 pub(crate) struct VoterDataKept;
 
 impl Predicate for VoterDataKept {
-    fn see(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         let Fact::Etcd(EtcdFact::DataRemoved { effect, member, is_voting, .. }) = fact else { return };
         ruling.holds(!is_voting, || {
             let NodeEffect { what, address, .. } = effect;
@@ -168,7 +168,7 @@ impl Predicate for VoterDataKept {
 pub(crate) struct WritesKept(BTreeMap<u64, u64>);
 
 impl Predicate for WritesKept {
-    fn see(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         match fact {
             Fact::Etcd(EtcdFact::Acknowledged { cluster, write }) => {
                 self.0.insert(*cluster, *write);
@@ -190,7 +190,7 @@ impl Predicate for WritesKept {
 pub(crate) struct EpochsInOrder(i64);
 
 impl Predicate for EpochsInOrder {
-    fn see(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         let Fact::Effect { effect, stage: EffectStage::Happened } = fact else { return };
         if effect.outlives_permit {
             return;
@@ -207,7 +207,7 @@ impl Predicate for EpochsInOrder {
 pub(crate) struct HostKeyKept;
 
 impl Predicate for HostKeyKept {
-    fn see(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         for write in written.iter().filter(|write| write.key.starts_with(keys::HOST_KEYS)) {
             let (before, after) = write.read::<PinnedKey>();
             let Some(after) = after else { continue };

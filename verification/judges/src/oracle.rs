@@ -23,7 +23,7 @@ pub(crate) struct Context<'a> {
 
 /// Collects a predicate's judgement of a fact.
 pub(crate) struct Ruling<'a> {
-    verdict: &'a mut Kept,
+    verdict: &'a mut PredicateVerdict,
     pub(crate) exemptions: &'a mut Exemptions,
     /// The judged revision: a user's own revision is not counted as a violation.
     revision: Option<i64>,
@@ -51,11 +51,11 @@ impl Ruling<'_> {
 }
 
 pub(crate) trait Predicate: Send {
-    fn see(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>);
+    fn observe(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>);
 }
 
 #[derive(Default)]
-struct Kept {
+struct PredicateVerdict {
     judged: u64,
     found: Vec<(Option<i64>, String)>,
 }
@@ -63,7 +63,7 @@ struct Kept {
 pub struct Oracle {
     terms: Terms,
     picture: Picture,
-    predicates: Vec<(Promise, Box<dyn Predicate>, Kept)>,
+    predicates: Vec<(Promise, Box<dyn Predicate>, PredicateVerdict)>,
     exemptions: Exemptions,
     users: BTreeSet<i64>,
 }
@@ -71,7 +71,8 @@ pub struct Oracle {
 impl Oracle {
     #[must_use]
     pub fn new(terms: Terms) -> Self {
-        let predicates = Promise::ALL.iter().map(|promise| (*promise, predicate(*promise), Kept::default()));
+        let predicates =
+            Promise::ALL.iter().map(|promise| (*promise, predicate(*promise), PredicateVerdict::default()));
         Self {
             terms,
             picture: Picture::default(),
@@ -82,8 +83,8 @@ impl Oracle {
     }
 
     /// Takes in a fact. Returns the promises that it broke, by users' own revisions as well.
-    pub fn see(&mut self, at: At, fact: &Fact) -> Vec<(Promise, String)> {
-        let written = self.picture.see(at, fact);
+    pub fn observe(&mut self, at: At, fact: &Fact) -> Vec<(Promise, String)> {
+        let written = self.picture.observe(at, fact);
         let revision = match fact {
             Fact::Stored { revision, .. } => Some(*revision),
             _ => None,
@@ -95,7 +96,7 @@ impl Oracle {
         let mut news = Vec::new();
         for (promise, predicate, verdict) in &mut self.predicates {
             let before = verdict.found.len();
-            predicate.see(&seen, &mut Ruling { verdict, exemptions: &mut self.exemptions, revision, at });
+            predicate.observe(&seen, &mut Ruling { verdict, exemptions: &mut self.exemptions, revision, at });
             news.extend(verdict.found[before..].iter().map(|(_, what)| (*promise, what.clone())));
         }
         news
@@ -107,7 +108,7 @@ impl Oracle {
         let ours = |(revision, _): &&(Option<i64>, String)| {
             revision.is_none_or(|revision| !self.users.contains(&revision))
         };
-        let verdict = |kept: &Kept| Verdict {
+        let verdict = |kept: &PredicateVerdict| Verdict {
             judged: kept.judged,
             violations: kept.found.iter().filter(ours).map(|(_, what)| what.clone()).collect(),
         };

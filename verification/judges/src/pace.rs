@@ -67,7 +67,7 @@ impl<K: Ord + Clone> Rhythm<K> {
     }
 
     /// Sets the expected keys. Returns those without an event for longer than `limit`, each once.
-    fn wanted(&mut self, wanted: BTreeSet<K>, at: At, limit: Duration) -> Vec<K> {
+    fn update_wanted(&mut self, wanted: BTreeSet<K>, at: At, limit: Duration) -> Vec<K> {
         self.due.retain(|key, _| wanted.contains(key));
         let mut overdue = Vec::new();
         for key in wanted {
@@ -119,7 +119,7 @@ impl Polls {
 }
 
 impl Predicate for Polls {
-    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         // A change of one of these keys causes a request at once; so does a new actor. The request for reports is repeated
         // for a held rack.
         let causes = [
@@ -138,7 +138,7 @@ impl Predicate for Polls {
             self.rhythm.caused(*at);
         }
         let wanted = self.polls(now).into_iter().collect();
-        for instance in self.rhythm.wanted(wanted, *at, terms.interval + terms.tolerance) {
+        for instance in self.rhythm.update_wanted(wanted, *at, terms.interval + terms.tolerance) {
             ruling.broken(format_args!(
                 "{instance} leads, and asks nothing for more than {:?}",
                 terms.interval
@@ -168,7 +168,7 @@ pub(crate) struct MetricRounds {
 }
 
 impl Predicate for MetricRounds {
-    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         if begins_anew(fact, written) || writes(written, &["/core/"]) > 0 {
             self.rhythm.caused(*at);
             self.last.clear();
@@ -213,7 +213,7 @@ pub(crate) struct HealthChecks {
 
 impl HealthChecks {
     /// Machines whose health must be checked, unless a fault prevents it.
-    fn asked(now: &Picture) -> BTreeSet<String> {
+    fn machines_to_check(now: &Picture) -> BTreeSet<String> {
         if !now.is_quiet(&[Place::Hosts]) {
             return BTreeSet::new();
         }
@@ -232,7 +232,7 @@ impl HealthChecks {
 }
 
 impl Predicate for HealthChecks {
-    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         // Each change of an entry causes a new check, and so does each failed attempt of a command.
         let entries = writes(written, &[keys::REPAIRS]);
         let attempt = matches!(fact, Fact::Ended { command: Command::Repair, .. });
@@ -243,9 +243,10 @@ impl Predicate for HealthChecks {
             self.rhythm.caused(*at);
             self.rhythm.due.clear();
         }
-        let wanted = Self::asked(now);
-        for address in self.rhythm.wanted(wanted, *at, terms.interval + terms.tolerance) {
-            ruling.broken(format_args!("nobody asks for the health of {address} for {:?}", terms.interval));
+        let wanted = Self::machines_to_check(now);
+        for address in self.rhythm.update_wanted(wanted, *at, terms.interval + terms.tolerance) {
+            ruling
+                .broken(format_args!("no instance checks the health of {address} for {:?}", terms.interval));
         }
         if let Fact::Began { command: Command::HealthCheck, address, instance } = fact {
             if self.rhythm.due.contains_key(address) {

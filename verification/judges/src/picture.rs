@@ -124,7 +124,7 @@ pub(crate) struct Item {
 
 /// A drain or command that a revision begins for an entry of the repair queue.
 #[derive(Debug, Clone)]
-pub(crate) struct Begun {
+pub(crate) struct BegunWork {
     pub(crate) entry: RepairQueueEntry,
     pub(crate) before: RepairQueueEntry,
     /// [`Item::commanded`] before the revision.
@@ -139,7 +139,7 @@ pub(crate) struct Placed {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Trouble {
+struct FaultState {
     holds: u32,
     of_clock: u32,
     changed: At,
@@ -157,15 +157,15 @@ pub(crate) struct Picture {
     /// Running commands by address and purpose, each with its beginning.
     pub(crate) running: BTreeMap<(String, Command), At>,
     pub(crate) placed: BTreeMap<String, Placed>,
-    pub(crate) begun: Vec<Begun>,
+    pub(crate) begun: Vec<BegunWork>,
     /// For each key of placement, the revisions that wrote it.
     pub(crate) versions: BTreeMap<String, Vec<i64>>,
-    troubles: BTreeMap<Place, Trouble>,
+    troubles: BTreeMap<Place, FaultState>,
 }
 
 impl Picture {
     /// Takes in a fact. Returns the keys that it wrote.
-    pub(crate) fn see(&mut self, at: At, fact: &Fact) -> Vec<Written> {
+    pub(crate) fn observe(&mut self, at: At, fact: &Fact) -> Vec<Written> {
         self.begun.clear();
         match fact {
             Fact::Stored { revision, changes } => return self.stored(at, *revision, changes),
@@ -275,7 +275,7 @@ impl Picture {
                 && entry.step_status == *step_status
                 && record.targets.contains(&entry.address)
             {
-                self.begun.push(Begun { entry: entry.clone(), before, commanded });
+                self.begun.push(BegunWork { entry: entry.clone(), before, commanded });
                 if *step_status == RepairStepStatus::Watching {
                     commanded = Some((entry.step, at));
                 }
@@ -341,8 +341,9 @@ impl Picture {
 
     /// Whether the place has a fault, or had one since the given time.
     pub(crate) fn is_troubled(&self, place: &Place, since: At) -> bool {
-        let troubled =
-            |trouble: &Trouble| trouble.holds > 0 || trouble.changed >= since && trouble.changed > At::ZERO;
+        let troubled = |trouble: &FaultState| {
+            trouble.holds > 0 || trouble.changed >= since && trouble.changed > At::ZERO
+        };
         self.troubles.get(place).is_some_and(troubled)
     }
 
@@ -356,7 +357,7 @@ impl Picture {
 
     /// Whether the clock of an instance or of the registry is wrong, or was since the given time.
     pub(crate) fn is_clock_wrong(&self, since: At) -> bool {
-        let wrong = |trouble: &Trouble| {
+        let wrong = |trouble: &FaultState| {
             trouble.of_clock > 0 || trouble.clock_changed.is_some_and(|changed| changed >= since)
         };
         // A former leader may have written the judged value.

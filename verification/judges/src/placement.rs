@@ -32,7 +32,12 @@ pub(crate) struct FailingMetrics {
 
 impl FailingMetrics {
     /// Clusters whose state must change, with `true` for a change to FAILING_METRICS.
-    fn wrong(&self, at: At, now: &Picture, Context { terms, .. }: &Context<'_>) -> BTreeSet<(String, bool)> {
+    fn clusters_to_change(
+        &self,
+        at: At,
+        now: &Picture,
+        Context { terms, .. }: &Context<'_>,
+    ) -> BTreeSet<(String, bool)> {
         let known = |name: &String| self.good.get(name);
         let fails = |name: &String| {
             known(name).is_some_and(|(last, good, since)| {
@@ -57,7 +62,7 @@ impl FailingMetrics {
 }
 
 impl Predicate for FailingMetrics {
-    fn see(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, seen: &Context<'_>, ruling: &mut Ruling<'_>) {
         let Context { at, fact, written, now, terms } = seen;
         if let Fact::Provided { metric, good } = fact {
             let (last, was, since) = self.good.entry(metric.clone()).or_insert((None, *good, *at));
@@ -76,8 +81,8 @@ impl Predicate for FailingMetrics {
             return;
         }
         let limit = terms.metrics_interval * (MOST_SKIPPED + 3) + terms.tolerance;
-        let wrong = self.wrong(*at, now, seen);
-        for (key, fails) in self.waiting.gone(&wrong) {
+        let wrong = self.clusters_to_change(*at, now, seen);
+        for (key, fails) in self.waiting.no_longer_waiting(&wrong) {
             let state = now.placed.get(key).map(|cluster| &*cluster.state);
             if state == Some(if *fails { FAILING } else { ONLINE }) {
                 ruling.judged();
@@ -106,7 +111,7 @@ fn bound(value: Option<&Value>) -> Option<String> {
 }
 
 impl Predicate for BetterCluster {
-    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         if let Fact::Improved { application, cluster } = fact {
             self.wanted.insert(application.clone(), cluster.clone());
         }

@@ -42,13 +42,13 @@ pub struct Done {
 pub struct Impossible(pub String);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Undone {
+pub enum FaultRefusal {
     Impossible(Impossible),
     /// The target is absent or refuses the fault at present.
     NotYet,
 }
 
-impl From<Impossible> for Undone {
+impl From<Impossible> for FaultRefusal {
     fn from(impossible: Impossible) -> Self {
         Self::Impossible(impossible)
     }
@@ -134,7 +134,11 @@ impl<'a> Player<'a> {
     }
 
     /// Takes the outcome of an attempt. Returns the entry for the history, unless the fault goes on waiting.
-    pub fn came(&mut self, attempt: &Attempt<'_>, outcome: Result<Done, Undone>) -> Option<FaultChange> {
+    pub fn take_outcome(
+        &mut self,
+        attempt: &Attempt<'_>,
+        outcome: Result<Done, FaultRefusal>,
+    ) -> Option<FaultChange> {
         let Attempt { number, injection, begins, at } = *attempt;
         let waited = if begins { self.waiting.remove(&number) } else { None };
         if !begins {
@@ -142,8 +146,8 @@ impl<'a> Player<'a> {
         }
         let done = match outcome {
             Ok(done) => done,
-            Err(Undone::Impossible(Impossible(why))) => return Some(self.skip(number, at, why)),
-            Err(Undone::NotYet) if begins => {
+            Err(FaultRefusal::Impossible(Impossible(why))) => return Some(self.skip(number, at, why)),
+            Err(FaultRefusal::NotYet) if begins => {
                 let strikes = injection.ends.is_none();
                 let until = waited.unwrap_or_else(|| strikes.then(|| at + self.patience));
                 if until.is_none_or(|until| at < until) {
@@ -153,7 +157,7 @@ impl<'a> Player<'a> {
                 return Some(self.skip(number, at, NOT_THERE.to_owned()));
             }
             // The target was known when the fault began.
-            Err(Undone::NotYet) => return Some(self.skip(number, at, NOT_THERE.to_owned())),
+            Err(FaultRefusal::NotYet) => return Some(self.skip(number, at, NOT_THERE.to_owned())),
         };
         if let (Some(Some(_)), Some(ends)) = (waited, injection.ends) {
             let lasts = ends.duration().saturating_sub(injection.begins.duration());
@@ -231,11 +235,11 @@ mod tests {
         let mut make = |player: &mut Player<'_>, attempt: Attempt<'_>, second: u64| {
             let absent = leaderless.iter().any(|[from, until]| (*from..*until).contains(&second));
             let outcome = if attempt.begins && absent {
-                Err(Undone::NotYet)
+                Err(FaultRefusal::NotYet)
             } else {
                 Ok(Done { on: "instance=1".to_owned(), dropped: None })
             };
-            if let Some(FaultChange { at, change, why, .. }) = player.came(&attempt, outcome) {
+            if let Some(FaultChange { at, change, why, .. }) = player.take_outcome(&attempt, outcome) {
                 let why = why.map(|why| format!(": {why}")).unwrap_or_default();
                 told.push(format!("{at} {} {change}{why}", attempt.injection.act));
             }
@@ -273,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_that_strikes_once_is_attempted_for_a_while_and_others_go_on() {
+    fn instant_fault_is_attempted_for_a_while_beside_other_faults() {
         let faults = [fault(Act::Reset, 50, None), fault(Act::Cut, 52, Some(56))];
         let late = lines(&["1m20s reset strikes", "1m20s cut begins", "1m24s cut ends"]);
         assert_eq!(played(&faults, &[[45, 80]]), (late, 0));
@@ -287,11 +291,11 @@ mod tests {
         let schedule = schedule(vec![fault(Act::Reset, 1, None)]);
         let mut player = Player::new(&schedule, strike, PATIENCE);
         let attempt = player.scheduled(Duration::from_secs(1)).unwrap();
-        assert_eq!(player.came(&attempt, Err(Undone::NotYet)), None);
+        assert_eq!(player.take_outcome(&attempt, Err(FaultRefusal::NotYet)), None);
         let again = player.late(Duration::from_secs(60)).remove(0);
-        assert_eq!(player.came(&again, Err(Undone::NotYet)), None);
+        assert_eq!(player.take_outcome(&again, Err(FaultRefusal::NotYet)), None);
         let again = player.late(Duration::from_secs(61)).remove(0);
-        assert_eq!(player.came(&again, Err(Undone::NotYet)).unwrap().change, "skipped");
+        assert_eq!(player.take_outcome(&again, Err(FaultRefusal::NotYet)).unwrap().change, "skipped");
         assert!(!player.is_late());
     }
 
@@ -300,10 +304,10 @@ mod tests {
         let schedule = schedule(vec![fault(Act::Pause, 1, Some(3)), fault(Act::Cut, 2, Some(4))]);
         let mut player = Player::new(&schedule, LENGTH, PATIENCE);
         let pause = player.scheduled(Duration::from_secs(1)).unwrap();
-        let told = player.came(&pause, Err(Impossible("no".to_owned()).into())).unwrap();
+        let told = player.take_outcome(&pause, Err(Impossible("no".to_owned()).into())).unwrap();
         assert_eq!((told.change, told.why.as_deref()), ("skipped", Some("no")));
         let cut = player.scheduled(Duration::from_secs(2)).unwrap();
-        assert_eq!(player.came(&cut, Err(Undone::NotYet)), None);
+        assert_eq!(player.take_outcome(&cut, Err(FaultRefusal::NotYet)), None);
         let given_up = player.give_up(Duration::from_secs(3));
         assert_eq!(given_up.iter().map(|(attempt, _)| attempt.number).collect::<Vec<_>>(), [1]);
         assert_eq!(player.scheduled(Duration::from_secs(60)), None);

@@ -13,7 +13,7 @@ macro_rules! promises {
         impl Promise {
             /// The text of the promise.
             #[must_use]
-            pub fn what(self) -> &'static str {
+            pub fn text(self) -> &'static str {
                 match self { $(Self::$promise => $what,)+ }
             }
         }
@@ -82,7 +82,6 @@ madako_json::named!(Promise all);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// Number of tests.
     pub judged: u64,
     pub violations: Vec<String>,
 }

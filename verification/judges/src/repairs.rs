@@ -12,7 +12,7 @@ use crate::exemptions::Exemption;
 use crate::fact::{At, Command, Fact, Place, Question};
 use crate::liveness::Waiting;
 use crate::oracle::{Context, Predicate, Ruling};
-use crate::picture::{Begun, Item, Picture, Written};
+use crate::picture::{BegunWork, Item, Picture, Written};
 use crate::terms::FRESH_ROUNDS;
 
 /// Entries have times in whole seconds: rounding may hide this much, over both ends of a span.
@@ -21,10 +21,10 @@ const SECONDS: Duration = Duration::from_secs(2);
 pub(crate) struct QueueDisabled;
 
 impl Predicate for QueueDisabled {
-    fn see(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         let Some(since) = now.is_on(keys::REPAIRS_DISABLED) else { return };
         for begun in &now.begun {
-            let Begun { entry, .. } = begun;
+            let BegunWork { entry, .. } = begun;
             ruling.broken(format_args!(
                 "entry {} becomes {}, and the queue is disabled since {since:?}",
                 entry.index, entry.step_status
@@ -93,7 +93,7 @@ pub(crate) struct QueueResumes {
 }
 
 impl Predicate for QueueResumes {
-    fn see(&mut self, Context { at, written, now, terms, fact }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, written, now, terms, fact }: &Context<'_>, ruling: &mut Ruling<'_>) {
         if written.iter().any(|written| written.key == keys::REPAIRS_DISABLED) {
             self.waiting.clear();
             let queued = now.entries.iter().filter(|(_, item)| item.entry.status == RepairStatus::Queued);
@@ -130,7 +130,7 @@ impl Predicate for QueueResumes {
 pub(crate) struct AutoRepairDisabled;
 
 impl Predicate for AutoRepairDisabled {
-    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         let Some(since) = now.is_on(keys::AUTO_REPAIR_DISABLED) else { return };
         match fact {
             Fact::Stored { revision, .. } => {
@@ -165,8 +165,8 @@ impl Predicate for AutoRepairDisabled {
 pub(crate) struct ConcurrentRepairs;
 
 impl Predicate for ConcurrentRepairs {
-    fn see(&mut self, Context { at, now, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
-        for Begun { entry, .. } in &now.begun {
+    fn observe(&mut self, Context { at, now, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+        for BegunWork { entry, .. } in &now.begun {
             let others = now
                 .entries
                 .iter()
@@ -234,7 +234,7 @@ fn remember(commands: &mut BTreeMap<String, (At, bool)>, at: At, fact: &Fact) {
 }
 
 impl Predicate for WatchLasts {
-    fn see(&mut self, Context { at, fact, written, now, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, fact, written, now, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         remember(&mut self.commands, *at, fact);
         let next = now.begun.iter().filter_map(|begun| {
             let (step, since) = begun.commanded?;
@@ -302,7 +302,7 @@ impl NextStep {
 }
 
 impl Predicate for NextStep {
-    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         remember(&mut self.commands, *at, fact);
         if now.begun.iter().any(|begun| begun.commanded.is_some_and(|(step, _)| begun.entry.step > step)) {
             ruling.judged();
@@ -342,12 +342,12 @@ impl Health {
     }
 
     /// Whether some check since the given time had this result.
-    fn said(&self, address: &str, healthy: bool, since: At) -> bool {
+    fn has_result(&self, address: &str, healthy: bool, since: At) -> bool {
         let checks = self.0.get(address).into_iter().flatten();
         checks.rev().any(|(at, said)| *said == healthy && *at >= since)
     }
 
-    fn see(&mut self, at: At, fact: &Fact) {
+    fn observe(&mut self, at: At, fact: &Fact) {
         if let Fact::Ended { command: Command::HealthCheck, address, good, .. } = fact {
             let checks = self.0.entry(address.clone()).or_default();
             checks.push_back((at, *good));
@@ -362,14 +362,14 @@ impl Health {
 pub(crate) struct FreshHealth(Health);
 
 impl Predicate for FreshHealth {
-    fn see(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
-        for Begun { entry, .. } in &now.begun {
+    fn observe(&mut self, Context { at, fact, now, terms, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+        for BegunWork { entry, .. } in &now.begun {
             let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
             let asked = self.0.last(&entry.address);
             ruling.judged();
             let is_healthy = asked.is_some_and(|(_, healthy)| healthy);
             match asked {
-                _ if !is_healthy && self.0.said(&entry.address, false, at.saturating_sub(fresh)) => {}
+                _ if !is_healthy && self.0.has_result(&entry.address, false, at.saturating_sub(fresh)) => {}
                 // The decision was made before the answer came.
                 Some((asked, true)) if *at <= asked + terms.tolerance => {}
                 Some((asked, _)) if now.is_leading_troubled(asked) => {
@@ -383,7 +383,7 @@ impl Predicate for FreshHealth {
                 )),
             }
         }
-        self.0.see(*at, fact);
+        self.0.observe(*at, fact);
     }
 }
 
@@ -391,8 +391,8 @@ impl Predicate for FreshHealth {
 pub(crate) struct HealthySucceeds(Health);
 
 impl Predicate for HealthySucceeds {
-    fn see(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
-        self.0.see(*at, fact);
+    fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
+        self.0.observe(*at, fact);
         let again =
             written.iter().filter(|written| written.key.starts_with(keys::REPAIR_KEPT)).any(|written| {
                 let kept = written.read::<KeptEntry>().0;
@@ -408,7 +408,7 @@ impl Predicate for HealthySucceeds {
             }
             let asked = self.0.last(&after.address);
             let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
-            let healthy = self.0.said(&after.address, true, at.saturating_sub(fresh));
+            let healthy = self.0.has_result(&after.address, true, at.saturating_sub(fresh));
             if !healthy && asked.is_some_and(|(asked, _)| now.is_leading_troubled(asked)) {
                 ruling.exemptions.used(Exemption::UnderWay, *at - asked.map_or(*at, |(asked, _)| asked));
                 continue;
@@ -420,7 +420,7 @@ impl Predicate for HealthySucceeds {
         if let Fact::Began { command: Command::Success, address, .. } = fact {
             let asked = self.0.last(address);
             let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
-            ruling.holds(self.0.said(address, true, at.saturating_sub(fresh)), || {
+            ruling.holds(self.0.has_result(address, true, at.saturating_sub(fresh)), || {
                 format!("the success command runs for {address}, whose health was asked: {asked:?}")
             });
         }
@@ -430,7 +430,7 @@ impl Predicate for HealthySucceeds {
 pub(crate) struct DeletionKept;
 
 impl Predicate for DeletionKept {
-    fn see(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { written, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         for written in written.iter().filter(|written| written.key.starts_with(keys::REPAIRS)) {
             let (Some(before), after) = written.read::<RepairQueueEntry>() else { continue };
             if before.deleted {

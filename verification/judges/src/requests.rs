@@ -7,7 +7,7 @@ use crate::picture::Picture;
 pub(crate) struct ProtectedPods;
 
 impl Predicate for ProtectedPods {
-    fn see(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         match fact {
             Fact::Kubernetes { asked, pod: Some(PodFact { name, protected: true }), .. }
                 if *asked == KubernetesRequest::Delete =>
@@ -25,7 +25,7 @@ impl Predicate for ProtectedPods {
 pub(crate) struct AllConditions;
 
 impl Predicate for AllConditions {
-    fn see(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         if let Fact::Transacted { held, written } = fact {
             ruling.holds(held == written, || {
                 format!("a transaction wrote: {written}, and all of its conditions held: {held}")
@@ -41,7 +41,7 @@ pub(crate) struct IfMatch {
 }
 
 impl Predicate for IfMatch {
-    fn see(&mut self, Context { fact, now, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
+    fn observe(&mut self, Context { fact, now, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         match fact {
             Fact::Conditional { status: 412, .. } => ruling.judged(),
             Fact::Conditional { key, version, status: 200..300, after: Some(after) } if version != after => {

@@ -77,7 +77,7 @@ impl Tape {
     }
 
     fn tell(&mut self, fact: Fact) {
-        self.oracle.see(self.at, &fact);
+        self.oracle.observe(self.at, &fact);
     }
 
     /// Stores a revision; a value other than a string becomes JSON.
@@ -250,7 +250,7 @@ fn judges(promise: Promise, example: impl Fn(&mut Tape, bool)) {
 }
 
 #[test]
-fn what_a_user_wrote_is_held_against_nobody() {
+fn writes_of_users_break_no_promise() {
     let mut tape = Tape::new();
     tape.write_entry(0, "queued", 0, "waiting");
     let (key, mut entry) = tape.entry(0, "queued", 0, "waiting");

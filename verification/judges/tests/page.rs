@@ -3,14 +3,14 @@
 use madako_judges::{Exemption, Promise};
 
 #[test]
-fn the_page_lists_what_is_promised_and_what_is_excused() {
+fn document_lists_all_promises_and_exemptions() {
     let page = include_str!("../../../docs/chaos.md");
     let table = |head: &str| -> Vec<&str> {
         let rows = page.lines().skip_while(|line| *line != head).skip(2);
         rows.take_while(|line| line.starts_with('|')).collect()
     };
     let promises: Vec<String> =
-        Promise::ALL.iter().map(|promise| format!("| `{}` | {} |", promise.name(), promise.what())).collect();
+        Promise::ALL.iter().map(|promise| format!("| `{}` | {} |", promise.name(), promise.text())).collect();
     assert_eq!(table("| Promise | Text |"), promises);
     let exemption = |exemption: &Exemption| {
         let (seconds, most) = (exemption.longest().as_secs(), exemption.most_an_hour());

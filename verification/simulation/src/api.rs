@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::serving::Door;
+use crate::serving::LinkedDialer;
 
 /// Deadline of a request: longer than the store's own deadline, so that the client receives refusals.
 const PATIENCE: Duration = Duration::from_secs(45);
@@ -34,13 +34,13 @@ pub struct Request<'a> {
 }
 
 /// Sends a request. After an error it is unknown whether the request took effect.
-pub async fn ask(door: &Door, request: &Request<'_>) -> io::Result<Answer> {
+pub async fn ask(door: &LinkedDialer, request: &Request<'_>) -> io::Result<Answer> {
     tokio::time::timeout(PATIENCE, exchange(door, request))
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-async fn exchange(door: &Door, request: &Request<'_>) -> io::Result<Answer> {
+async fn exchange(door: &LinkedDialer, request: &Request<'_>) -> io::Result<Answer> {
     let Request { method, path, version, body } = request;
     let body = body.map(Value::to_string).unwrap_or_default();
     let version = version.map(|revision| format!("If-Match: \"{revision}\"\r\n")).unwrap_or_default();

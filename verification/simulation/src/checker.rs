@@ -79,7 +79,8 @@ impl Checker {
 
     /// Reads the store's history with its own client.
     pub async fn watch(self, store: StoreProcess) {
-        every_revision(store, PREFIX, change_of, |revision, changes| self.judge(revision, changes)).await;
+        every_revision(store, PREFIX, change_of, |revision, changes| self.judge_revision(revision, changes))
+            .await;
     }
 
     /// As [`Self::watch`], for a copied store: `revision` and `entries` are its state before the first write of the
@@ -87,12 +88,12 @@ impl Checker {
     pub async fn watch_from(self, revision: i64, entries: Stored, store: StoreProcess) {
         self.judged.lock().unwrap().clusters = Clusters::of(entries);
         every_revision_from(revision + 1, store, PREFIX, change_of, |revision, changes| {
-            self.judge(revision, changes);
+            self.judge_revision(revision, changes);
         })
         .await;
     }
 
-    fn judge(&self, revision: i64, changes: Vec<Change>) {
+    fn judge_revision(&self, revision: i64, changes: Vec<Change>) {
         let mut judged = self.judged.lock().unwrap();
         let Judged { clusters, history, observed, operations, violations, exemptions, .. } = &mut *judged;
         for (key, entry) in &changes {
@@ -105,7 +106,7 @@ impl Checker {
             }
         }
         let now = self.history.now();
-        let ruled = clusters.see(revision, &changes, |writer, judged_by| {
+        let ruled = clusters.observe(revision, &changes, |writer, judged_by| {
             best(observed, writer, judged_by, (now, self.planned_on), exemptions)
         });
         for violation in &ruled.violations {
@@ -240,7 +241,7 @@ fn best(
 }
 
 /// A registry that reports its answers to the checker.
-pub struct Overheard<R> {
+pub struct ReportingRegistry<R> {
     pub registry: R,
     /// Name of the requesting instance, the answers that it received, and the receiver of facts.
     pub heard: (&'static str, LastAnswers, Facts),
@@ -250,7 +251,7 @@ pub struct Overheard<R> {
 }
 
 #[async_trait]
-impl<R: Registry> Registry for Overheard<R> {
+impl<R: Registry> Registry for ReportingRegistry<R> {
     async fn machines(
         &self,
         url: &str,
@@ -266,7 +267,7 @@ impl<R: Registry> Registry for Overheard<R> {
                 let addresses = machines.iter().map(|machine| machine.address.clone()).collect();
                 self.checker.observed(instance, addresses);
             }
-            facts.tell(&Fact::Answered { instance: (*instance).to_owned(), question, machines });
+            facts.report(&Fact::Answered { instance: (*instance).to_owned(), question, machines });
             if let Some((name, judge, faults)) = &self.repairs
                 && is_reports
             {
@@ -310,19 +311,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_same_cluster_is_written_again_for_another_template_alone() {
         let checker = Checker::new(History::new());
-        checker.judge(1, vec![put(1, &format!("{}1", keys::LEADER), &json!("alpha"))]);
-        checker.judge(
+        checker.judge_revision(1, vec![put(1, &format!("{}1", keys::LEADER), &json!("alpha"))]);
+        checker.judge_revision(
             2,
             vec![put(2, keys::CONSTRAINTS, &json!({"control-plane-count": 1, "minimum-workers": 0}))],
         );
-        checker.judge(3, vec![put(3, keys::SABAKAN_TEMPLATE, &json!({}))]);
+        checker.judge_revision(3, vec![put(3, keys::SABAKAN_TEMPLATE, &json!({}))]);
         checker.observed("\"alpha\"", ["10.0.0.1".to_owned()].into());
-        checker.judge(4, makes(4, 3));
-        checker.judge(5, vec![put(5, keys::SABAKAN_TEMPLATE, &json!({}))]);
+        checker.judge_revision(4, makes(4, 3));
+        checker.judge_revision(5, vec![put(5, keys::SABAKAN_TEMPLATE, &json!({}))]);
         // The first cluster after a template is made from it, whatever revision the leader notes.
-        checker.judge(6, makes(6, 4));
+        checker.judge_revision(6, makes(6, 4));
         assert_eq!(found(&checker), []);
-        checker.judge(7, makes(7, 4));
+        checker.judge_revision(7, makes(7, 4));
         assert_eq!(found(&checker), [Id::I12]);
     }
 }

@@ -70,7 +70,7 @@ mod tests {
     use crate::store_process::StoreProcess;
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_shown_and_is_gone_is_found() {
+    async fn lost_contents_of_the_store_are_found() {
         let store = StoreProcess::in_memory(1);
         let mut client = store.client().await.unwrap();
         let mut contents = Contents::default();

@@ -43,7 +43,6 @@ pub struct ForgetfulDisk(Arc<Mutex<Inner>>);
 /// Result of a crash for unsynced writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Forgotten {
-    /// Unsynced sectors.
     pub unsynced: u64,
     /// Unsynced sectors that the crash lost.
     pub lost: u64,
@@ -76,7 +75,6 @@ impl ForgetfulDisk {
         self.0.lock().unwrap().full = full;
     }
 
-    /// Number of syncs.
     #[must_use]
     pub fn syncs(&self) -> u64 {
         self.0.lock().unwrap().syncs
@@ -216,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_synced_is_there_after_a_crash_and_the_rest_is_there_in_part() {
+    fn synced_sectors_survive_a_crash_and_unsynced_ones_in_part() {
         let (mut kept, mut lost) = (false, false);
         for seed in 0..20 {
             let disk = disk(seed);
@@ -241,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_depends_on_the_seed_alone_and_ends_who_had_it_open() {
+    fn crash_of_the_disk_depends_only_on_the_seed_and_closes_open_handles() {
         let after = |seed| {
             let disk = disk(seed);
             let opened = disk.open();
@@ -255,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_refuses_writes_and_keeps_what_it_has() {
+    fn full_simulated_disk_refuses_writes_and_keeps_its_data() {
         let disk = disk(1);
         let opened = disk.open();
         opened.write(0, &[5; SECTOR]).unwrap();

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_command_beside_a_pod_that_should_have_gone_is_found() {
+    async fn command_on_a_node_with_an_undrained_pod_is_found() {
         let begun = watched();
         let (drains, cluster) = drained_first().await;
         assert!(drains.undrained(&cluster, &begun, 0).is_some(), "nothing was evicted");

@@ -28,10 +28,10 @@ pub struct JudgedKubernetes {
 }
 
 impl JudgedKubernetes {
-    fn tell(&self, asked: KubernetesRequest, node: &str, pod: Option<&PodId>, refused: bool) {
+    fn record_request(&self, asked: KubernetesRequest, node: &str, pod: Option<&PodId>, refused: bool) {
         let pod = pod.map(|pod| PodFact { name: pod.to_string(), protected: pod.namespace == PROTECTED });
         let (node, sent) = (node.to_owned(), self.told.1.now());
-        self.told.1.tell(&Fact::Kubernetes { asked, node, pod, refused, sent });
+        self.told.1.report(&Fact::Kubernetes { asked, node, pod, refused, sent });
     }
 
     /// The node of a pod; empty if the pod is gone.
@@ -67,14 +67,14 @@ impl Kubernetes for JudgedKubernetes {
 
     async fn cordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
         if self.begins(permit, "cordon", node).await {
-            self.tell(KubernetesRequest::Cordon, node, None, false);
+            self.record_request(KubernetesRequest::Cordon, node, None, false);
         }
         Kubernetes::cordon(&self.kubernetes, permit, node).await
     }
 
     async fn uncordon(&self, permit: &Permit, node: &str) -> Result<(), KubernetesError> {
         if self.begins(permit, "uncordon", node).await {
-            self.tell(KubernetesRequest::Uncordon, node, None, false);
+            self.record_request(KubernetesRequest::Uncordon, node, None, false);
         }
         Kubernetes::uncordon(&self.kubernetes, permit, node).await
     }
@@ -86,16 +86,16 @@ impl Kubernetes for JudgedKubernetes {
         let refused = matches!(evicted, Ok(Eviction::Refused { .. }));
         if dry_run {
             let protected = pod.namespace == PROTECTED;
-            self.told.1.tell(&Fact::EvictionTried { protected, refused });
+            self.told.1.report(&Fact::EvictionTried { protected, refused });
         } else if permitted {
-            self.tell(KubernetesRequest::Evict, &node, Some(pod), refused);
+            self.record_request(KubernetesRequest::Evict, &node, Some(pod), refused);
         }
         evicted
     }
 
     async fn delete(&self, permit: &Permit, pod: &PodId) -> Result<(), KubernetesError> {
         if self.begins(permit, "delete", &pod.name).await {
-            self.tell(KubernetesRequest::Delete, &self.node_of(pod), Some(pod), false);
+            self.record_request(KubernetesRequest::Delete, &self.node_of(pod), Some(pod), false);
         }
         Kubernetes::delete(&self.kubernetes, permit, pod).await
     }

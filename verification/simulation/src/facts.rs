@@ -48,15 +48,15 @@ impl Facts {
         Self(Some(Arc::new(Inner { oracle, leases, history, began: Instant::now(), next })))
     }
 
-    pub fn tell(&self, fact: &Fact) {
+    pub fn report(&self, fact: &Fact) {
         let Some(inner) = &self.0 else { return };
-        self.tell_of(inner.history.now(), fact);
+        self.report_at(inner.history.now(), fact);
     }
 
     /// Reports a fact of an earlier time.
-    fn tell_of(&self, at: At, fact: &Fact) {
+    fn report_at(&self, at: At, fact: &Fact) {
         let Some(inner) = &self.0 else { return };
-        let news = inner.oracle.lock().unwrap().see(at, fact);
+        let news = inner.oracle.lock().unwrap().observe(at, fact);
         for (promise, what) in news {
             inner.history.note("oracle", format_args!("{}: {what}", promise.name()));
         }
@@ -69,7 +69,7 @@ impl Facts {
         for fact in nodes.facts_since(*next) {
             *next = fact.number + 1;
             if let Some(seen) = of_nodes(&fact.what) {
-                self.tell_of(fact.at, &seen);
+                self.report_at(fact.at, &seen);
             }
         }
     }
@@ -77,7 +77,7 @@ impl Facts {
     /// Reports a fault of a place that ends at once.
     pub fn struck(&self, place: &Place) {
         for begins in [true, false] {
-            self.tell(&Fact::Troubled { place: place.clone(), clock: false, begins });
+            self.report(&Fact::Troubled { place: place.clone(), clock: false, begins });
         }
     }
 
@@ -89,7 +89,7 @@ impl Facts {
         let Some(rest) = rest else { return };
         let until = permit.until().saturating_duration_since(inner.began);
         let lease_ends = inner.began.elapsed() + rest;
-        self.tell(&Fact::Permitted { instance: instance.to_owned(), until, lease_ends });
+        self.report(&Fact::Permitted { instance: instance.to_owned(), until, lease_ends });
     }
 
     /// Reports the history of the whole store, read with its own client.
@@ -105,7 +105,7 @@ impl Facts {
             }
             Change { key, value }
         };
-        every_revision(store, "", read, |revision, changes| self.tell(&Fact::Stored { revision, changes }))
+        every_revision(store, "", read, |revision, changes| self.report(&Fact::Stored { revision, changes }))
             .await;
     }
 
@@ -161,7 +161,7 @@ fn read(body: &[u8]) -> Value {
 impl<T: HttpTransport> HttpTransport for ToRegistry<T> {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let question = question(&read(&request.body));
-        self.facts.tell(&Fact::Polled { instance: self.instance.to_owned(), question });
+        self.facts.report(&Fact::Polled { instance: self.instance.to_owned(), question });
         let answer = self.inner.send(request).await;
         let machines =
             answer.as_ref().ok().and_then(|answer| machines(&read(&answer.body), self.facts.now()));
@@ -182,8 +182,8 @@ pub struct AtProviders<T> {
 #[async_trait]
 impl<T: HttpTransport> HttpTransport for AtProviders<T> {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let what = asked(&request);
-        self.facts.tell(&Fact::Fetched { instance: self.instance.to_owned(), what });
+        let what = request_text(&request);
+        self.facts.report(&Fact::Fetched { instance: self.instance.to_owned(), what });
         self.inner.send(request).await
     }
 }
@@ -195,17 +195,17 @@ pub struct ToProviders<T> {
     pub facts: Facts,
 }
 
-fn asked(request: &HttpRequest) -> String {
+fn request_text(request: &HttpRequest) -> String {
     format!("{}{}", request.url, String::from_utf8_lossy(&request.body))
 }
 
 #[async_trait]
 impl<T: HttpTransport> HttpTransport for ToProviders<T> {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let mut provided = Provided {
+        let mut provided = ProviderRequest {
             providers: &self.providers,
             facts: &self.facts,
-            asked: asked(&request),
+            asked: request_text(&request),
             answered: false,
         };
         let answer = self.inner.send(request).await;
@@ -215,18 +215,18 @@ impl<T: HttpTransport> HttpTransport for ToProviders<T> {
 }
 
 /// Reports the outcome of a request on drop, so that an abandoned request has an outcome too.
-struct Provided<'a> {
+struct ProviderRequest<'a> {
     providers: &'a Prometheus,
     facts: &'a Facts,
     asked: String,
     answered: bool,
 }
 
-impl Drop for Provided<'_> {
+impl Drop for ProviderRequest<'_> {
     fn drop(&mut self) {
         for (metric, given) in self.providers.given(&self.asked) {
             let good = given && self.answered;
-            self.facts.tell(&Fact::Provided { metric: metric.to_owned(), good });
+            self.facts.report(&Fact::Provided { metric: metric.to_owned(), good });
         }
     }
 }

@@ -46,7 +46,7 @@ struct ReportedMachine {
 
 /// The answers to one instance.
 #[derive(Default)]
-struct Ear {
+struct ReceivedReports {
     epoch: i64,
     /// The last answer, which may be unpublished.
     answer: Vec<Machine>,
@@ -59,7 +59,7 @@ struct Ear {
 /// The answers of the registry, and the writes to the queue.
 #[derive(Default)]
 pub struct Holding {
-    ears: BTreeMap<String, Ear>,
+    ears: BTreeMap<String, ReceivedReports>,
     /// First reported time of each machine's change, while every answer reports the machine; `None` if later answers
     /// differ.
     first: BTreeMap<String, Option<f64>>,
@@ -71,7 +71,7 @@ pub struct Holding {
 
 /// An entry that began although its rack is not held; a violation only if the service wrote one of `if_ours`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unheld {
+pub struct UnheldEntry {
     /// The entry, and the reason of the hold.
     pub what: String,
     /// `None`: the leader has handled the answer, whichever client wrote the revisions.
@@ -80,7 +80,7 @@ pub struct Unheld {
 
 impl Holding {
     pub fn elected(&mut self, name: &str, epoch: i64) {
-        self.ears.insert(name.to_owned(), Ear { epoch, ..Ear::default() });
+        self.ears.insert(name.to_owned(), ReceivedReports { epoch, ..ReceivedReports::default() });
     }
 
     /// An actor of an instance failed: its current work is lost or still in progress.
@@ -127,13 +127,13 @@ impl Holding {
     }
 
     /// Entries that a revision begins although their racks must be held. `before` is the state before the revision.
-    pub fn judge(
+    pub fn judge_revision(
         &mut self,
         revision: i64,
         before: &BTreeMap<String, Entry>,
         changes: &[Change],
         now: Duration,
-    ) -> Vec<Unheld> {
+    ) -> Vec<UnheldEntry> {
         let mut found = Vec::new();
         let entries = changes.iter().filter(|(key, _)| key.starts_with(keys::REPAIRS));
         for (key, after) in entries {
@@ -144,7 +144,7 @@ impl Holding {
                 && !was.is_some_and(|was| began(&was))
                 && let Some(unheld) = self.unheld(before, &entry.address, now)
             {
-                found.push(Unheld {
+                found.push(UnheldEntry {
                     what: format!("{key} begins for {}: {}", entry.address, unheld.what),
                     ..unheld
                 });
@@ -160,7 +160,7 @@ impl Holding {
         found
     }
 
-    fn unheld(&self, before: &BTreeMap<String, Entry>, address: &str, now: Duration) -> Option<Unheld> {
+    fn unheld(&self, before: &BTreeMap<String, Entry>, address: &str, now: Duration) -> Option<UnheldEntry> {
         let disabled =
             before.get(keys::AUTO_REPAIR_DISABLED).is_some_and(|entry| &entry.value[..] == b"true");
         let leader = before
@@ -185,7 +185,7 @@ impl Holding {
             |at: Duration| is_event(failed.iter().copied().filter(|told| told.since + MOMENT < at));
         let what = format!("the registry told that rack {rack} failed, and it is not held");
         if known_at(now.saturating_sub(HANDLED)) {
-            return Some(Unheld { what, if_ours: None });
+            return Some(UnheldEntry { what, if_ours: None });
         }
         let ours: Vec<i64> = self
             .written
@@ -195,7 +195,7 @@ impl Holding {
             .filter(|(_, at)| known_at(*at))
             .map(|(revision, _)| *revision)
             .collect();
-        (!ours.is_empty()).then_some(Unheld { what, if_ours: Some(ours) })
+        (!ours.is_empty()).then_some(UnheldEntry { what, if_ours: Some(ours) })
     }
 }
 

@@ -60,7 +60,6 @@ struct Inner {
 /// Traffic of a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Used {
-    /// Number of connections.
     pub connections: u64,
     /// Bytes from the client.
     pub sent: u64,
@@ -197,7 +196,7 @@ impl Link {
             inner.used.connections += 1;
             inner.used.connections
         };
-        let (inward, outward) = (Late::default(), Late::default());
+        let (inward, outward) = (DelayedBytes::default(), DelayedBytes::default());
         Ok(Gate { stream, link: self.clone(), id, generation, inward, outward, ended: false })
     }
 
@@ -283,10 +282,10 @@ impl Link {
         }
     }
 
-    fn passer(&self) -> Passer<'_> {
+    fn passer(&self) -> ConnectionWaiter<'_> {
         let mut inner = self.0.lock().unwrap();
         inner.passers -= 1;
-        Passer { link: self, id: inner.passers }
+        ConnectionWaiter { link: self, id: inner.passers }
     }
 
     fn wait(&self, who: (u64, u8), context: &Context<'_>) {
@@ -299,12 +298,12 @@ impl Link {
 }
 
 /// A waiter without a connection. Dropping it removes its waker.
-struct Passer<'a> {
+struct ConnectionWaiter<'a> {
     link: &'a Link,
     id: u64,
 }
 
-impl Drop for Passer<'_> {
+impl Drop for ConnectionWaiter<'_> {
     fn drop(&mut self) {
         self.link.0.lock().unwrap().waiting.remove(&(self.id, READS));
     }
@@ -316,13 +315,13 @@ const WRITES: u8 = 1;
 
 /// Bytes in flight with their times of arrival.
 #[derive(Default)]
-struct Late {
+struct DelayedBytes {
     queue: VecDeque<(Instant, Bytes)>,
     bytes: usize,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Late {
+impl DelayedBytes {
     fn push(&mut self, data: Bytes, latency: Duration) {
         let due = Instant::now() + latency;
         // Bytes arrive in the order in which they were sent.
@@ -360,8 +359,8 @@ pub struct Gate<S> {
     link: Link,
     id: u64,
     generation: u64,
-    inward: Late,
-    outward: Late,
+    inward: DelayedBytes,
+    outward: DelayedBytes,
     /// The other end has closed its direction.
     ended: bool,
 }

@@ -38,7 +38,7 @@ pub struct Condition {
     pub lossy: u32,
 }
 
-struct Way {
+struct PlaceLink {
     ends: (Endpoint, Endpoint),
     link: Link,
 }
@@ -48,7 +48,7 @@ struct Inner {
     seed: u64,
     made: u64,
     conditions: BTreeMap<Endpoint, Condition>,
-    ways: Vec<Way>,
+    ways: Vec<PlaceLink>,
     /// Traffic of removed links.
     gone: BTreeMap<(Endpoint, Endpoint), Used>,
 }
@@ -69,7 +69,7 @@ impl Network {
         let mut inner = self.0.lock().unwrap();
         inner.made += 1;
         let link = Link::seeded(inner.seed.wrapping_mul(0x9e37_79b9).wrapping_add(inner.made));
-        let way = Way { ends: (from, to), link: link.clone() };
+        let way = PlaceLink { ends: (from, to), link: link.clone() };
         inner.apply(&way);
         inner.ways.push(way);
         link
@@ -78,7 +78,7 @@ impl Network {
     /// Breaks all links of an end for good. A restarted process gets new links.
     pub fn forget(&self, place: Endpoint) {
         let mut inner = self.0.lock().unwrap();
-        let (gone, kept): (Vec<Way>, Vec<Way>) = std::mem::take(&mut inner.ways)
+        let (gone, kept): (Vec<PlaceLink>, Vec<PlaceLink>) = std::mem::take(&mut inner.ways)
             .into_iter()
             .partition(|way| way.ends.0 == place || way.ends.1 == place);
         inner.ways = kept;
@@ -130,11 +130,11 @@ fn add(sum: &mut Used, used: Used) {
 }
 
 impl Inner {
-    fn of(&self, place: Endpoint) -> impl Iterator<Item = &Way> {
+    fn of(&self, place: Endpoint) -> impl Iterator<Item = &PlaceLink> {
         self.ways.iter().filter(move |way| way.ends.0 == place || way.ends.1 == place)
     }
 
-    fn apply(&self, way: &Way) {
+    fn apply(&self, way: &PlaceLink) {
         let condition = |place| self.conditions.get(&place).copied().unwrap_or_default();
         let (from, to) = (condition(way.ends.0), condition(way.ends.1));
         let mode = if from.down + to.down > 0 {
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_does_what_both_its_ends_allow() {
+    fn link_has_the_worse_condition_of_its_ends() {
         let network = Network::new(1);
         let ends = (Endpoint::Instance(1), Endpoint::Store);
         let link = network.link(ends.0, ends.1);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_loses_segments_is_late_now_and_then() {
+    fn lossy_link_is_late_at_times() {
         let network = Network::new(1);
         let link = network.link(Endpoint::Instance(1), Endpoint::Store);
         network.change(Endpoint::Store, |condition| condition.lossy += 1);

@@ -110,11 +110,11 @@ struct Inner {
     registry: SimulatedRegistry,
     history: History,
     facts: Facts,
-    told: Mutex<Told>,
+    told: Mutex<ObservedNodes>,
 }
 
 #[derive(Default)]
-struct Told {
+struct ObservedNodes {
     /// Number of the next fact.
     next: u64,
     /// Serial of the machine at each address; `None`: the machine is gone.
@@ -186,7 +186,7 @@ impl Nodes {
             told.next = fact.number + 1;
             let at = fact.at.as_secs_f64();
             self.inner.history.note("nodes", format_args!("at {at:.3}: {:?}", fact.what));
-            told.see(&fact.what, &self.inner.history);
+            told.observe(&fact.what, &self.inner.history);
         }
         self.inner.facts.read_nodes(&self.nodes);
     }
@@ -239,8 +239,8 @@ fn rack(machine: &Machine) -> u32 {
     u32::try_from(machine.spec.rack).unwrap_or(u32::MAX)
 }
 
-impl Told {
-    fn see(&mut self, observed: &Observed, history: &History) {
+impl ObservedNodes {
+    fn observe(&mut self, observed: &Observed, history: &History) {
         let counts = &mut self.counts;
         match observed {
             Observed::Applied { failed: None, .. } => counts.effects += 1,

@@ -28,18 +28,18 @@ pub struct Operator {
     repairs: Option<RepairJudge>,
     /// Number of entries up to which the service adds entries from reports.
     automatic: u32,
-    wanted: Wanted,
+    wanted: ExpectedSize,
 }
 
 /// Size of a cluster in this world without faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ExpectedSize {
     pub control_plane: u32,
     /// Minimum number of workers.
     pub workers: u32,
 }
 
-impl Wanted {
+impl ExpectedSize {
     /// Size in the usual world of sixty machines.
     const USUAL: Self = Self { control_plane: 3, workers: 12 };
 
@@ -66,7 +66,7 @@ impl Operator {
             repair: None,
             repairs: None,
             automatic: 0,
-            wanted: Wanted::USUAL,
+            wanted: ExpectedSize::USUAL,
         }
     }
 
@@ -114,11 +114,11 @@ impl Operator {
 
     /// Sets the size of the cluster for later acts.
     pub fn keeps(&mut self, machines: u32) {
-        self.wanted = Wanted::of(machines);
+        self.wanted = ExpectedSize::of(machines);
     }
 
     #[must_use]
-    pub fn wanted(&self) -> Wanted {
+    pub fn wanted(&self) -> ExpectedSize {
         self.wanted
     }
 
@@ -205,7 +205,8 @@ impl Operator {
                 let control_plane =
                     [1, 3, 3, 5][self.chance.random_range(0..4_usize)].min(self.wanted.control_plane + 2);
                 // 5 to 24 in the usual world with its 12 workers.
-                let minimum = self.chance.random_range(5..25) * self.wanted.workers / Wanted::USUAL.workers;
+                let minimum =
+                    self.chance.random_range(5..25) * self.wanted.workers / ExpectedSize::USUAL.workers;
                 // Close to the minimum, so that a few broken workers reach it.
                 let above = [None, None, Some(0), Some(1), Some(3)][self.chance.random_range(0..5_usize)];
                 let maximum = above.map_or(0, |above| minimum + above);

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn only_what_happens_within_a_second_is_too_much() {
+    async fn only_too_many_requests_within_a_second_are_a_runaway() {
         let pace = Pace::new(10);
         for _ in 0..100 {
             pace.count();

@@ -61,7 +61,6 @@ pub struct Event {
     pub lease: i64,
 }
 
-/// Numbers of events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlacementCounts {
     pub bindings: u64,
@@ -142,14 +141,14 @@ impl PlacementChecker {
                 lease: kv.lease(),
             }
         };
-        every_revision(store, "", read, |revision, events| self.judge(revision, &events)).await;
+        every_revision(store, "", read, |revision, events| self.judge_revision(revision, &events)).await;
     }
 
-    pub fn judge(&self, revision: i64, events: &[Event]) {
+    pub fn judge_revision(&self, revision: i64, events: &[Event]) {
         let (bindings, violations) = {
             let mut judged = self.judged.lock().unwrap();
             let before = judged.seen.bindings;
-            let violations = judged.judge(revision, events, self);
+            let violations = judged.judge_revision(revision, events, self);
             (judged.seen.bindings - before, violations)
         };
         (0..bindings).for_each(|_| self.history.judged(Id::I11));
@@ -159,7 +158,7 @@ impl PlacementChecker {
     }
 
     /// Records a value that a server is about to send.
-    pub fn told(&self, metric: &str, value: f64) {
+    pub fn record_value(&self, metric: &str, value: f64) {
         self.judged.lock().unwrap().value(metric, value, self.history.now());
     }
 
@@ -197,7 +196,7 @@ impl PlacementChecker {
         self.judged.lock().unwrap().violations.push(Violation { invariant, what });
     }
 
-    pub fn seen(&self) -> PlacementCounts {
+    pub fn counts(&self) -> PlacementCounts {
         self.judged.lock().unwrap().seen
     }
 
@@ -297,7 +296,7 @@ impl Judged {
     }
 
     /// Judges a revision by the state before it, and returns its violations.
-    fn judge(&mut self, revision: i64, events: &[Event], checker: &PlacementChecker) -> Vec<String> {
+    fn judge_revision(&mut self, revision: i64, events: &[Event], checker: &PlacementChecker) -> Vec<String> {
         let now = checker.history.now();
         let found = self.violations.len();
         let wiped = events.iter().any(|event| event.key == WIPED);
@@ -316,11 +315,11 @@ impl Judged {
                 Some(key) => {
                     let stored =
                         event.value.as_ref().map(|value| read(&key, value, event.created, revision).unwrap());
-                    let what = stored.as_ref().map_or("delete".to_owned(), |stored| told(stored));
+                    let what = stored.as_ref().map_or("delete".to_owned(), |stored| describe_version(stored));
                     checker.history.note("root", format_args!("{revision} {key}: {what}"));
                     after.push((key, stored));
                 }
-                None => self.other(revision, event),
+                None => self.apply_other(revision, event),
             }
         }
         let mut retried = BTreeSet::new();
@@ -339,10 +338,10 @@ impl Judged {
             match stored {
                 Some(stored) if key.kind == Kind::Application => {
                     self.application(revision, stored, events, now);
-                    self.kept(revision, stored, &after);
+                    self.check_written(revision, stored, &after);
                 }
-                Some(stored) => self.kept(revision, stored, &after),
-                None if !wiped => self.gone(revision, key, &after),
+                Some(stored) => self.check_written(revision, stored, &after),
+                None if !wiped => self.check_deleted(revision, key, &after),
                 None => {}
             }
         }
@@ -364,7 +363,7 @@ impl Judged {
         self.violations.extend(decider(revision, PREFIX, candidates(&self.others, PREFIX), owner));
     }
 
-    fn other(&mut self, revision: i64, event: &Event) {
+    fn apply_other(&mut self, revision: i64, event: &Event) {
         let before = self.others.remove(&event.key);
         let Some(value) = event.value.clone() else { return };
         if event.key == ownership::KEY {
@@ -423,7 +422,7 @@ impl Judged {
 }
 
 /// Short text of a version.
-fn told(stored: &Stored) -> String {
+fn describe_version(stored: &Stored) -> String {
     let deleted = if stored.object.metadata().deleted.is_some() { ", deleted" } else { "" };
     match &stored.object {
         Object::Application(application) => {

@@ -108,7 +108,7 @@ impl Handling {
         self.inner.lock().unwrap().refused
     }
 
-    fn asked(&self, instance: u32) {
+    fn note_request(&self, instance: u32) {
         let mut inner = self.inner.lock().unwrap();
         let Some(began) = inner.began.take() else { return };
         if inner.planted.get(&instance) == Some(&began) {
@@ -215,7 +215,7 @@ impl InstanceClock {
 
 impl Clock for InstanceClock {
     fn now(&self) -> OffsetDateTime {
-        self.handling.asked(self.instance);
+        self.handling.note_request(self.instance);
         self.world.now() + *self.ahead.lock().unwrap()
     }
 }
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_counts_as_refused_where_it_was_and_not_where_nobody_answered() {
+    fn only_refused_outcomes_count_as_refused_writes() {
         let handling = Handling::default();
         metrics::with_local_recorder(&handling, || {
             for outcome in ["committed", "store", "invariant", "encoding"] {

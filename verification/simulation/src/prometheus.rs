@@ -55,7 +55,7 @@ const WRONG: [Trouble; 5] =
 
 /// A fault of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lie {
+pub enum SeriesFault {
     /// The answer lacks the series.
     Missing,
     NotANumber,
@@ -71,7 +71,7 @@ pub enum Lie {
 #[derive(Default)]
 struct Inner {
     values: BTreeMap<&'static str, f64>,
-    lies: BTreeMap<&'static str, Lie>,
+    lies: BTreeMap<&'static str, SeriesFault>,
     troubles: BTreeMap<&'static str, Trouble>,
     /// True if the last answer had a usable value for the series.
     given: BTreeMap<&'static str, bool>,
@@ -122,7 +122,14 @@ impl Prometheus {
             inside.troubles.insert(server, trouble);
             return format!("{server}: {trouble:?}");
         }
-        let lies = [Lie::Missing, Lie::NotANumber, Lie::Infinite, Lie::OutOfRange, Lie::Text, Lie::Twice];
+        let lies = [
+            SeriesFault::Missing,
+            SeriesFault::NotANumber,
+            SeriesFault::Infinite,
+            SeriesFault::OutOfRange,
+            SeriesFault::Text,
+            SeriesFault::Twice,
+        ];
         let lie = lies[chance.random_range(0..lies.len())];
         if inside.lies.remove(name).is_some() {
             return format!("{name} is right again");
@@ -147,7 +154,7 @@ impl Prometheus {
         let mut inside = self.inside.lock().unwrap();
         inside.lies.remove(series);
         if hidden {
-            inside.lies.insert(series, Lie::Missing);
+            inside.lies.insert(series, SeriesFault::Missing);
         }
     }
 
@@ -174,7 +181,7 @@ impl Prometheus {
         for (server, name) in SERIES {
             if url.contains(server) && url.contains(name) {
                 let good = matches!(trouble, None | Some(Trouble::Slow))
-                    && matches!(inside.lies.get(name), None | Some(Lie::Twice));
+                    && matches!(inside.lies.get(name), None | Some(SeriesFault::Twice));
                 inside.given.insert(name, good);
             }
             if trouble == Some(Trouble::Empty) || !url.contains(server) || !url.contains(name) {
@@ -182,12 +189,12 @@ impl Prometheus {
             }
             let value = inside.values[name];
             let shown = match inside.lies.get(name) {
-                Some(Lie::Missing) => continue,
-                Some(Lie::NotANumber) => "NaN".to_owned(),
-                Some(Lie::Infinite) => "+Inf".to_owned(),
-                Some(Lie::OutOfRange) => "1e9".to_owned(),
-                Some(Lie::Text) => "many".to_owned(),
-                Some(Lie::Twice) => {
+                Some(SeriesFault::Missing) => continue,
+                Some(SeriesFault::NotANumber) => "NaN".to_owned(),
+                Some(SeriesFault::Infinite) => "+Inf".to_owned(),
+                Some(SeriesFault::OutOfRange) => "1e9".to_owned(),
+                Some(SeriesFault::Text) => "many".to_owned(),
+                Some(SeriesFault::Twice) => {
                     let _ = write!(
                         all,
                         r#"{{"metric":{{"__name__":"{name}","instance":"z"}},"value":[1,"{}"]}},"#,
@@ -213,12 +220,12 @@ impl Prometheus {
     }
 
     /// Reports the values of an answer to the checker.
-    fn told(&self, url: &str) {
+    fn record_value(&self, url: &str) {
         let inside = self.inside.lock().unwrap();
         for (server, name) in SERIES {
-            let right = matches!(inside.lies.get(name), None | Some(Lie::Twice));
+            let right = matches!(inside.lies.get(name), None | Some(SeriesFault::Twice));
             if right && url.contains(server) && url.contains(name) {
-                self.checker.told(name, inside.values[name]);
+                self.checker.record_value(name, inside.values[name]);
             }
         }
     }
@@ -238,7 +245,7 @@ impl HttpTransport for Prometheus {
         let good = matches!(trouble, None | Some(Trouble::Slow));
         if good {
             // The servers read the values now, however long the answer takes.
-            self.told(&asked);
+            self.record_value(&asked);
         }
         tokio::time::sleep(takes.min(deadline)).await;
         if takes >= deadline {

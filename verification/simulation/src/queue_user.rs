@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn one_repair_of_each_machine_is_left_and_none_that_nobody_knows() {
+    fn cleanup_leaves_one_known_repair_of_each_machine() {
         use RepairStatus::{Failed, Processing, Queued};
         let left = settled(vec![
             entry(0, "o", "w", Queued),

@@ -30,7 +30,7 @@ use self::judged::{Judged, leader, violation};
 use crate::drains::Drains;
 use crate::facts::Facts;
 use crate::history::History;
-use crate::holding::Unheld;
+use crate::holding::UnheldEntry;
 use crate::revisions::every_revision;
 use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
@@ -114,28 +114,29 @@ impl RepairJudge {
 
     /// Reports the revisions of users to `facts`.
     #[must_use]
-    pub fn telling(self, facts: Facts) -> Self {
+    pub fn reporting_to(self, facts: Facts) -> Self {
         Self { facts, ..self }
     }
 
     /// Watches the store with its own client.
     pub async fn watch(self, store: StoreProcess) {
-        every_revision(store, PREFIX, change_of, |revision, changes| self.judge(revision, changes)).await;
+        every_revision(store, PREFIX, change_of, |revision, changes| self.judge_revision(revision, changes))
+            .await;
     }
 
-    pub fn judge(&self, revision: i64, changes: Vec<Change>) {
+    pub fn judge_revision(&self, revision: i64, changes: Vec<Change>) {
         let mut judged = self.judged.lock().unwrap();
         let clustered = changes.iter().any(|(key, _)| key == keys::CLUSTER);
         let now = self.history.now();
         let Judged { holding, entries, unheld, .. } = &mut *judged;
-        for began in holding.judge(revision, entries, &changes, now) {
+        for began in holding.judge_revision(revision, entries, &changes, now) {
             self.history.note("repairs", format_args!("revision {revision}: {}", began.what));
             unheld.push((revision, began));
         }
         for invariant in judged.subjects(&changes) {
             self.history.judged(invariant);
         }
-        let found = judged.judge(revision, changes);
+        let found = judged.judge_revision(revision, changes);
         if let Some(cluster) = judged.cluster.as_ref().filter(|_| clustered) {
             self.drains.follow(cluster);
         }
@@ -147,7 +148,7 @@ impl RepairJudge {
 
     /// A user wrote `revision`. `added`: index of a new entry, if its addition was acknowledged.
     pub fn user_wrote(&self, revision: i64, added: Option<i64>) {
-        self.facts.tell(&Fact::ByUser { revision });
+        self.facts.report(&Fact::ByUser { revision });
         let mut judged = self.judged.lock().unwrap();
         judged.users.insert(revision);
         if let Some(index) = added {
@@ -156,7 +157,7 @@ impl RepairJudge {
     }
 
     /// Takes an event of an instance.
-    pub fn heard(&self, name: &str, event: &ActorEvent) {
+    pub fn take_event(&self, name: &str, event: &ActorEvent) {
         let (now, mut judged) = (self.history.now(), self.judged.lock().unwrap());
         match event {
             ActorEvent::Elected { epoch } => judged.holding.elected(name, *epoch),
@@ -242,7 +243,7 @@ impl RepairJudge {
         !self.judged.lock().unwrap().running.is_empty()
     }
 
-    pub fn seen(&self) -> RepairCounts {
+    pub fn counts(&self) -> RepairCounts {
         let judged = self.judged.lock().unwrap();
         // The revisions that users wrote are complete only now.
         let by_us = judged.added.iter().filter(|(revision, _)| !judged.users.contains(revision));
@@ -264,7 +265,7 @@ impl RepairJudge {
         let mut found: Vec<Violation> =
             judged.found.iter().filter(held).map(|(_, violation)| violation.clone()).collect();
         let ours = |revision: &i64| !judged.users.contains(revision);
-        let handled = |began: &Unheld| began.if_ours.as_ref().is_none_or(|any| any.iter().any(ours));
+        let handled = |began: &UnheldEntry| began.if_ours.as_ref().is_none_or(|any| any.iter().any(ours));
         let unheld = judged.unheld.iter().filter(|(revision, began)| ours(revision) && handled(began));
         found.extend(unheld.map(|(_, began)| violation(Id::I7, began.what.clone())));
         found
@@ -336,7 +337,7 @@ impl RepairJudge {
         permit: &Permit,
         program: &str,
         address: &str,
-    ) -> Acting {
+    ) -> RunningCommand {
         self.acts(format!("{program} {address}"));
         let (entries, revision) = self.shown(store).await;
         let queue = RepairQueue::decode(&entries, None, &mut Vec::new());
@@ -363,18 +364,18 @@ impl RepairJudge {
             judged.found.push((-revision, violation));
         }
         judged.running.push(address.to_owned());
-        Acting { judge: self.clone(), address: address.to_owned(), ended: false }
+        RunningCommand { judge: self.clone(), address: address.to_owned(), ended: false }
     }
 }
 
 /// A running command. The drop counts it as cut off unless `ended` is set.
-pub struct Acting {
+pub struct RunningCommand {
     judge: RepairJudge,
     address: String,
     ended: bool,
 }
 
-impl Drop for Acting {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         let mut judged = self.judge.judged.lock().unwrap();
         if let Some(at) = judged.running.iter().position(|address| *address == self.address) {
@@ -407,7 +408,7 @@ struct Announced {
 impl Announced {
     fn begins((instance, facts): &(String, Facts), command: Command, address: &str) -> Self {
         let (instance, address) = (instance.clone(), address.to_owned());
-        facts.tell(&Fact::Began { instance: instance.clone(), command, address: address.clone() });
+        facts.report(&Fact::Began { instance: instance.clone(), command, address: address.clone() });
         Self { facts: facts.clone(), instance, command, address, good: false, ended: false }
     }
 }
@@ -420,7 +421,7 @@ impl Drop for Announced {
         }
         let Self { instance, command, address, good, .. } = self;
         let (instance, address) = (std::mem::take(instance), std::mem::take(address));
-        self.facts.tell(&Fact::Ended { instance, command: *command, address, good: *good });
+        self.facts.report(&Fact::Ended { instance, command: *command, address, good: *good });
     }
 }
 

@@ -77,7 +77,7 @@ mod tests {
     use crate::disk::ForgetfulDisk;
 
     #[tokio::test(start_paused = true)]
-    async fn a_judge_of_a_prefix_goes_on_after_a_compaction_in_which_nothing_of_it_was_written() {
+    async fn judge_of_a_prefix_continues_after_a_compaction_of_foreign_writes() {
         let store = StoreProcess::on(ForgetfulDisk::new(ChaCha8Rng::seed_from_u64(1)), 1);
         store.start().unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));

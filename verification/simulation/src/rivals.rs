@@ -180,7 +180,7 @@ impl Rivals {
     }
 
     /// Writes to a family of the transaction that is about to be sent.
-    async fn meet(&self, transaction: &Transaction, base: &str) {
+    async fn write_first(&self, transaction: &Transaction, base: &str) {
         let mut known = about(transaction, base);
         let (family, key, number, draw) = {
             let mut state = self.0.state.lock().unwrap();
@@ -392,7 +392,7 @@ impl Store for Contended {
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
-        self.rivals.meet(&transaction, self.base).await;
+        self.rivals.write_first(&transaction, self.base).await;
         let outcome = self.inner.commit(transaction).await;
         self.rivals.answered(&outcome, self.base);
         outcome
@@ -451,7 +451,7 @@ impl Objects for ContendedObjects {
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
-        self.rivals.meet(&transaction, "").await;
+        self.rivals.write_first(&transaction, "").await;
         let outcome = self.inner.commit(transaction).await;
         self.rivals.answered(&outcome, "");
         outcome
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_transaction_forgot_to_compare_is_written_as_well() {
+    fn rivals_write_keys_that_a_transaction_does_not_compare() {
         let put = |key: &str| Write::Put { key: key.to_owned(), value: "".into(), lease: 0 };
         let plan = Transaction { conditions: Vec::new(), writes: vec![put(keys::CLUSTER)] };
         let families: Vec<&str> = about(&plan, PREFIX).into_iter().map(|(family, _)| family).collect();

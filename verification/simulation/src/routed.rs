@@ -11,13 +11,13 @@ use tokio::time::{sleep, timeout};
 use crate::link::Link;
 
 /// A transport that makes a new connection over one link for each request.
-pub struct Routed<T> {
+pub struct LinkedTransport<T> {
     inner: T,
     link: Link,
     requests: Arc<AtomicU64>,
 }
 
-impl<T> Routed<T> {
+impl<T> LinkedTransport<T> {
     /// `requests` counts the answers of the other end, errors included. It does not count abandoned requests.
     pub fn new(inner: T, link: Link, requests: Arc<AtomicU64>) -> Self {
         Self { inner, link, requests }
@@ -33,7 +33,7 @@ fn broken(url: &str, error: &io::Error) -> HttpError {
     }
 }
 
-impl<T: HttpTransport> Routed<T> {
+impl<T: HttpTransport> LinkedTransport<T> {
     async fn exchange(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let url = request.url.clone();
         let lost = |error: io::Error| broken(&url, &error);
@@ -66,7 +66,7 @@ impl<T: HttpTransport> Routed<T> {
 }
 
 #[async_trait]
-impl<T: HttpTransport> HttpTransport for Routed<T> {
+impl<T: HttpTransport> HttpTransport for LinkedTransport<T> {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (url, deadline) = (request.url.clone(), request.deadline);
         match timeout(deadline, self.exchange(request)).await {

@@ -75,7 +75,7 @@ fn most_a_second(things: u64) -> u64 {
     10_000 + 200 * things
 }
 
-fn things(world: &madako_faults::World) -> u64 {
+fn count_objects(world: &madako_faults::World) -> u64 {
     u64::from(world.machines + world.clusters + world.applications)
 }
 
@@ -134,16 +134,16 @@ pub enum SimulateError {
         least: Span,
     },
     /// The faults begin too often.
-    #[error("laying out the faults failed")]
+    #[error("cannot make a schedule of the scenario's faults")]
     Schedule(#[from] TooMany),
-    #[error("building the world failed")]
+    #[error("cannot build the world of the scenario")]
     World(#[from] madako_json::input::InputError),
-    #[error("writing the trace failed")]
+    #[error("cannot write the trace of the run to its file")]
     Trace(#[source] std::io::Error),
-    #[error("the machines cannot be simulated")]
+    #[error("cannot simulate the machines that the registry lists")]
     Machines(#[from] madako_datacenter_sim::CopyError),
     /// The copied keys cannot be the contents of a store.
-    #[error("what was read from the store cannot be put into another one")]
+    #[error("cannot load the copied keys into the store of the simulation")]
     Contents(#[source] madako_embedded_etcd::OpenError),
 }
 
@@ -183,7 +183,7 @@ pub fn simulate(
         return Err(SimulateError::TooShort { length, least: SHORTEST });
     }
     let schedule = laid_out(scenario, seed, length)?;
-    let (runtime, pace) = paused(most_a_second(things(&scenario.world)));
+    let (runtime, pace) = paused(most_a_second(count_objects(&scenario.world)));
     let handling = Handling::paced(&pace);
     metrics::with_local_recorder(&handling, || {
         runtime.block_on(run(scenario, (seed, length), schedule, options, (handling.clone(), pace)))
@@ -210,7 +210,7 @@ async fn run(
     let placement = PlacementChecker::new(history.clone(), date);
     let drains = Drains::new(seed, Arc::clone(&clock));
     let facts = Facts::of(terms(&Working::default()), history.clone());
-    let repairs = RepairJudge::new(history.clone(), drains.clone()).telling(facts.clone());
+    let repairs = RepairJudge::new(history.clone(), drains.clone()).reporting_to(facts.clone());
     let placement_judge = placement.clone();
     let mut judges = vec![
         Task::start(checker.clone().watch(store.clone())),

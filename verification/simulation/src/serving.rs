@@ -8,7 +8,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use madako_http::memory::{self, Dialer};
-use madako_http::{Limits, Router, nobody, serve};
+use madako_http::{Limits, Router, no_client_certificate, serve};
 use madako_protocol::feed::Task;
 use madako_supervisor::tree::ChildSpec;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -16,17 +16,17 @@ use tokio::io::DuplexStream;
 
 use crate::link::{Gate, Link};
 
-/// Doors to the served pages or APIs, by instance name.
-pub type Doors = Arc<Mutex<BTreeMap<&'static str, Door>>>;
+/// LinkedDialers to the served pages or APIs, by instance name.
+pub type LinkedDialers = Arc<Mutex<BTreeMap<&'static str, LinkedDialer>>>;
 
 /// A dialer behind a link.
 #[derive(Clone)]
-pub struct Door {
+pub struct LinkedDialer {
     dialer: Dialer,
     link: Link,
 }
 
-impl Door {
+impl LinkedDialer {
     /// Makes a connection.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ pub struct Served {
     pub router: Router,
     pub limits: Limits,
     /// Registry of the door.
-    pub doors: Doors,
+    pub doors: LinkedDialers,
     /// Link between clients and the instance.
     pub link: Link,
 }
@@ -67,9 +67,10 @@ impl Actor for Serving {
 
     async fn pre_start(&self, _: ActorRef<Fail>, served: Served) -> Result<Task, ActorProcessingErr> {
         let (dialer, listener) = memory::listener();
-        served.doors.lock().unwrap().insert(served.name, Door { dialer, link: served.link });
+        served.doors.lock().unwrap().insert(served.name, LinkedDialer { dialer, link: served.link });
         Ok(Task::start(async move {
-            serve(listener, served.router, served.limits, nobody, std::future::pending()).await;
+            serve(listener, served.router, served.limits, no_client_certificate, std::future::pending())
+                .await;
         }))
     }
 

@@ -86,7 +86,6 @@ impl StoreProcess {
         forgotten
     }
 
-    /// The running store.
     #[must_use]
     pub fn etcd(&self) -> Option<Arc<EmbeddedEtcd>> {
         self.0.running.lock().unwrap().clone()

@@ -19,7 +19,7 @@ use crate::facts::Facts;
 use crate::history::History;
 use crate::placement::PlacementChecker;
 use crate::prometheus::Prometheus;
-use crate::serving::Doors;
+use crate::serving::LinkedDialers;
 use crate::store_process::StoreProcess;
 
 use self::acts::metric_of;
@@ -40,7 +40,6 @@ const FAILS: &str = "heat_b";
 
 const NAMESPACE: &str = "testing";
 
-/// The default size.
 const SIZE: Size = Size { applications: (8, 26), clusters: (4, 7) };
 
 /// Numbers of applications and clusters, each at the start and at most.
@@ -65,7 +64,7 @@ pub struct Done {
 pub struct User {
     pub done: Done,
     store: StoreProcess,
-    doors: Doors,
+    doors: LinkedDialers,
     checker: PlacementChecker,
     history: History,
     prometheus: Prometheus,
@@ -80,7 +79,7 @@ pub struct User {
 impl User {
     pub fn new(
         store: StoreProcess,
-        doors: Doors,
+        doors: LinkedDialers,
         checker: PlacementChecker,
         prometheus: Prometheus,
         history: History,
@@ -93,7 +92,7 @@ impl User {
 
     /// Reports requests to `facts`.
     #[must_use]
-    pub fn telling(self, facts: Facts) -> Self {
+    pub fn reporting_to(self, facts: Facts) -> Self {
         Self { facts, ..self }
     }
 
@@ -131,7 +130,7 @@ impl User {
             let key = ObjectKey::new(Kind::Cluster, Some(NAMESPACE), &better);
             self.change(&key, "", |cluster| cluster["spec"]["metrics"] = metric(thrift)).await;
             let improved = Fact::Improved { application: application.etcd_key(), cluster: better };
-            self.facts.tell(&improved);
+            self.facts.report(&improved);
             for label in ["first", "second"] {
                 value["metadata"]["labels"]["drill"] = json!(label);
                 let path = of(&application);
@@ -175,7 +174,7 @@ impl User {
         let Some(rate) = rate else { return self };
         let mut wipes = 0;
         while !*stop.borrow() {
-            let wiped = self.checker.seen().wipes;
+            let wiped = self.checker.counts().wipes;
             if std::mem::replace(&mut wipes, wiped) != wiped {
                 self.move_in(&stop).await;
             }
@@ -274,7 +273,7 @@ impl User {
         let answer = self.ask(method, path, version, body).await?;
         if let Some(version) = version {
             let (key, status, after) = (key.etcd_key(), answer.status, answer.tag);
-            self.facts.tell(&Fact::Conditional { key, version, status, after });
+            self.facts.report(&Fact::Conditional { key, version, status, after });
         }
         if (200..300).contains(&answer.status)
             && let Some(tag) = answer.tag

@@ -22,7 +22,7 @@ use rand_chacha::rand_core::SeedableRng as _;
 use tokio::time::{Instant, sleep};
 
 use crate::network::{Endpoint, Network};
-use crate::routed::Routed;
+use crate::routed::LinkedTransport;
 
 /// Time between two steps of a value.
 pub const STEP: Duration = Duration::from_secs(60);
@@ -168,7 +168,7 @@ impl Walk {
         let numbers = 0..u32::try_from(self.0.names.len()).unwrap_or(u32::MAX);
         let ways = numbers.map(|number| {
             let link = network.link(from, Endpoint::ProviderOf(number));
-            Routed::new(Answering, link, Arc::clone(requests))
+            LinkedTransport::new(Answering, link, Arc::clone(requests))
         });
         Fetching { walk: self.clone(), ways: ways.collect() }
     }
@@ -194,7 +194,7 @@ impl HttpTransport for Answering {
 /// The providers behind the links of one instance.
 pub struct Fetching {
     walk: Walk,
-    ways: Vec<Routed<Answering>>,
+    ways: Vec<LinkedTransport<Answering>>,
 }
 
 impl Fetching {

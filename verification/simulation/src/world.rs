@@ -27,7 +27,7 @@ use madako_supervisor::http::{HTTP, HttpSettings, MetricsText, PLACEMENT_API, pa
 use madako_supervisor::instance::{Instance, InstanceOptions, InstanceView, PlacementPorts, Ports};
 use madako_supervisor::nodes::OperationsPorts;
 
-use crate::checker::{Checker, Overheard};
+use crate::checker::{Checker, ReportingRegistry};
 use crate::corruption::Corruption;
 use crate::effects::JudgedKubernetes;
 use crate::facts::{AtProviders, Facts, LastAnswers, ToProviders, ToRegistry};
@@ -40,8 +40,8 @@ use crate::planted::{Handling, InstanceClock, PLANTED};
 use crate::prometheus::Prometheus;
 use crate::repair::{JudgedHost, RepairJudge};
 use crate::rivals::Rivals;
-use crate::routed::Routed;
-use crate::serving::{Doors, Served, child};
+use crate::routed::LinkedTransport;
+use crate::serving::{LinkedDialers, Served, child};
 use crate::store_process::StoreProcess;
 use crate::walk::Walk;
 
@@ -124,7 +124,6 @@ pub struct World {
     pub history: History,
     /// Judge of clusters and leaders.
     pub checker: Checker,
-    /// Judge of placement.
     pub placement: PlacementChecker,
     /// Targets of repairs and drains; `None` without repairs.
     pub hosts: Option<Hosts>,
@@ -146,10 +145,10 @@ pub struct World {
     /// Metrics providers of a copied world, instead of `prometheus`.
     pub walk: Option<Walk>,
     pub prometheus: Prometheus,
-    /// Doors to the APIs of the instances.
-    pub doors: Doors,
-    /// Doors to the pages of the instances.
-    pub pages: Doors,
+    /// LinkedDialers to the APIs of the instances.
+    pub doors: LinkedDialers,
+    /// LinkedDialers to the pages of the instances.
+    pub pages: LinkedDialers,
     /// Page `/metrics` of instances that start from now on. All instances share one recorder.
     pub metrics: MetricsText,
     pub counts: Arc<Mutex<Counts>>,
@@ -185,7 +184,6 @@ pub struct Requests {
     pub providers: Arc<AtomicU64>,
 }
 
-/// Numbers of events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Elections of an instance other than the last leader.
@@ -220,7 +218,7 @@ impl EventSink for Sink {
     fn emit(&self, event: Event) {
         self.history.note(&self.name, line(&event));
         if let Some(judge) = &self.repairs {
-            judge.heard(&self.name, &event);
+            judge.take_event(&self.name, &event);
         }
         if matches!(event, Event::ActorFailed { .. } | Event::Meltdown { .. }) {
             self.facts.struck(&Part::Instance(self.name.clone()));
@@ -292,8 +290,8 @@ impl World {
             unplanted: Arc::default(),
             working: Working::default(),
             walk: None,
-            doors: Doors::default(),
-            pages: Doors::default(),
+            doors: LinkedDialers::default(),
+            pages: LinkedDialers::default(),
             metrics: Arc::new(String::new),
             counts: Arc::default(),
             handling: Handling::default(),
@@ -320,7 +318,7 @@ impl World {
                 let link = self.network.link(place, Endpoint::Provider);
                 let (providers, facts) = (self.prometheus.clone(), self.facts.clone());
                 let inner = AtProviders { inner: providers.clone(), instance, facts: facts.clone() };
-                let inner = Routed::new(inner, link, requests);
+                let inner = LinkedTransport::new(inner, link, requests);
                 Arc::new(Providers::new(Arc::new(ToProviders { inner, providers, facts })))
             }
         };
@@ -420,13 +418,13 @@ impl World {
             facts: self.facts.clone(),
             answers: answers.clone(),
         };
-        let transport = Routed::new(transport, self.network.link(place, Endpoint::Registry), asked);
+        let transport = LinkedTransport::new(transport, self.network.link(place, Endpoint::Registry), asked);
         let judge = self.hosts.as_ref().map(|hosts| hosts.judge.clone());
         let store = self.contended(Arc::new(store), PREFIX);
         let ports = Ports {
             operations: self.operations(name, place),
             store: Arc::clone(&store),
-            registry: Arc::new(Overheard {
+            registry: Arc::new(ReportingRegistry {
                 registry: SabakanRegistry::new(Arc::new(transport)),
                 heard: (name, answers, self.facts.clone()),
                 checker: self.checker.clone(),

@@ -37,7 +37,7 @@ pub(crate) fn pass(decided: &Pass, took: Duration) {
     }
 }
 
-pub(crate) fn written(batch: &Batch, error: Option<&CommitError>) {
+pub(crate) fn count_writes(batch: &Batch, error: Option<&CommitError>) {
     let outcome = match error {
         None => "committed",
         Some(CommitError::Conflict { .. }) => "conflict",
@@ -91,11 +91,17 @@ pub(crate) fn decided(application: &ObjectKey, decision: &Decision) {
             let gain = decision.gain.map(|gain| gain.gain);
             tracing::info!(%application, %from, %to, ?why, gain, "the application is moved");
         }
-        Outcome::Degraded { retries, .. } => tracing::info!(%application, retries, "no cluster fits"),
-        Outcome::Failed => tracing::warn!(%application, "no cluster fits, and no attempts are left"),
-        Outcome::Creates { cluster, cloud } => {
-            tracing::info!(%application, %cluster, %cloud, "a cluster is created");
+        Outcome::Degraded { retries, .. } => {
+            tracing::info!(%application, retries, "no cluster fits the application")
         }
-        other => tracing::debug!(%application, outcome = other.name(), "the scheduler decided"),
+        Outcome::Failed => {
+            tracing::warn!(%application, "no cluster fits the application, and it has no attempts left")
+        }
+        Outcome::Creates { cluster, cloud } => {
+            tracing::info!(%application, %cluster, %cloud, "the scheduler creates a cluster for the application");
+        }
+        other => {
+            tracing::debug!(%application, outcome = other.name(), "the scheduler decided on the application")
+        }
     }
 }

@@ -110,7 +110,7 @@ async fn a_change_between_decision_and_commit_is_never_overwritten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_goes_offline_before_the_commit_gets_nothing() {
+async fn cluster_that_goes_offline_before_the_commit_gets_no_application() {
     let world = World::start(SchedulerConfig::default()).await;
     world.put(cluster("c"));
     world.wait(1).await;
@@ -157,7 +157,7 @@ async fn an_unused_cluster_that_is_bound_to_before_its_deletion_is_committed_sta
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_goes_offline_in_mid_pass_is_not_bound_to_by_what_is_still_to_be_committed() {
+async fn pending_bindings_are_dropped_when_their_cluster_goes_offline_in_mid_pass() {
     let config = SchedulerConfig { debounce: Duration::from_secs(1), ..SchedulerConfig::default() };
     let world = World::start(config).await;
     world.put(cluster("c"));
@@ -183,7 +183,7 @@ async fn a_cluster_that_goes_offline_in_mid_pass_is_not_bound_to_by_what_is_stil
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_was_restored_from_an_earlier_time_is_decided_on_at_once() {
+async fn restored_store_is_scheduled_immediately() {
     let world = World::start(SchedulerConfig::default()).await;
     world.put(cluster("c"));
     let earlier = world.store.lock().saved();
@@ -197,7 +197,7 @@ async fn a_store_that_was_restored_from_an_earlier_time_is_decided_on_at_once() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_knows_whether_it_was_written_is_found_out_and_done_once() {
+async fn binding_with_a_lost_answer_is_committed_exactly_once() {
     for written in [true, false] {
         let world = World::start(SchedulerConfig::default()).await;
         world.put(cluster("c"));
@@ -212,7 +212,7 @@ async fn what_nobody_knows_whether_it_was_written_is_found_out_and_done_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_again_and_again_is_asked_less_and_less() {
+async fn repeatedly_refused_commits_back_off() {
     let owned_by_another =
         CommitError::Conflict { keys: vec![madako_domain::placement::ownership::KEY.to_owned()] };
     let full =
@@ -320,7 +320,7 @@ async fn a_cluster_that_was_online_while_no_scheduler_ran_or_within_one_debounce
 }
 
 #[tokio::test(start_paused = true)]
-async fn how_many_moved_survives_a_restart() {
+async fn count_of_moves_survives_a_restart() {
     let config = SchedulerConfig {
         max_moves: crate::MaxMoves { percent: 0, at_least: 2 },
         ..SchedulerConfig::default()
@@ -350,7 +350,7 @@ async fn how_many_moved_survives_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn moves_that_nobody_knew_were_made_count() {
+async fn moves_with_a_lost_answer_count_against_the_limit() {
     let config = SchedulerConfig {
         max_moves: crate::MaxMoves { percent: 0, at_least: 1 },
         ..SchedulerConfig::default()
@@ -428,7 +428,7 @@ async fn the_decision_on_a_deleted_application_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_kept_and_cannot_be_read_begins_afresh() {
+async fn unreadable_stored_memory_of_the_scheduler_is_replaced() {
     let world = World::start(SchedulerConfig::default()).await;
     let mut world = world;
     for key in ["moves", "clusters/testing/c", "decisions/testing/a", "decisions/odd", "other"] {

@@ -272,7 +272,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
         for scope in clouds {
             let class = scope.class(&self.wants);
             let waits = class.waits.iter().flat_map(|at| scope.target(at).waits().collect::<Vec<_>>());
-            if let Some(waits) = named(waits) {
+            if let Some(waits) = limit_metrics(waits) {
                 return Cloud::Waits(waits);
             }
             if let Some((rank, members)) = class.best(&[])
@@ -322,7 +322,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
     }
 
     fn waits_of(&self, places: &[usize]) -> Option<(Vec<String>, OffsetDateTime)> {
-        named(places.iter().flat_map(|at| self.clusters.target(*at).waits().collect::<Vec<_>>()))
+        limit_metrics(places.iter().flat_map(|at| self.clusters.target(*at).waits().collect::<Vec<_>>()))
     }
 
     pub(super) fn verdict(&self, outcome: Outcome, act: Act<'a>) -> Verdict<'a> {
@@ -425,7 +425,9 @@ fn beats(one: &Ranked, other: &Ranked) -> bool {
 }
 
 /// Names of a few awaited metrics, and the deadline of all.
-fn named(waits: impl Iterator<Item = (String, OffsetDateTime)>) -> Option<(Vec<String>, OffsetDateTime)> {
+fn limit_metrics(
+    waits: impl Iterator<Item = (String, OffsetDateTime)>,
+) -> Option<(Vec<String>, OffsetDateTime)> {
     let mut metrics: Vec<String> = Vec::new();
     let mut last = None;
     for (metric, until) in waits {

@@ -12,7 +12,7 @@ use crate::testing::{NAMESPACE, World, begin, cluster};
 use crate::{Candidates, SchedulerConfig};
 
 #[test]
-fn an_application_goes_to_the_cluster_with_the_highest_score() {
+fn application_is_bound_to_the_cluster_with_the_highest_score() {
     let mut world = World::new();
     world.scored("low", &[("small", 0.2)]);
     world.scored("high", &[("great", 0.9)]);
@@ -140,7 +140,7 @@ fn equal_scores_are_drawn_and_applications_spread() {
 }
 
 #[test]
-fn who_fits_nowhere_is_degraded_counts_down_and_fails() {
+fn application_without_a_fitting_cluster_is_degraded_and_fails_after_its_retries() {
     let mut world = World::new();
     world.application("a", |application| {
         application.spec.backoff_limit = 2;
@@ -170,7 +170,7 @@ fn who_fits_nowhere_is_degraded_counts_down_and_fails() {
 }
 
 #[test]
-fn a_limit_of_zero_fails_at_once_and_minus_one_never() {
+fn retry_limit_of_zero_fails_immediately_and_minus_one_never() {
     let mut world = World::new();
     world.application("none", |application| application.spec.backoff_limit = 0);
     world.application("ever", |application| application.spec.backoff_limit = -1);
@@ -210,7 +210,7 @@ fn a_cluster_ends_a_failure_before_its_retry() {
 }
 
 #[test]
-fn success_leaves_the_state_of_what_runs() {
+fn binding_keeps_the_state_of_a_running_application() {
     let mut world = World::new();
     world.application("a", |application| {
         application.status.state = ApplicationState::Degraded;
@@ -224,7 +224,7 @@ fn success_leaves_the_state_of_what_runs() {
 }
 
 #[test]
-fn what_others_say_is_wrong_stays_said() {
+fn reason_of_another_controller_is_kept() {
     let mut world = World::new();
     world.cluster("c", |_| {});
     world.application("a", |_| {});
@@ -252,7 +252,7 @@ fn a_bound_application_that_fits_nowhere_is_degraded_where_it_is() {
 }
 
 #[test]
-fn a_deleted_application_is_left_alone() {
+fn deleted_application_is_not_scheduled() {
     let mut world = World::new();
     world.cluster("c", |_| {});
     world.application("a", |application| {

@@ -18,7 +18,7 @@ fn some(kind: &str, name: &str) -> Option<(String, String)> {
 }
 
 #[test]
-fn a_cluster_without_kubeconfig_goes_to_a_cloud_of_its_namespace_before_a_global_one() {
+fn cluster_without_kubeconfig_prefers_a_cloud_of_its_namespace() {
     let mut world = World::new();
     world.metric("good", 1.0);
     world.put(global_cloud("global", &[("good", 1.0)]));
@@ -132,7 +132,7 @@ fn a_global_cloud_cannot_have_metrics_of_a_namespace() {
 }
 
 #[test]
-fn a_magnum_cluster_goes_to_a_project_of_any_namespace_and_inherits() {
+fn magnum_cluster_is_bound_to_a_project_of_any_namespace_and_inherits() {
     let mut world = World::new();
     world.metric("good", 0.9);
     let mut target = project("p", "elsewhere");
@@ -164,7 +164,7 @@ fn a_magnum_cluster_goes_to_a_project_of_any_namespace_and_inherits() {
 }
 
 #[test]
-fn a_magnum_cluster_that_no_project_takes_fails_and_is_bound_when_one_does() {
+fn magnum_cluster_without_a_fitting_project_fails_until_a_project_fits() {
     let mut world = World::new();
     world.put(magnum_cluster("m"));
     world.run();
@@ -300,7 +300,7 @@ fn a_cloud_that_gets_better_is_not_covered_with_clusters_at_once() {
 }
 
 #[test]
-fn a_created_cluster_that_is_not_better_any_more_is_not_moved_to_and_goes() {
+fn created_cluster_that_lost_its_advantage_gets_no_application_and_is_deleted() {
     // The score of staying is (0.1 + 0.5) / 1.1; without stickiness it would be 0.5.
     for (value, moves) in [(0.9, true), (0.56, true), (0.53, false), (0.1, false)] {
         let mut world = lifted(1);
@@ -331,7 +331,7 @@ fn no_cloud_has_custom_resources() {
 }
 
 #[test]
-fn an_application_whose_created_cluster_was_deleted_gets_another_one() {
+fn application_whose_created_cluster_was_deleted_gets_another_cluster() {
     let mut world = creating();
     world.application("a", auto);
     world.run();
@@ -388,7 +388,7 @@ fn a_created_cluster_whose_last_application_leaves_it_offline_is_deleted_after_i
 }
 
 #[test]
-fn a_created_cluster_that_nobody_uses_is_deleted_after_its_retention() {
+fn unused_created_cluster_is_deleted_after_its_retention() {
     let mut world = creating();
     world.application("a", auto);
     world.run();

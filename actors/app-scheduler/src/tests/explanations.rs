@@ -35,7 +35,7 @@ fn world() -> World {
 }
 
 #[test]
-fn every_candidate_is_named_with_what_dropped_it() {
+fn explanation_names_every_candidate_and_its_obstacle() {
     let mut world = world();
     world.put(metric("new"));
     world.cluster("none", |_| {});
@@ -154,7 +154,7 @@ fn with_values_for_all_its_metrics_a_failing_place_is_online() {
 }
 
 #[test]
-fn a_metric_is_shown_with_what_is_to_be_known_of_its_value() {
+fn explanation_shows_the_note_of_a_metric() {
     let mut world = world();
     let note = "of 2 series the first in the order of labels";
     for state in world.metrics.as_mut().unwrap().metrics.values_mut() {
@@ -165,7 +165,7 @@ fn a_metric_is_shown_with_what_is_to_be_known_of_its_value() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused() {
+fn explanation_rejects_unknown_objects_and_bad_values() {
     let mut world = world();
     let ask = |world: &World, metric: &str, value| {
         asked(world, &WhatIf { with: vec![(metric.to_owned(), value)], ..WhatIf::default() })

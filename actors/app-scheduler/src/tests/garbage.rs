@@ -23,7 +23,7 @@ fn there(world: &World) -> Vec<&str> {
 }
 
 #[test]
-fn what_depends_on_a_deleted_cluster_goes_first() {
+fn dependents_are_deleted_before_their_owner() {
     let mut world = World::new();
     world.put(cloud("sky", &[]));
     let sky = ResourceRef::to(&ObjectKey::new(Kind::Cloud, Some(NAMESPACE), "sky"));
@@ -60,7 +60,7 @@ fn what_depends_on_a_deleted_cluster_goes_first() {
 }
 
 #[test]
-fn nothing_is_bound_to_what_is_about_to_go() {
+fn applications_are_not_bound_to_a_cluster_whose_owner_is_deleted() {
     let mut world = World::new();
     world.put(cloud("sky", &[]));
     let sky = ResourceRef::to(&ObjectKey::new(Kind::Cloud, Some(NAMESPACE), "sky"));
@@ -157,7 +157,7 @@ fn circles_are_named_and_left_alone() {
 }
 
 #[test]
-fn what_was_deleted_without_a_finalizer_goes() {
+fn deleted_resource_without_a_finalizer_is_removed() {
     let mut world = World::new();
     world.application("a", |application| application.metadata.deleted = Some(Timestamp::new(begin())));
     world.settle();
@@ -195,7 +195,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn what_goes_goes_and_everything_else_stays(
+    fn garbage_collection_removes_exactly_the_deletable_resources(
         edges in prop::collection::vec((0..7_usize, 0..7_usize), 0..9),
         roots in prop::collection::vec(prop::bool::weighted(0.4), 7),
     ) {

@@ -190,7 +190,7 @@ proptest! {
 
     // The commit checks I11 for each binding.
     #[test]
-    fn bound_is_only_where_it_is_allowed_whatever_there_is(mut world in some_world()) {
+    fn applications_are_bound_only_to_allowed_clusters(mut world in some_world()) {
         if world.metrics.is_none() {
             let pass = world.pass();
             let metrics = |to| world.snapshot.typed::<Cluster>(to).unwrap().value.spec.metrics.len();
@@ -258,7 +258,7 @@ proptest! {
     }
 
     #[test]
-    fn moves_are_never_more_than_may_be_and_first_bindings_are_never_held(
+    fn moves_never_exceed_their_limit_and_first_bindings_are_never_held(
         mut world in some_world(),
         steps in prop::collection::vec((0..61_u64, 0..METRICS.len(), 0..=4_u8), 1..8),
     ) {

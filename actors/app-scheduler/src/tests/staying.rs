@@ -11,7 +11,7 @@ use crate::testing::{NAMESPACE, World, begin};
 use crate::{MaxMoves, Memory};
 
 #[test]
-fn who_was_bound_not_long_ago_stays_while_its_cluster_fits() {
+fn recently_bound_application_stays_while_its_cluster_fits() {
     let mut world = bound_to_worse();
     assert!(matches!(world.outcome("a"), Outcome::Stays { why: Stay::Recent { .. }, .. }));
     world.wait(59);
@@ -32,7 +32,7 @@ fn who_was_bound_not_long_ago_stays_while_its_cluster_fits() {
 }
 
 #[test]
-fn an_update_that_takes_the_fit_away_moves_at_once() {
+fn update_that_ends_the_fit_moves_the_application_immediately() {
     let mut world = bound_to_worse();
     world.cluster("high", |cluster| cluster.metadata.labels.insert("location", "DE".to_owned()));
     world.change::<Application>("a", wants(&["location is DE"]));
@@ -58,7 +58,7 @@ fn a_gain_below_the_stickiness_moves_nothing() {
 }
 
 #[test]
-fn a_cluster_without_metrics_is_left_for_one_with() {
+fn cluster_with_metrics_is_preferred_to_a_cluster_without() {
     let mut world = World::new();
     world.cluster("none", |_| {});
     world.application("a", |_| {});
@@ -133,7 +133,7 @@ fn times_that_a_clock_ahead_wrote_hold_nothing_back_for_longer_than_is_asked() {
 }
 
 #[test]
-fn a_cluster_that_was_online_between_two_passes_or_while_nobody_watched_begins_its_time_afresh() {
+fn online_interval_of_a_cluster_restarts_its_offline_time_even_if_unobserved() {
     for watched in [true, false] {
         let mut world = World::new();
         world.scored("own", &[("own", 0.9)]);
@@ -161,7 +161,7 @@ fn a_cluster_that_was_online_between_two_passes_or_while_nobody_watched_begins_i
 }
 
 #[test]
-fn a_change_of_a_cluster_that_is_not_online_is_no_interruption_and_nor_is_a_change_of_who_decides() {
+fn offline_time_survives_changes_of_the_cluster_and_of_the_leader() {
     let mut world = World::new();
     world.scored("own", &[("own", 0.9)]);
     world.scored("other", &[("other", 0.1)]);
@@ -180,7 +180,7 @@ fn a_change_of_a_cluster_that_is_not_online_is_no_interruption_and_nor_is_a_chan
 }
 
 #[test]
-fn what_is_remembered_of_a_cluster_is_not_of_another_one_of_its_name() {
+fn memory_of_a_deleted_cluster_does_not_apply_to_its_successor() {
     let mut world = World::new();
     world.cluster("c", |cluster| cluster.status.state = ClusterState::Offline);
     world.run();
@@ -206,7 +206,7 @@ fn since_when_a_cluster_is_not_online_is_kept_once() {
 }
 
 #[test]
-fn who_may_not_migrate_stays_wherever_it_is() {
+fn application_with_migration_disabled_stays() {
     let mut world = bound_to_worse();
     world.change::<Application>("a", |application| application.spec.constraints.migration = false);
     world.change::<Cluster>("low", |cluster| cluster.status.state = ClusterState::Offline);
@@ -234,7 +234,7 @@ fn whose_migration_failed_stays_until_its_time_is_over() {
 }
 
 #[test]
-fn an_update_is_said_to_be_scheduled_once_even_if_nothing_moves() {
+fn update_is_marked_as_scheduled_once_even_without_a_move() {
     for migration in [true, false] {
         let mut world = World::new();
         world.cluster("c", |_| {});
@@ -305,7 +305,7 @@ fn at_least_ten_may_move() {
 }
 
 #[test]
-fn who_has_to_leave_moves_first_and_then_who_gains_most() {
+fn forced_moves_precede_moves_in_order_of_gain() {
     let mut world = restless(3);
     world.config.max_moves = MaxMoves { percent: 0, at_least: 1 };
     world.scored("middle", &[("medium", 0.5)]);
@@ -365,7 +365,7 @@ fn a_version_that_its_cluster_does_not_take_is_not_deployed_there_while_its_move
 }
 
 #[test]
-fn a_cluster_that_is_gone_is_left_at_once() {
+fn deleted_cluster_loses_its_applications_immediately() {
     let mut world = bound_to_worse();
     world.remove(&key("low"));
     world.run();

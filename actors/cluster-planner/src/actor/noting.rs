@@ -12,24 +12,26 @@ use madako_protocol::mailbox::Envelope;
 use ractor::ActorRef;
 use time::OffsetDateTime;
 
-use super::{Considered, PlannerState, STALE_AFTER_POLLS};
+use super::{InputEvaluation, PlannerState, STALE_AFTER_POLLS};
 use crate::obstacles::{PlanningResult, obstacles};
 
 /// Identity of a state's question to the registry: revisions of URL and variables; `None`: the integration is
 /// disabled.
-pub(super) fn asked(state: &ClusterState) -> Option<(i64, i64)> {
+pub(super) fn registry_query(state: &ClusterState) -> Option<(i64, i64)> {
     let query = (state.revision_of(keys::SABAKAN_URL), state.revision_of(keys::SABAKAN_VARIABLES));
     (!state.disabled).then_some(query)
 }
 
 impl PlannerState {
     /// The obstacles, if they differ from the noted ones.
-    pub(super) fn new_obstacles(&self, considered: &Considered) -> Option<Mutation> {
+    pub(super) fn new_obstacles(&self, considered: &InputEvaluation) -> Option<Mutation> {
         let state = self.state.as_deref()?;
         let result = match considered {
-            Considered::Behind => return None,
-            Considered::Blocked(why) => PlanningResult::Blocked { why, silent: self.silent_since(state) },
-            Considered::Planned(decision) => match &decision.result {
+            InputEvaluation::Behind => return None,
+            InputEvaluation::Blocked(why) => {
+                PlanningResult::Blocked { why, silent: self.silent_since(state) }
+            }
+            InputEvaluation::Planned(decision) => match &decision.result {
                 Ok(_) => PlanningResult::Planned,
                 Err(error) => PlanningResult::Failed(error),
             },
@@ -46,7 +48,7 @@ impl PlannerState {
     /// is too long.
     fn silent_since(&self, state: &ClusterState) -> Option<OffsetDateTime> {
         let answers = |observation: &&Arc<Observation>| {
-            asked(state) == Some((observation.query.url, observation.query.variables))
+            registry_query(state) == Some((observation.query.url, observation.query.variables))
         };
         let answered = self.observation.as_ref().filter(answers).map(|observation| observation.seen);
         let silence = self.asked_since.max(answered.unwrap_or(self.asked_since)).elapsed();

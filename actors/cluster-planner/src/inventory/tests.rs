@@ -44,7 +44,7 @@ fn a_machine_that_is_listed_twice_is_one_machine() {
 }
 
 #[test]
-fn the_same_serial_twice_at_an_address_is_one_machine_whatever_else_differs() {
+fn repeated_serial_at_one_address_is_one_machine() {
     let at = |serial: &str, state| machine("10.0.0.1", 0, "a").serial(serial).state(state);
     let mut machines = vec![at("s1", Retired), at("s1", Healthy)];
     for _ in 0..2 {
@@ -62,7 +62,7 @@ fn the_same_serial_twice_at_an_address_is_one_machine_whatever_else_differs() {
 }
 
 #[test]
-fn of_two_machines_at_one_address_the_node_s_own_stands_for_it_else_a_healthy_one_else_the_first_serial() {
+fn duplicate_address_is_resolved_to_the_nodes_machine_then_a_healthy_machine_then_the_first_serial() {
     let at = |serial: &str, state| machine("10.0.0.1", 0, "a").serial(serial).state(state);
     let cases = [
         (Some("s1"), [Retired, Healthy, Healthy], "s1"),

@@ -40,7 +40,7 @@ fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
 }
 
 #[test]
-fn who_is_passed_over_is_not_asked_again_and_leaves_the_scores_of_others_alone() {
+fn passed_over_candidate_is_not_offered_again_and_scores_nothing() {
     let candidate = |id, rack, points| Candidate { rack, points: Reverse(points), id };
     let mut picker =
         Picker::leaving(vec![candidate(0, 1, 0), candidate(1, 1, 3), candidate(2, 2, 1_000)], |rack| {

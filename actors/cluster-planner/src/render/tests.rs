@@ -42,7 +42,7 @@ fn nothing_to_do_shows_no_changes() {
 }
 
 #[test]
-fn what_a_registry_says_cannot_write_to_the_terminal() {
+fn control_characters_of_the_registry_do_not_reach_the_terminal() {
     // Nodes in use with invalid labels, which are written because of their taints.
     let mut site = site().with_cluster(&["10.0.0.1"], &["10.0.0.2"]);
     site.machine("10.0.0.2").status.state = MachineState::Retiring;
@@ -64,7 +64,7 @@ fn what_a_registry_says_cannot_write_to_the_terminal() {
 }
 
 #[test]
-fn plans_that_never_come_to_rest_are_told_as_a_fault() {
+fn endless_plans_are_reported_as_a_fault() {
     let text = end_table(7, &End::NeverAtRest { plans: 7 });
     assert!(text.starts_with("After 7 plans: the planner still changes the cluster after 7 plans"), "{text}");
     assert!(text.contains("defect of the planner"), "{text}");

@@ -40,7 +40,7 @@ fn nodes_without_a_machine_leave_and_others_take_their_place() {
 }
 
 #[test]
-fn with_half_or_more_of_the_control_plane_gone_people_must_act() {
+fn loss_of_half_of_the_control_plane_needs_an_operator() {
     let gone = |control_plane: &[&str], gone: &[&str]| {
         let mut site = Site::new(machines()).with_cluster(control_plane, &["10.0.3.1"]);
         site.constraints.control_plane_count = u32::try_from(control_plane.len()).unwrap();
@@ -128,7 +128,7 @@ fn unhealthy_or_tainted_workers_are_not_promoted() {
 }
 
 #[test]
-fn a_smaller_control_plane_lets_the_lowest_scores_go_and_counts_anew_after_each() {
+fn smaller_control_plane_drops_the_lowest_scores_and_rescores_after_each() {
     let control_plane = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.1.1", "10.0.1.2"];
     let mut site =
         Site::new(machines()).with_constraints(1, 1, 0).with_cluster(&control_plane, &["10.0.2.1"]);

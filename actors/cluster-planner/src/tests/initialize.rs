@@ -19,7 +19,7 @@ fn control_plane_and_workers_are_chosen_from_the_lowest_addresses_when_all_else_
 }
 
 #[test]
-fn the_cluster_has_what_the_template_says_beside_its_nodes() {
+fn first_cluster_takes_all_fields_but_nodes_from_the_template() {
     let site = Site::new(healthy(&["10.0.0.1", "10.0.0.2"], "a"));
     let plan = site.plan().unwrap();
     let cluster = plan.cluster.unwrap();
@@ -44,7 +44,7 @@ fn only_healthy_machines_are_chosen() {
 }
 
 #[test]
-fn racks_are_filled_evenly_and_scores_are_counted_anew_after_every_pick() {
+fn racks_are_filled_evenly_and_scores_are_recomputed_after_every_pick() {
     let addresses = |rack: i64| (1..=4).map(move |index| (rack, format!("10.0.{rack}.{index}")));
     let machines = (0..3).flat_map(addresses).map(|(rack, ip)| machine(&ip, rack, "a")).collect();
     let plan = Site::new(machines).with_constraints(3, 6, 0).plan().unwrap();

@@ -56,7 +56,7 @@ fn claimed_twice(control_plane_count: u32) -> Site {
 }
 
 /// Asserts that no reason reports a node as staying that the plan removes.
-fn who_stays_is_not_removed(plan: &Plan) {
+fn assert_kept_nodes_are_not_removed(plan: &Plan) {
     for change in plan.changes.iter().filter(|change| change.change == ChangeKind::Remove) {
         let of_it = plan.reasons.iter().filter(|reason| reason.address.as_ref() == Some(&change.address));
         assert!(of_it.into_iter().all(|reason| !reason.why.to_string().contains("stays")), "{plan:?}");
@@ -81,7 +81,7 @@ fn a_bad_control_plane_node_that_could_only_leave_stays_when_two_machines_claim_
         (Action::ReplaceControlPlane, vec!["10.0.0.1", "10.0.0.2", "10.0.0.5"], vec!["10.0.0.4"])
     );
     assert!(plan.reasons.iter().any(|reason| reason.why == Why::SharedAddressStays(no_room.clone())));
-    who_stays_is_not_removed(&plan);
+    assert_kept_nodes_are_not_removed(&plan);
     // With room, or a promotable worker in exchange, it is demoted and stays in the cluster.
     let mut site = claimed_twice(3);
     site.machine("10.0.0.4").status.state = MachineState::Healthy;
@@ -90,13 +90,13 @@ fn a_bad_control_plane_node_that_could_only_leave_stays_when_two_machines_claim_
         outcome(&plan),
         (Action::ReplaceControlPlane, vec!["10.0.0.2", "10.0.0.3", "10.0.0.4"], vec!["10.0.0.1"])
     );
-    who_stays_is_not_removed(&plan);
+    assert_kept_nodes_are_not_removed(&plan);
     let mut site = claimed_twice(3).with_constraints(3, 1, 2);
     assert_eq!(outcome(&site.step()).2, ["10.0.0.4", "10.0.0.1"]);
 }
 
 #[test]
-fn a_smaller_control_plane_lets_another_go_than_the_node_whose_address_two_machines_claim() {
+fn smaller_control_plane_keeps_the_node_with_a_disputed_address() {
     let site = claimed_twice(2);
     let plan = site.plan().unwrap();
     // Its score is the lowest, but the next lowest leaves.
@@ -104,7 +104,7 @@ fn a_smaller_control_plane_lets_another_go_than_the_node_whose_address_two_machi
         outcome(&plan),
         (Action::DecreaseControlPlane, vec!["10.0.0.1", "10.0.0.3"], vec!["10.0.0.4"])
     );
-    who_stays_is_not_removed(&plan);
+    assert_kept_nodes_are_not_removed(&plan);
     assert!(plan.reasons.iter().any(|reason| {
         reason.why == Why::SharedAddressStays(LeavingReason::NoRoom { maximum: 1 })
             && reason.address.as_deref() == Some("10.0.0.1")
@@ -296,7 +296,7 @@ fn an_empty_list_of_machines_is_no_reason_to_remove_a_control_plane() {
 }
 
 #[test]
-fn a_duration_that_is_no_number_removes_nobody() {
+fn duration_that_is_nan_removes_no_node() {
     let mut site = Site::new(["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|ip| machine(ip, 0, "a")).to_vec())
         .with_cluster(&["10.0.0.1"], &["10.0.0.2", "10.0.0.3"]);
     *site.machine("10.0.0.2") = machine("10.0.0.2", 0, "a").state(MachineState::Retired).lasting(f64::NAN);

@@ -89,10 +89,10 @@ proptest! {
     #![proptest_config(histories(FEWER_HISTORIES))]
 
     #[test]
-    fn every_plan_is_what_it_says(history in history()) {
+    fn plans_and_errors_are_consistent_with_their_reasons(history in history()) {
         live(&history, |site, planned| match planned {
-            Ok(plan) => plan_is_what_it_says(site, plan),
-            Err(error) => error_is_what_it_says(site, error),
+            Ok(plan) => assert_plan_is_consistent(site, plan),
+            Err(error) => assert_error_is_consistent(site, error),
         });
     }
 
@@ -207,7 +207,7 @@ fn contradictions_are_refused(site: &Site, planned: &Result<Plan, PlanError>) {
     }
 }
 
-fn plan_is_what_it_says(site: &Site, plan: &Plan) {
+fn assert_plan_is_consistent(site: &Site, plan: &Plan) {
     assert_eq!(plan.action.is_some(), plan.cluster.is_some());
     let failed = plan.reasons.iter().any(|reason| reason.outcome == Outcome::Failed);
     assert!(!failed);
@@ -298,7 +298,7 @@ fn joined_honestly(site: &Site, plan: &Plan, address: &str, part: Part) {
     assert!(chosen.is_some_and(|reason| reason.score.is_some()), "{address} was chosen without a reason");
 }
 
-fn error_is_what_it_says(site: &Site, error: &PlanError) {
+fn assert_error_is_consistent(site: &Site, error: &PlanError) {
     assert!(!error.message.is_empty());
     let failed =
         Action::ALL.iter().filter(|rule| outcome_of(&error.reasons, **rule) == Outcome::Failed).count();

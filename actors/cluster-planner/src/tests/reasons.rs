@@ -36,7 +36,7 @@ fn a_choice_names_score_share_and_runner_up() {
 }
 
 #[test]
-fn a_score_is_told_in_its_parts() {
+fn score_is_explained_by_its_parts() {
     let mut machines = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|ip| machine(ip, 7, "a")).to_vec();
     machines[0] = machines[0].clone().due_in(time::Duration::days(1_001));
     machines[1] = machines[1].clone().due_in(time::Duration::days(-300)).state(MachineState::Unhealthy);
@@ -64,7 +64,7 @@ fn a_score_is_told_in_its_parts() {
 }
 
 #[test]
-fn a_promotion_says_that_no_unused_machine_will_do_or_that_there_is_no_room() {
+fn promotion_explains_why_no_unused_machine_is_taken() {
     let machines = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|ip| machine(ip, 0, "a")).to_vec();
     let mut site =
         Site::new(machines).with_constraints(2, 1, 0).with_cluster(&["10.0.0.1"], &["10.0.0.2", "10.0.0.3"]);
@@ -100,7 +100,7 @@ fn a_promotion_says_that_no_unused_machine_will_do_or_that_there_is_no_room() {
 }
 
 #[test]
-fn every_rule_says_why_it_did_not_fire_when_nothing_is_to_be_done() {
+fn every_rule_explains_why_it_did_not_fire() {
     let site = Site::new(["10.0.0.1", "10.0.0.2"].map(|ip| machine(ip, 0, "a")).to_vec())
         .with_cluster(&["10.0.0.1"], &["10.0.0.2"]);
     let plan = site.plan().unwrap();
@@ -173,7 +173,7 @@ fn an_error_in_json_has_kind_and_message_and_its_reasons_are_all_there() {
 }
 
 #[test]
-fn a_machine_under_repair_does_not_join_the_control_plane_and_the_plan_says_so() {
+fn machine_under_repair_does_not_join_the_control_plane_and_the_plan_names_the_reason() {
     let machines = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"].map(|ip| machine(ip, 0, "a")).to_vec();
     let mut site = Site::new(machines)
         .with_constraints(2, 1, 0)

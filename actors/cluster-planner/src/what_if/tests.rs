@@ -49,13 +49,13 @@ fn a_lost_rack_is_replaced_plan_by_plan_until_nothing_is_left_to_do() {
 }
 
 #[test]
-fn removed_machines_are_gone_even_when_they_are_lost_too() {
+fn removed_machines_are_left_out_even_if_they_are_lost_too() {
     let answer = site().what_if(&["rack=1"], &["10.0.1.1", "10.0.1.2"]);
     assert_eq!(actions(&answer), [Action::RemoveNonExistentNodes]);
 }
 
 #[test]
-fn what_would_be_missing_ends_the_answer() {
+fn missing_machines_end_the_what_if_answer() {
     let answer = site().what_if(&["role=a"], &[]);
     assert_eq!(actions(&answer), []);
     let end = serde_json::to_value(&answer.1).unwrap();
@@ -74,11 +74,11 @@ fn a_changed_template_is_applied_once() {
 }
 
 #[test]
-fn a_selector_that_no_machine_matches_is_told() {
+fn selector_without_a_matching_machine_is_reported() {
     let site = site();
     let lose = ["10.0.0.1", "rack=9"].map(|text| text.parse().unwrap());
     let unmatched = WhatIf::new(&site.input(), &lose, &["role=b".parse().unwrap()]).unwrap_err();
-    assert_eq!(unmatched, Unmatched(vec![Selector::Rack(9), Selector::Role("b".to_owned())]));
+    assert_eq!(unmatched, UnmatchedSelectors(vec![Selector::Rack(9), Selector::Role("b".to_owned())]));
     assert_eq!(unmatched.to_string(), "no machine in the list matches rack=9, role=b");
 }
 
@@ -100,7 +100,7 @@ fn every_plan_is_shown_until_nothing_is_left_however_many_they_are() {
 }
 
 #[test]
-fn a_planner_that_never_comes_to_rest_is_told_as_an_error() {
+fn endless_planner_is_reported_as_an_error() {
     let site = retired(10);
     let mut answer = WhatIf::new(&site.input(), &[], &[]).unwrap();
     assert_eq!(answer.most, most_plans(11, 11));

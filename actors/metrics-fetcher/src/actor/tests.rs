@@ -292,7 +292,7 @@ async fn a_round_comes_every_interval_and_asks_each_name_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_new_is_asked_within_the_round() {
+async fn new_metric_is_fetched_before_the_next_pass() {
     let mut world = World::start(one("p")).await;
     world.until_value("p", Some(1.0)).await;
     tokio::time::advance(Duration::from_secs(3)).await;
@@ -332,7 +332,7 @@ async fn a_slow_provider_delays_no_other_and_has_one_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn not_more_providers_are_asked_at_once_than_may_be() {
+async fn concurrent_provider_requests_stay_within_their_limit() {
     let names: Vec<String> = (0..3 * ROUNDS_AT_ONCE).map(|number| format!("p{number}")).collect();
     let mut world = World::start(Vec::new()).await;
     for name in &names {
@@ -378,7 +378,7 @@ async fn missed_changes_are_listed_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_refers_to_any_more_is_given_up() {
+async fn fetch_of_an_unreferenced_metric_is_given_up() {
     let mut world = World::start(Vec::new()).await;
     world.providers.say("p", Duration::from_secs(5), Ok(1.0));
     for object in one("p") {

@@ -77,10 +77,12 @@ impl Providers {
     /// Schedules a metric at once, even if its provider counts as down: errors of other metrics are no answer for it.
     pub(super) fn want(&mut self, source: &Source) {
         let Some(provider) = self.all.get_mut(&source.provider) else { return };
-        let is_asked =
-            provider.running.as_ref().is_some_and(|running| running.names.contains(source.there()));
+        let is_asked = provider
+            .running
+            .as_ref()
+            .is_some_and(|running| running.names.contains(source.name_at_provider()));
         if !is_asked {
-            provider.due.insert(source.there().to_owned());
+            provider.due.insert(source.name_at_provider().to_owned());
             self.enqueue(&source.provider);
         }
     }

@@ -196,7 +196,11 @@ fn reason(key: &MetricKey, source: &Source, error: &FetchError) -> Reason {
     let message = if error.is_providers() {
         format!("metrics provider {}: {error}", source.provider)
     } else {
-        format!("metric {key} ({} on metrics provider {}): {error}", shown(source.there()), source.provider)
+        format!(
+            "metric {key} ({} on metrics provider {}): {error}",
+            shown(source.name_at_provider()),
+            source.provider
+        )
     };
     Reason::new(error.code(), message)
 }

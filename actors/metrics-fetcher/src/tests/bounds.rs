@@ -65,7 +65,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_normalized_lies_between_0_and_1_in_the_same_order(
+    fn normalized_values_lie_between_0_and_1_in_the_same_order(
         mut points in prop::collection::vec(prop_oneof![-1e3..1e3, prop::num::f64::NORMAL], 4)
     ) {
         points.sort_by(f64::total_cmp);

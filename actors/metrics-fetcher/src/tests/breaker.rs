@@ -13,7 +13,7 @@ fn asked(breaker: &mut Breaker, rounds: usize) -> Vec<bool> {
 }
 
 #[test]
-fn what_fails_is_asked_in_fewer_rounds_but_at_least_in_every_fourth() {
+fn failing_provider_is_asked_in_fewer_passes_but_at_least_in_every_fourth() {
     let mut breaker = Breaker::default();
     let expected = "yyy.y...y...y...y";
     let asked: String =
@@ -35,7 +35,7 @@ fn it_is_down_from_the_third_failure_until_it_answers() {
 }
 
 #[test]
-fn an_answer_begins_the_count_anew() {
+fn answer_resets_the_count_of_failures() {
     let mut breaker = Breaker::default();
     for _ in 0..10 {
         breaker.failed();

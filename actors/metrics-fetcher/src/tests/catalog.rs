@@ -16,11 +16,11 @@ fn catalog(objects: Vec<Object>) -> Catalog {
 }
 
 fn wanted(catalog: &Catalog) -> Vec<MetricKey> {
-    catalog.wanted().into_iter().collect()
+    catalog.wanted_metrics().into_iter().collect()
 }
 
 #[test]
-fn clusters_clouds_and_projects_refer_to_metrics_of_their_namespace_or_of_everybody() {
+fn clusters_clouds_and_projects_refer_to_metrics_of_their_namespace_or_global_metrics() {
     let metrics = json!([reference("own", true), reference("all", false)]);
     let openstack = json!({ "type": "openstack", "openstack": {
         "url": "", "auth": { "type": "password", "password": {
@@ -42,7 +42,7 @@ fn clusters_clouds_and_projects_refer_to_metrics_of_their_namespace_or_of_everyb
 }
 
 #[test]
-fn a_metric_stays_wanted_until_its_last_reference_is_gone() {
+fn metric_is_fetched_until_its_last_reference_is_removed() {
     let (mut store, mut catalog) = (Store::default(), Catalog::default());
     let load = [reference("load", false)];
     assert!(catalog.apply(&store.put(cluster("n", "a", &load))));
@@ -59,7 +59,7 @@ fn a_metric_stays_wanted_until_its_last_reference_is_gone() {
 }
 
 #[test]
-fn constraints_want_what_is_defined_by_their_name() {
+fn constraints_want_the_metrics_defined_by_their_name() {
     let app = |constraints: &[&str]| {
         let spec = json!({ "manifest": [], "constraints": { "cluster": { "metrics": constraints } } });
         object(Kind::Application, &json!({ "metadata": metadata(Some("n"), "app"), "spec": spec }))
@@ -95,12 +95,12 @@ fn a_namespaced_metric_has_a_provider_of_its_namespace_and_a_global_one_a_global
             source.provider,
             ProviderKey { namespace: namespace.map(str::to_owned), name: "p".to_owned() }
         );
-        assert_eq!((source.provider_revision, source.there()), (revision, "there"));
+        assert_eq!((source.provider_revision, source.name_at_provider()), (revision, "there"));
     }
 }
 
 #[test]
-fn what_is_missing_or_wrong_has_krakes_code() {
+fn undefined_and_invalid_metrics_have_krakes_codes() {
     let all = catalog(vec![
         metric(&global("homeless"), "nowhere", "m", 0.0, 1.0),
         metric(&global("flat"), "p", "m", 5.0, 5.0),

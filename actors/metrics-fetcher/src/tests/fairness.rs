@@ -80,7 +80,7 @@ impl World {
 }
 
 #[test]
-fn who_hangs_in_one_namespace_delays_nobody_elsewhere() {
+fn hanging_providers_delay_no_other_namespace() {
     let mut objects: Vec<Object> = (0..120).flat_map(|number| one("bad", &format!("p{number}"))).collect();
     // Tables of the same namespace, too.
     objects.push(table(Some("bad"), "t", &json!({ "listed": 1.0 })));
@@ -111,7 +111,7 @@ fn who_hangs_in_one_namespace_delays_nobody_elsewhere() {
 }
 
 #[test]
-fn who_failed_last_comes_after_all_who_did_not() {
+fn recently_failed_providers_come_after_all_others() {
     let objects = (0..6).flat_map(|number| one("n", &format!("bad{number}"))).collect();
     let mut world = World::with(objects);
     // All of them fail a first time.

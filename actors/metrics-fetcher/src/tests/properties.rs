@@ -170,7 +170,7 @@ impl World {
 
     /// Checks the properties that hold after every step.
     fn check(&mut self) {
-        let wanted = self.catalog.wanted();
+        let wanted = self.catalog.wanted_metrics();
         let (observed, now) = (self.bench.observed(), self.bench.now());
         assert!(observed.revision <= self.bench.store.revision);
         for (key, state) in &observed.metrics {
@@ -216,14 +216,14 @@ impl World {
             self.take(&Step::Wait(15));
         }
         let mut sources = BTreeSet::new();
-        for key in self.catalog.wanted() {
+        for key in self.catalog.wanted_metrics() {
             if let Ok(source) = self.catalog.resolve(&key) {
                 assert!(
                     self.last[&key].value.is_some(),
                     "{key} has no value after all: {:?}",
                     self.last[&key]
                 );
-                sources.insert((source.provider.clone(), source.there().to_owned()));
+                sources.insert((source.provider.clone(), source.name_at_provider().to_owned()));
             }
         }
         let observed = self.bench.observed();

@@ -139,7 +139,7 @@ fn each_distinct_metric_is_asked_once_a_round_however_many_refer_to_it() {
 }
 
 #[test]
-fn what_is_new_is_asked_at_once_and_alone() {
+fn new_metric_is_fetched_immediately_and_alone() {
     let mut bench = Bench::with(&["a", "b"]);
     let fetch = bench.one();
     bench.answer(&fetch, |_| Ok(1.0));
@@ -174,7 +174,7 @@ fn a_round_that_begins_while_a_fetch_runs_asks_only_for_the_others() {
 }
 
 #[test]
-fn a_changed_metric_or_provider_is_asked_at_once() {
+fn changed_metric_or_provider_is_fetched_immediately() {
     let mut bench = Bench::with(&["a", "b"]);
     let fetch = bench.one();
     bench.answer(&fetch, |_| Ok(5.0));
@@ -272,7 +272,7 @@ fn a_value_that_is_not_allowed_is_a_failure_of_its_fetch() {
 }
 
 #[test]
-fn a_definition_that_is_missing_or_wrong_has_no_value_at_once() {
+fn missing_or_invalid_definition_removes_the_value_immediately() {
     let mut bench = Bench::with(&["a", "b"]);
     let fetch = bench.one();
     bench.answer(&fetch, |_| Ok(4.0));
@@ -317,7 +317,7 @@ fn a_table_that_lacks_a_metric_or_has_a_wrong_value_is_a_wrong_definition() {
 }
 
 #[test]
-fn after_a_change_a_failure_keeps_only_what_still_says_something() {
+fn after_a_changed_definition_a_failure_keeps_only_applicable_values() {
     for (changed, kept) in [
         (metric(&global("a"), "p", "a", 0.0, 8.0), Some(0.5)),
         (metric(&global("a"), "p", "a", 0.0, 3.0), None),
@@ -339,7 +339,7 @@ fn after_a_change_a_failure_keeps_only_what_still_says_something() {
 }
 
 #[test]
-fn a_provider_that_is_down_is_spared_and_still_asked_at_once_for_what_is_new() {
+fn provider_that_is_down_is_asked_seldom_but_immediately_for_new_metrics() {
     let mut bench = Bench::with(&["a"]);
     let mut asked = String::new();
     for _ in 0..12 {
@@ -403,7 +403,7 @@ fn errors_of_single_metrics_do_not_make_a_provider_down() {
 }
 
 #[test]
-fn only_so_many_providers_are_asked_at_once_and_each_has_its_turn() {
+fn concurrent_fetches_are_limited_and_each_provider_has_its_turn() {
     let mut bench = Bench::new();
     let mut objects = Vec::new();
     for number in 0..10 {
@@ -457,7 +457,7 @@ fn an_answer_that_lacks_a_name_or_brings_others_is_completed() {
 }
 
 #[test]
-fn a_store_that_is_listed_anew_takes_no_value_away() {
+fn new_list_of_the_store_keeps_values() {
     let mut bench = Bench::with(&["a", "b"]);
     let fetch = bench.one();
     bench.answer(&fetch, |_| Ok(4.0));

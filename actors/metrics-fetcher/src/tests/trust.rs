@@ -51,7 +51,7 @@ fn more_than_six_turns_are_an_oscillation() {
 }
 
 #[test]
-fn what_is_older_than_an_hour_is_forgotten_and_since_says_so() {
+fn values_older_than_an_hour_are_forgotten_and_the_begin_of_trust_is_kept() {
     let since = datetime!(2026-01-01 00:00 UTC);
     let mut history = History::new(since);
     history.push(minutes(0), 100.0);

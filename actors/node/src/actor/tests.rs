@@ -265,7 +265,7 @@ async fn without_pins_any_key_is_accepted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_to_an_unreachable_node_are_answered_at_once_and_it_comes_back() {
+async fn requests_to_an_unreachable_node_fail_immediately_until_it_is_reachable() {
     let site = site(None, "", HostKeyPolicy::Any).await;
     site.observe().await.unwrap();
     *site.world.refuses.lock().unwrap() = Some(unreachable());

@@ -45,7 +45,7 @@ impl RunnerState {
             phase: decision.map_or(OperationPhase::Completed, |decision| decision.phase.clone()),
             mode: self.given.mode,
             nodes: self.nodes(inputs, now),
-            // The first operation of the round is the one that runs.
+            // The first operation of the pass is the one that runs.
             next: operations.iter().skip(usize::from(running.is_some())).cloned().collect(),
             running,
             backing_off: backing_off.map(|(node, until)| (node.clone(), (until - now).as_secs())).collect(),

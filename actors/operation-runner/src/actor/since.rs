@@ -27,7 +27,6 @@ impl<K: Ord + Clone> Since<K> {
         self.0.get(key).copied()
     }
 
-    /// The earliest time.
     pub(super) fn earliest(&self) -> Option<i64> {
         self.0.values().copied().min()
     }

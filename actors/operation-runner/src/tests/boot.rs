@@ -197,7 +197,7 @@ fn an_unclear_bootstrap_is_left_to_an_operator() {
 }
 
 #[test]
-fn an_unclear_bootstrap_says_what_each_node_has_and_what_to_do() {
+fn unclear_bootstrap_names_the_data_of_each_node_and_a_remedy() {
     let mut fleet = Fleet::with_rivers();
     fleet.node(A).etcd_data = true;
     fleet.node(B).etcd_mark = true;

@@ -168,7 +168,7 @@ fn a_member_that_never_started_is_added_again() {
             "volume-create etcd-added-member",
         ]
     );
-    // One a round, in the order of the names.
+    // One a pass, in the order of the names.
     check(
         Fleet::running(),
         |fleet| fleet.members(&[(A, '+'), (C, 'n'), (B, 'n')]),

@@ -17,7 +17,7 @@ use crate::operation::OperationName;
 const HISTORIES: u32 = 3_000;
 /// Environment variable that selects the long form, with 20 times as many.
 const LONG: &str = "MADAKO_TEST_LONG";
-/// Rounds in which a fleet without faults reaches its configuration: each of seven nodes may need ten.
+/// Passes in which a fleet without faults reaches its configuration: each of seven nodes may need ten.
 const ROUNDS: usize = 80;
 
 fn histories() -> ProptestConfig {
@@ -62,7 +62,7 @@ enum Event {
     Join {
         node: usize,
     },
-    Rounds {
+    Passes {
         cuts: Vec<Cut>,
     },
 }
@@ -75,7 +75,7 @@ fn event() -> impl Strategy<Value = Event> {
     let node = 0..9_usize;
     let cut = prop_oneof![2 => Just(None), 1 => (0..11_usize, 0..4_usize).prop_map(Some)];
     prop_oneof![
-        6 => prop::collection::vec(cut, 1..8).prop_map(|cuts| Event::Rounds { cuts }),
+        6 => prop::collection::vec(cut, 1..8).prop_map(|cuts| Event::Passes { cuts }),
         1 => (node.clone(), container()).prop_map(|(node, container)| Event::Stop { node, container }),
         1 => Just(Event::PowerLoss),
         1 => (node.clone(), container()).prop_map(|(node, container)| Event::Outdate { node, container }),
@@ -89,8 +89,8 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Runs rounds; each operation of a round is cut off as the next entry of `cuts` says.
-fn round(model: &mut Model, cut: Cut) {
+/// Runs passes; each operation of a pass is cut off as the next entry of `cuts` says.
+fn run_pass(model: &mut Model, cut: Cut) {
     for operation in model.decide().operations {
         if !model.carry_out(&operation, cut) {
             break;
@@ -103,7 +103,7 @@ fn happen(model: &mut Model, event: &Event) {
     // Nodes of an unfinished bootstrap stay.
     let is_settled = model.is_bootstrapped();
     match event {
-        Event::Rounds { cuts } => cuts.iter().for_each(|cut| round(model, *cut)),
+        Event::Passes { cuts } => cuts.iter().for_each(|cut| run_pass(model, *cut)),
         Event::PowerLoss => {
             for node in model.nodes.values_mut() {
                 node.containers.values_mut().for_each(|container| container.running = false);
@@ -180,7 +180,7 @@ proptest! {
             if decision.phase == OperationPhase::Completed {
                 break;
             }
-            round(&mut model, None);
+            run_pass(&mut model, None);
             decision = model.decide();
         }
         prop_assert_eq!(&decision.phase, &OperationPhase::Completed, "{:?}\n{:?}", decision, model);

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_longest_unasked_is_next_and_nobody_twice_in_a_round() {
+    async fn oldest_health_check_is_next_and_no_machine_is_asked_twice_in_an_interval() {
         let (_, mut checks, could) = scene(4);
         assert_eq!(checks.due(&could, INTERVAL), [0, 1, 2, 3]);
         for index in [2, 0] {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_healthy_answer_ends_what_other_entries_of_the_machine_believed_before() {
+    async fn healthy_answer_overrides_earlier_answers_for_the_same_machine() {
         let (store, mut checks, could) = scene(3);
         for index in 0..3 {
             begin(&mut checks, &could, index);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_about_to_be_repaired_is_asked_first_on_half_of_the_places() {
+    async fn entries_next_in_turn_get_half_of_the_health_checks() {
         let (_, checks, could) = scene(20);
         let due = checks.due(&could, INTERVAL);
         let firsts = |checks: &Checks, wanted: &[i64]| -> Vec<i64> {

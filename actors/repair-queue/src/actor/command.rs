@@ -86,9 +86,12 @@ impl Command {
         span.record("outcome", outcome_name(&ended));
         let text = match ended {
             Ok(outcome) if outcome.succeeded() => {
-                return AttemptEnd::Final(CommandEnd { how: HowEnded::Succeeded, text: told(&outcome) });
+                return AttemptEnd::Final(CommandEnd {
+                    how: HowEnded::Succeeded,
+                    text: describe_outcome(&outcome),
+                });
             }
-            Ok(outcome) => told(&outcome),
+            Ok(outcome) => describe_outcome(&outcome),
             Err(HostError::Permit(_)) => return AttemptEnd::NotBegun,
             // The command may have run, and is not run again.
             Err(error @ HostError::Lost { .. }) => {
@@ -172,7 +175,7 @@ pub(super) async fn check(
 ) -> Option<HealthAnswer> {
     let permit = permits.get().await;
     match host.run(&permit, HostCommand { words, deadline }).await {
-        Ok(outcome) if !outcome.succeeded() => Some(HealthAnswer::Failed(told(&outcome))),
+        Ok(outcome) if !outcome.succeeded() => Some(HealthAnswer::Failed(describe_outcome(&outcome))),
         Ok(outcome) if outcome.stdout.trim() == "true" => Some(HealthAnswer::Healthy),
         Ok(_) => Some(HealthAnswer::Unhealthy),
         Err(HostError::Permit(_)) => None,
@@ -181,7 +184,7 @@ pub(super) async fn check(
 }
 
 /// Result and output of a command as text. The port bounds both outputs.
-fn told(outcome: &HostOutcome) -> String {
+fn describe_outcome(outcome: &HostOutcome) -> String {
     let seconds = outcome.took.as_secs_f64();
     let mut text = match outcome.end {
         HostEnd::Exited { code } => format!("exit code {code} after {seconds:.1} s"),

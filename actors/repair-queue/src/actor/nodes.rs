@@ -34,7 +34,7 @@ impl Cordons {
     }
 
     /// Keeps the span of an ended drain, for the node's uncordoning.
-    pub(super) fn left(&mut self, node: String, drain: Span) {
+    pub(super) fn keep_span(&mut self, node: String, drain: Span) {
         self.drained.insert(node, drain);
     }
 }

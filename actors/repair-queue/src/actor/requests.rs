@@ -101,7 +101,7 @@ impl Requests {
 impl RepairState {
     /// Updates the machines in held racks from the store, the reports and the observation.
     pub(super) fn update_held(&mut self, state: &Arc<ClusterState>) {
-        self.requests.removals.see(state);
+        self.requests.removals.observe(state);
         let hold = self.given.hold.as_ref();
         let inputs = HeldInputs {
             state: Arc::clone(state),

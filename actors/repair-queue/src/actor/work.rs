@@ -56,7 +56,7 @@ impl RepairState {
         let draining = |index: i64| queue.entries.get(&index).is_some_and(|item| is_drained(&item.value));
         let over: Vec<i64> = self.drains.keys().copied().filter(|index| !draining(*index)).collect();
         for drain in over.iter().filter_map(|index| self.drains.remove(index)) {
-            self.cordons.left(drain.node, drain.span);
+            self.cordons.keep_span(drain.node, drain.span);
         }
         self.begun.retain(|index, _| draining(*index));
         if !over.is_empty() {
@@ -180,14 +180,14 @@ impl RepairState {
         let taken_over =
             entries.filter(|(index, item)| is_drained(&item.value) && !self.begun.contains_key(index));
         for (index, _) in taken_over {
-            seen.entry(*index).or_insert_with(|| self.unseen());
+            seen.entry(*index).or_insert_with(|| self.unknown_drain());
         }
         seen
     }
 
     fn drain_seen(&self, drain: &Draining) -> Drain {
         match &drain.state {
-            Progress::Unseen => self.unseen(),
+            Progress::Unseen => self.unknown_drain(),
             Progress::Runs { waits } => Drain::Runs { waits: waits.clone() },
             Progress::Done => Drain::Done,
             Progress::Undone { since, waits } => {
@@ -198,7 +198,7 @@ impl RepairState {
     }
 
     /// Progress of a drain that an earlier leader began.
-    fn unseen(&self) -> Drain {
+    fn unknown_drain(&self) -> Drain {
         Drain::Unseen { until: self.ends_after(FIRST_DRAIN_CHECK, self.began.1) }
     }
 

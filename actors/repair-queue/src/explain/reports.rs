@@ -89,7 +89,7 @@ mod tests {
             machines,
             (now(), None),
             Some(&hold),
-            &crate::requests::kept(&state),
+            &crate::requests::readable_holds(&state),
             &Times::default(),
         );
         let asked = RegistryAnswer { machines, at: now(), times: &times, removed: &removed };
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_never_said_to_be_added_and_every_reason_is_named() {
+    fn refused_reports_are_not_added_and_name_every_reason() {
         let rack: Vec<Machine> = (1..=3).map(|id| machine(id, 3, 50.0)).collect();
         let lone = machine(4, 4, 9_000.0);
         let twin = Machine { spec: lone.spec.clone(), ..machine(9, 4, 9_000.0) };
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stops_everything_is_named_first() {
+    fn obstacle_to_all_reports_is_named_first() {
         let reports = [machine(4, 4, 9_000.0), machine(6, 6, 50.0)];
         let disabled = |store: &mut Store| store.text(keys::AUTO_REPAIR_DISABLED, "true");
         assert_eq!(

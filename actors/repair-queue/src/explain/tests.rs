@@ -52,7 +52,7 @@ fn a_drain_under_way_is_explained_by_its_deadline_and_without_kubernetes_given_u
 }
 
 #[test]
-fn health_is_said_to_be_unknown_only_where_it_decides() {
+fn explanation_mentions_unknown_health_only_where_it_decides() {
     let entries = [
         RepairQueueEntry { status: RepairStatus::Failed, ..queued(0, "w", "plain") },
         RepairQueueEntry { deleted: true, ..queued(1, "x", "plain") },
@@ -74,7 +74,7 @@ fn health_is_said_to_be_unknown_only_where_it_decides() {
 }
 
 #[test]
-fn a_success_command_that_runs_is_told_as_such_and_a_steps_command_as_the_steps() {
+fn explanation_distinguishes_success_commands_and_step_commands() {
     let commanded = |begun: fn(Transition<'_>) -> (RepairChange, i64)| {
         let mut store = Store::new(&["c"], &["w"]);
         store.entry(&processing(0, "w", 0, RepairStepStatus::Watching, 10));
@@ -92,7 +92,7 @@ fn a_success_command_that_runs_is_told_as_such_and_a_steps_command_as_the_steps(
 }
 
 #[test]
-fn who_may_stand_in_a_held_rack_waits_and_a_rack_that_nobody_can_read_is_named() {
+fn machine_of_unknown_rack_waits_and_an_unreadable_hold_is_named() {
     let held = HeldBack {
         racks: [("w".to_owned(), "3".to_owned())].into(),
         unreadable: ["3".to_owned()].into(),

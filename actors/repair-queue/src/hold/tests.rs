@@ -155,7 +155,7 @@ fn after_a_release_the_same_reports_do_not_hold_again_but_others_do() {
 }
 
 #[test]
-fn an_answer_without_released_reports_does_not_let_them_hold_the_rack_again() {
+fn released_reports_do_not_hold_the_rack_again_after_an_answer_without_them() {
     let reports = rack(3, 1, &[60.0, 61.0, 62.0]);
     let mut holds = at_once(&reports);
     Arc::make_mut(holds.get_mut("3").unwrap()).release();
@@ -199,7 +199,7 @@ fn released_reports_that_are_absent_are_bounded_and_the_longest_absent_go_first(
 }
 
 #[test]
-fn what_was_kept_for_another_label_is_dropped() {
+fn holds_for_another_label_are_dropped() {
     let reports = rack(3, 1, &[0.0, 1.0, 2.0]);
     let kept = at_once(&reports);
     let by_feed = HoldSettings { label: Label::from("feed".to_owned()), count: 4, ..settings() };
@@ -208,7 +208,7 @@ fn what_was_kept_for_another_label_is_dropped() {
 }
 
 #[test]
-fn what_is_kept_of_a_rack_is_bounded_and_calm() {
+fn hold_of_a_rack_is_bounded_and_stable() {
     // Each minute another machine of one "rack" that spans a site: as many overlapping windows as machines.
     let reports: Vec<Machine> = (0..3000_u32)
         .map(|n| {
@@ -235,7 +235,7 @@ fn what_is_kept_of_a_rack_is_bounded_and_calm() {
 }
 
 #[test]
-fn what_is_kept_comes_back_from_json_with_what_a_newer_version_added() {
+fn hold_survives_json_with_fields_of_a_newer_version() {
     let mut holds = at_once(&rack(3, 1, &[0.5, 1.25, 2.0]));
     let mut hold = holds.remove("3").unwrap();
     Arc::make_mut(&mut hold).rest.insert("later".to_owned(), serde_json::json!([7]));
@@ -248,7 +248,7 @@ fn what_is_kept_comes_back_from_json_with_what_a_newer_version_added() {
 }
 
 #[test]
-fn machines_that_share_a_serial_or_have_none_are_told_apart_by_their_addresses() {
+fn machines_with_a_shared_or_missing_serial_are_distinguished_by_address() {
     for serial in ["same", ""] {
         let named = |reports: Vec<Machine>| -> Vec<Machine> {
             let name = |mut machine: Machine| {

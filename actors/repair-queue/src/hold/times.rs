@@ -169,7 +169,7 @@ impl<'a> PreviousTimes<'a> {
             for (_, hold) in holds.racks() {
                 let held = hold.events.iter().flat_map(|event| &event.machines);
                 for report in held.chain(&hold.released) {
-                    kept.entry(report.who()).or_default().push(report.changed);
+                    kept.entry(report.identity()).or_default().push(report.changed);
                 }
             }
         }

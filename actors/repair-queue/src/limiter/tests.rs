@@ -107,7 +107,7 @@ fn a_machine_without_an_address_or_with_one_that_is_none_is_refused() {
 }
 
 #[test]
-fn of_two_reports_with_one_address_the_first_counts_whatever_becomes_of_it() {
+fn first_of_two_reports_with_one_address_counts_even_if_refused() {
     let mut given = case(vec![machine(1, 0, 5000.0), machine(2, 0, 5000.0)]);
     given.reports[1].spec.ipv4[0] = "10.0.0.1".to_owned();
     assert_eq!(given.decide().add.len(), 1);
@@ -161,7 +161,7 @@ fn an_unreachable_machine_waits_while_it_is_rebooted_or_not_in_the_cluster() {
 }
 
 #[test]
-fn entries_and_what_other_limiters_let_through_must_not_exceed_the_maximum() {
+fn entries_and_accepted_reports_together_must_not_exceed_the_maximum() {
     let reports: Vec<Machine> = (1..=4).map(|id| machine(id, i64::from(id), 5000.0)).collect();
     let mut given = case(reports);
     given.constraints = allowing(4, 600);
@@ -182,7 +182,7 @@ fn entries_and_what_other_limiters_let_through_must_not_exceed_the_maximum() {
 }
 
 #[test]
-fn a_held_rack_waits_and_repairs_elsewhere_go_on() {
+fn held_rack_waits_and_repairs_in_other_racks_continue() {
     let mut given = case((1..=5).map(|id| machine(id, i64::from(id / 4), 5000.0)).collect());
     given.constraints = allowing(2, 600);
     given.hold = Some(HoldSettings::default());
@@ -206,7 +206,7 @@ fn a_held_rack_waits_and_repairs_elsewhere_go_on() {
 }
 
 #[test]
-fn what_is_to_be_written_is_what_differs() {
+fn only_differing_holds_are_written() {
     let mut given = case((1..=3).map(|id| machine(id, 3, 5000.0)).collect());
     given.hold = Some(HoldSettings::default());
     let decision = given.decide();
@@ -219,7 +219,7 @@ fn what_is_to_be_written_is_what_differs() {
 }
 
 #[test]
-fn every_limiter_that_applies_is_named_and_who_waits_for_an_answer_alone_counts() {
+fn every_applicable_limiter_is_named_and_reports_that_wait_for_an_answer_count() {
     let mut given = case((1..=3).map(|id| machine(id, 3, 5.0)).collect());
     given.reports.push(machine(4, 4, 9_000.0));
     given.reports.push(machine(5, 5, 9_000.0));

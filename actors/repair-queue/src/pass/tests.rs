@@ -67,7 +67,7 @@ fn as_many_begin_as_may_and_api_servers_come_first() {
 }
 
 #[test]
-fn what_is_under_way_comes_before_what_could_begin_again() {
+fn repair_in_progress_precedes_a_repair_after_its_back_off() {
     // The back-off of the first ends while work on the second is under way: CKE would begin the first context it.
     let entries = [processing(0, "a", 0, Waiting, 500), processing(1, "b", 0, Watching, 10)];
     let actions = actions_of(&store(&entries));
@@ -92,7 +92,7 @@ fn an_api_server_is_not_repaired_beside_a_reboot_of_another() {
 }
 
 #[test]
-fn of_two_entries_for_one_machine_one_is_processed() {
+fn only_one_of_two_entries_for_a_machine_is_processed() {
     let actions = actions_of(&store(&[queued(0, "w", "plain"), queued(1, "w", "plain")]));
     assert_eq!(actions[&1].1, Some(BlockedBy::SameMachine { index: 0 }));
     let actions = actions_of(&store(&[queued(0, "w", "plain"), processing(1, "w", 0, Watching, 1)]));
@@ -128,7 +128,7 @@ fn entries_in_back_off_hold_no_slot() {
 }
 
 #[test]
-fn a_missing_operation_waits_without_a_slot_and_hinders_nobody() {
+fn entry_without_a_configured_operation_waits_without_a_slot() {
     let missing = RepairQueueEntry { machine_type: "unknown".to_owned(), ..queued(0, "w", "plain") };
     let entries = [missing, queued(1, "x", "none"), queued(2, "y", "plain"), queued(3, "z", "plain")];
     let actions = actions_of(&store(&entries));
@@ -194,7 +194,7 @@ fn a_disabled_queue_begins_nothing_and_gives_drains_up() {
 }
 
 #[test]
-fn a_held_rack_begins_nothing_gives_drains_up_and_fails_nobody() {
+fn held_rack_begins_no_repair_abandons_drains_and_fails_no_entry() {
     let entries = [
         queued(0, "w", "plain"),
         processing(1, "x", 0, Draining, 1),
@@ -245,7 +245,7 @@ fn watched(address: &str, others: &[RepairQueueEntry], stop: &Stop) -> (Store, C
 }
 
 #[test]
-fn who_cannot_go_on_after_a_watch_gives_its_slot_to_others() {
+fn repair_blocked_after_its_watch_yields_its_slot() {
     for stop in &STOPS {
         let other = RepairQueueEntry { step: 1, ..processing(1, "outside", 0, Draining, 1) };
         let queued =
@@ -262,7 +262,7 @@ fn who_cannot_go_on_after_a_watch_gives_its_slot_to_others() {
 }
 
 #[test]
-fn who_cannot_go_on_keeps_its_machine_and_its_place_as_an_api_server() {
+fn blocked_repair_keeps_its_machine_and_its_api_server_slot() {
     for stop in &STOPS[..2] {
         let (store, context) =
             watched("a", &[queued(1, "a", "unreachable"), queued(2, "b", "unreachable")], stop);
@@ -276,7 +276,7 @@ fn who_cannot_go_on_keeps_its_machine_and_its_place_as_an_api_server() {
 }
 
 #[test]
-fn who_can_go_on_again_comes_first_and_not_beside_as_many_as_may() {
+fn unblocked_repair_takes_the_next_slot_within_the_maximum() {
     let entries = [processing(1, "x", 0, Watching, 10), queued(2, "y", "unreachable")];
     let (store, context) = watched("w", &entries, &("", |_, _| {}));
     let actions = actions_with(&store, &context);
@@ -289,7 +289,7 @@ fn who_can_go_on_again_comes_first_and_not_beside_as_many_as_may() {
 }
 
 #[test]
-fn the_step_that_would_come_is_named_also_when_its_operation_is_gone() {
+fn next_step_is_named_even_if_its_operation_was_removed() {
     let gone = |entry| RepairQueueEntry { operation: "gone".to_owned(), ..entry };
     for (entry, step) in [
         (processing(0, "w", 0, Watching, 1), 1),
@@ -347,7 +347,7 @@ const WITHOUT_COMMAND: &str = r#"{"repair_procedures": [{"machine_types": ["t"],
         {"watch_seconds": 100}, {"watch_seconds": 100}]}]}]}"#;
 
 #[test]
-fn a_step_without_a_command_fails_nobody_in_a_held_rack_or_of_unknown_health() {
+fn step_without_a_command_fails_no_entry_in_a_held_rack_or_of_unknown_health() {
     let entries = [
         queued(0, "w", "unreachable"),
         processing(0, "w", 0, Waiting, 1),
@@ -448,7 +448,7 @@ fn a_drained_node_waits_for_the_quorum_of_etcd_until_the_time_of_the_drain_is_ov
 }
 
 #[test]
-fn what_a_clock_ahead_wrote_takes_its_own_time_from_when_it_is_seen() {
+fn times_written_by_a_clock_ahead_count_from_their_observation() {
     let hour = -3_600;
     let back_off = Some(NOW + time::Duration::seconds(3_600 + 200));
     let entries = [
@@ -467,7 +467,7 @@ fn what_a_clock_ahead_wrote_takes_its_own_time_from_when_it_is_seen() {
 }
 
 #[test]
-fn without_kubernetes_a_node_waits_and_others_go_on() {
+fn without_kubernetes_only_entries_of_nodes_wait() {
     let entries = [queued(0, "w", "unreachable"), queued(1, "x", "unreachable"), queued(2, "y", "plain")];
     let store = store(&entries);
     let mut context = context(&store);
@@ -480,7 +480,7 @@ fn without_kubernetes_a_node_waits_and_others_go_on() {
 }
 
 #[test]
-fn an_unreadable_configuration_is_said_and_gives_drains_up() {
+fn unreadable_configuration_is_reported_and_abandons_drains() {
     let mut store = store(&[queued(0, "w", "plain"), processing(1, "x", 0, Draining, 1)]);
     store.configure(&[], &["w", "x"], "[]");
     let actions = actions_of(&store);
@@ -516,7 +516,7 @@ fn with_record(store: &mut Store, kept: &serde_json::Value) {
 }
 
 #[test]
-fn beside_a_command_nothing_begins_whatever_was_written_over_its_entry() {
+fn no_repair_begins_beside_a_command_whose_entry_was_overwritten() {
     let deleted = RepairQueueEntry { deleted: true, ..processing(0, "a", 0, Watching, 5) };
     for (told, entry) in [
         ("an older state", Some(queued(0, "a", "unreachable"))),
@@ -541,7 +541,7 @@ fn beside_a_command_nothing_begins_whatever_was_written_over_its_entry() {
 }
 
 #[test]
-fn what_says_that_a_command_runs_is_not_forgotten_when_its_entry_is_taken_away() {
+fn record_of_a_running_command_survives_the_deletion_of_its_entry() {
     for command in [with_a_command, with_a_success_command] {
         let mut store = store(&[processing(0, "a", 0, Watching, 5), queued(1, "b", "unreachable")]);
         command(&mut store);
@@ -560,7 +560,7 @@ fn what_says_that_a_command_runs_is_not_forgotten_when_its_entry_is_taken_away()
 }
 
 #[test]
-fn what_is_kept_and_cannot_be_read_stops_its_entry_alone_and_that_may_be_deleted() {
+fn unreadable_kept_data_blocks_only_its_entry_which_may_be_deleted() {
     let mut store = store(&[queued(0, "w", "plain"), queued(1, "x", "plain")]);
     store.text(&keys::repair_kept(0), "garbage");
     let actions = actions_of(&store);

@@ -32,7 +32,7 @@ pub struct Removals {
 
 impl Removals {
     /// Observes the next state of the store.
-    pub fn see(&mut self, state: &ClusterState) {
+    pub fn observe(&mut self, state: &ClusterState) {
         let Some(before) = self.queue.replace(Arc::clone(&state.repair)) else {
             self.first = state.revision;
             return;
@@ -85,28 +85,28 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_knows_what_was_removed_before_it_was_asked_for() {
+    fn answer_excludes_machines_removed_after_its_request() {
         let mut store = Store::default();
         store.entry(&queued(0, "w", "o"));
         store.entry(&queued(1, "x", "o"));
         let mut removals = Removals::default();
-        removals.see(&store.state());
+        removals.observe(&store.state());
         let first = store.revision;
         assert_eq!(removals.since(first), of(&[]));
         assert_eq!(removals.since(first - 1), Removed::All, "nobody watched then");
 
         delete(&mut store, 0);
-        removals.see(&store.state());
+        removals.observe(&store.state());
         let second = store.revision;
         store.entry(&RepairQueueEntry { status: repair::RepairStatus::Failed, ..queued(1, "x", "o") });
-        removals.see(&store.state());
+        removals.observe(&store.state());
         assert_eq!(removals.since(first), of(&["w"]), "another state of an entry removes nothing");
         assert_eq!(removals.since(second), of(&[]));
 
         // The same index for another machine, without a state in between.
         delete(&mut store, 1);
         store.entry(&queued(1, "y", "o"));
-        removals.see(&store.state());
+        removals.observe(&store.state());
         assert_eq!(removals.since(first), of(&["w", "x"]));
         assert_eq!(removals.since(second), of(&["x"]));
         removals.answered(second);
@@ -114,19 +114,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn memory_of_removals_is_bounded() {
         let mut store = Store::default();
         let mut removals = Removals::default();
         let most = i64::try_from(MOST_REMOVALS).unwrap();
         for index in 0..=most {
             store.entry(&queued(index, &format!("m{index}"), "o"));
         }
-        removals.see(&store.state());
+        removals.observe(&store.state());
         let asked = store.revision;
         for index in 0..=most {
             delete(&mut store, index);
         }
-        removals.see(&store.state());
+        removals.observe(&store.state());
         assert_eq!(removals.since(asked), Removed::All);
         assert_eq!(removals.since(store.revision), of(&[]));
     }

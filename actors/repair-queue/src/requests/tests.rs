@@ -29,7 +29,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 fn decided_at(state: &ClusterState, reports: &Reports, now: Monotonic) -> Option<Decision> {
     let hold = HoldSettings::default();
     let came = (reports.at, Some(reports.seen));
-    let times = Times::of(&reports.machines, came, Some(&hold), &kept(state), &Times::default());
+    let times = Times::of(&reports.machines, came, Some(&hold), &readable_holds(state), &Times::default());
     decide(state, reports, (&times, &Removed::default()), Some(&hold), (INTERVAL, now))
 }
 
@@ -38,7 +38,7 @@ fn decided(state: &ClusterState, reports: &Reports) -> Option<Decision> {
 }
 
 #[test]
-fn entries_are_added_with_the_next_numbers_and_compare_what_they_were_decided_on() {
+fn entries_are_added_with_the_next_numbers_and_compare_their_evidence() {
     let state = state(&[URL, OPEN, (keys::REPAIRS_WRITE_INDEX, "7")]);
     let decision = decided(&state, &reports(vec![machine(1, 1, 9.0), machine(2, 2, 9.0)])).unwrap();
     let change = change(&state, &decision).unwrap();
@@ -146,7 +146,7 @@ fn nothing_is_added_while_something_that_is_asked_for_cannot_be_read_but_racks_a
 }
 
 #[test]
-fn what_is_kept_of_a_rack_and_cannot_be_read_is_not_overwritten() {
+fn unreadable_hold_is_not_overwritten() {
     let given = reports((1..=3).map(|id| machine(id, 3, 9.0)).collect());
     let state = state(&[URL, OPEN, ("madako/repair/holds/3", "[")]);
     let decision = decided(&state, &given).unwrap();

@@ -77,7 +77,7 @@ async fn the_same_seed_gives_the_same_history_and_another_one_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn how_often_it_is_looked_at_changes_nothing() {
+async fn simulated_kubernetes_does_not_depend_on_the_number_of_reads() {
     let (often, seldom) = (cluster(3).await, cluster(3).await);
     for site in [&often, &seldom] {
         site.cordon(&permit(), NODES[0]).await.unwrap();

@@ -27,7 +27,6 @@ pub struct NodeFact {
     pub number: u64,
     /// Time since the beginning of the world.
     pub at: Duration,
-    /// The observation.
     pub what: Observed,
 }
 
@@ -38,18 +37,12 @@ pub enum Observed {
     Began(Effect),
     /// The effect happened, or failed on the node with this message.
     Applied {
-        /// The effect.
         effect: Effect,
         /// The message of a failure.
         failed: Option<String>,
     },
     /// The effect will never happen.
-    Dropped {
-        /// The effect.
-        effect: Effect,
-        /// The reason.
-        why: String,
-    },
+    Dropped { effect: Effect, why: String },
     /// A change of etcd.
     Etcd(EtcdFact),
 }
@@ -112,7 +105,6 @@ pub enum EtcdFact {
     },
     /// An effect stopped or removed a running voting member.
     VoterLost {
-        /// The effect.
         effect: Effect,
         /// Id of the cluster.
         cluster: u64,
@@ -138,7 +130,6 @@ pub enum EtcdFact {
     },
     /// An effect removed the data of a member.
     DataRemoved {
-        /// The effect.
         effect: Effect,
         /// Id of the cluster.
         cluster: u64,

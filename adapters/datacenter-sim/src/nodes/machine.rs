@@ -24,7 +24,6 @@ const FOREIGN: u32 = 80;
 /// The content of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// Nothing.
     Empty,
     /// The data of a member of etcd.
     Member(MemberData),
@@ -67,7 +66,6 @@ impl Ran {
         self.status.builtin.args.iter().chain(&self.status.extra.args).map(String::as_str)
     }
 
-    /// Ends the container.
     pub(crate) fn end(&mut self) {
         self.status.running = false;
         self.process = None;

@@ -114,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn how_finely_time_passes_does_not_matter(
+    fn simulated_history_does_not_depend_on_the_step_of_time(
         seed: u64,
         cuts in prop::collection::btree_set(1_u64..1200, 0..30),
         hand in 0_usize..21,

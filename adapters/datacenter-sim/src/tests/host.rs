@@ -91,7 +91,7 @@ async fn a_reset_heals_takes_time_and_is_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_way_to_end_badly_is_told() {
+async fn each_kind_of_failure_is_reported() {
     for (habits, end, state) in [
         (
             CommandBehaviour { fails_percent: 100, ..habits() },

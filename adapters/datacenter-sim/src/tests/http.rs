@@ -280,7 +280,7 @@ async fn a_link_of_its_own_can_be_cut_and_mended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_hangs_goes_on_when_the_fault_is_cleared() {
+async fn hanging_request_is_answered_when_the_fault_is_cleared() {
     let (registry, _) = quiet();
     let http = registry.in_memory();
     let faults = registry.faults().clone();

@@ -23,11 +23,11 @@ pub(crate) struct Loaded {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
-    #[error("cannot read the file")]
+    #[error("cannot read the records of the store from its file")]
     Read(#[from] redb::Error),
     #[error("the record of revision {main}.{sub} has a wrong checksum")]
     Checksum { main: i64, sub: u32 },
-    #[error("the file has {found} of {expected} records")]
+    #[error("records are missing: the file has {found} of {expected}")]
     Missing { found: u64, expected: u64 },
     #[error("the file has layout {0}; this version reads layout {current}", current = meta::CURRENT_FORMAT)]
     Format(u64),

@@ -9,6 +9,6 @@ mod tables;
 
 pub(crate) use disk::Disk;
 pub(crate) use load::Loaded;
-pub use offline::{Verified, restore, save, verify};
+pub use offline::{VerifiedFile, restore, save, verify};
 pub(crate) use open::{Opened, open, reopen, reopen_aside};
 pub(crate) use tables::{Identity, LEASES, META, OWNED_LEASES, REVISIONS, StoredValues, meta};

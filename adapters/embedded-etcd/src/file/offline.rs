@@ -18,7 +18,7 @@ use crate::snapshot::{Snapshot, send};
 
 /// A file without checksum errors.
 #[derive(Debug, Clone)]
-pub struct Verified {
+pub struct VerifiedFile {
     pub file: PathBuf,
     pub bytes: u64,
     pub revision: i64,
@@ -32,7 +32,7 @@ pub struct Verified {
 ///
 /// # Errors
 /// The file is damaged, in use, or cannot be read.
-pub fn verify(path: &Path) -> Result<Verified, OpenError> {
+pub fn verify(path: &Path) -> Result<VerifiedFile, OpenError> {
     open_verified(path).map(|open| open.verified)
 }
 
@@ -41,7 +41,10 @@ pub fn verify(path: &Path) -> Result<Verified, OpenError> {
 ///
 /// # Errors
 /// Those of [`verify`], or an error of `take`.
-pub async fn save(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> Result<Verified, OpenError> {
+pub async fn save(
+    path: &Path,
+    mut take: impl FnMut(&[u8]) -> io::Result<()>,
+) -> Result<VerifiedFile, OpenError> {
     let OpenFile { verified, database, _lock } = open_verified(path)?;
     let shown = verified.file.display().to_string();
     let transaction = database.begin_read().map_err(|error| damaged(&shown, error.to_string()))?;
@@ -64,7 +67,7 @@ pub async fn save(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) ->
 }
 
 struct OpenFile {
-    verified: Verified,
+    verified: VerifiedFile,
     database: Database,
     _lock: Option<File>,
 }
@@ -90,7 +93,7 @@ fn open_verified(path: &Path) -> Result<OpenFile, OpenError> {
     let checked = check(&disk, DEFAULT_CACHE_BYTES, &shown)?;
     let loaded = checked.loaded.ok_or_else(|| damaged(&shown, "it has no tables".to_owned()))?;
     let view = loaded.view;
-    let verified = Verified {
+    let verified = VerifiedFile {
         file,
         bytes,
         revision: view.current,

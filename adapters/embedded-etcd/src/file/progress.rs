@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_verification_tells_its_share_every_few_seconds() {
+    fn long_verification_reports_its_progress_every_few_seconds() {
         let began = Instant::now();
         let mut progress = Progress::of(1_000, began);
         let mut read = |bytes, seconds| progress.reads(bytes, began + Duration::from_secs(seconds));

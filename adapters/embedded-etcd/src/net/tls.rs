@@ -25,15 +25,15 @@ impl std::fmt::Debug for ServerTls {
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("reading the {what} as PEM failed")]
+    #[error("cannot read the {what} of the listener as PEM")]
     Pem { what: &'static str, source: rustls::pki_types::pem::Error },
-    #[error("the {what} is empty")]
+    #[error("the PEM text of the listener's {what} contains no certificate")]
     Empty { what: &'static str },
     /// Certificate and key do not match, or their kind is not supported.
-    #[error("using the certificate and its key failed")]
+    #[error("cannot use the certificate of the listener with its private key")]
     Certificate(#[source] rustls::Error),
     /// The CA of the clients cannot be used.
-    #[error("using the client CA failed")]
+    #[error("cannot verify clients with the certificates of the client CA")]
     ClientCa(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 

@@ -54,7 +54,7 @@ fn expected() -> Vec<(String, String, i64, i64)> {
 }
 
 #[tokio::test]
-async fn every_key_has_the_revisions_that_it_had_and_work_goes_on_from_there() {
+async fn initial_contents_keep_their_revisions_and_later_writes_continue() {
     let etcd = EmbeddedEtcd::open(holding(contents(), Backend::Memory)).unwrap();
     let mut client = etcd.client().await.unwrap();
     assert_eq!(everything(&mut client).await, (REVISION, expected()));
@@ -81,7 +81,7 @@ async fn every_key_has_the_revisions_that_it_had_and_work_goes_on_from_there() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_there_keeps_what_it_has() {
+async fn initial_contents_do_not_replace_an_existing_store() {
     let directory = tempfile::tempdir().unwrap();
     let on = |path: &Path| holding(contents(), Backend::File(path.into()));
     let etcd = EmbeddedEtcd::open(on(directory.path())).unwrap();
@@ -94,7 +94,7 @@ async fn a_store_that_is_there_keeps_what_it_has() {
 }
 
 #[tokio::test]
-async fn what_contradicts_itself_is_refused() {
+async fn contradictory_initial_contents_are_refused() {
     for wrong in [pair("", 0, 5), pair("", 6, 5), pair("", 5, REVISION + 1)] {
         let contents =
             InitialContents { revision: REVISION, pairs: BTreeMap::from([(b"a".to_vec(), wrong)]) };

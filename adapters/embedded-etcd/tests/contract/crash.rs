@@ -148,7 +148,7 @@ async fn check(directory: &Path, acknowledged: &BTreeMap<usize, (u64, i64)>, kil
 
 /// A disk that keeps synced data, and of the rest any part, torn at sectors and in any order.
 #[test]
-fn nothing_acknowledged_is_lost_when_the_disk_forgets_what_was_not_synced() {
+fn no_acknowledged_write_is_lost_when_the_disk_loses_unsynced_data() {
     for seed in 0..60 {
         // One thread and inline commits, so that a seed gives one history.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

@@ -129,7 +129,7 @@ async fn a_lease_without_an_id_gets_one_that_is_free() {
 }
 
 #[tokio::test]
-async fn an_alarm_for_space_refuses_what_would_need_some() {
+async fn space_alarm_refuses_requests_that_need_space() {
     let Some(real) = RealEtcd::start().await else { return };
     let embedded = Embedded::start().await;
     let mut outcomes = Vec::new();
@@ -190,7 +190,7 @@ async fn a_lease_that_ends_takes_its_keys_with_one_revision() {
 
 /// A real etcd panics on it, so the test only uses the embedded store.
 #[tokio::test]
-async fn a_transaction_that_cannot_go_on_leaves_nothing_behind() {
+async fn failed_transaction_leaves_no_changes() {
     let embedded = Embedded::start().await;
     let wire = &embedded.wire;
     wire.put(put("b", "1")).await.expect("put");

@@ -54,7 +54,7 @@ async fn put_until_refused(client: &mut Client, from: i64) -> i64 {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_writes_keeps_what_is_there_and_goes_on_when_there_is_room() {
+async fn store_on_a_full_disk_refuses_writes_keeps_its_data_and_resumes() {
     const MIB: u64 = 1024 * 1024;
     let disk = UnsafeDisk::new();
     let options = Options::new(Backend::Custom(disk.storage()), Commit::Thread, 1);
@@ -87,7 +87,7 @@ async fn a_full_disk_refuses_writes_keeps_what_is_there_and_goes_on_when_there_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_disk_holds_is_read_while_it_takes_nothing_at_all() {
+async fn reads_succeed_while_the_disk_refuses_all_writes() {
     let disk = UnsafeDisk::new();
     let options = Options::new(Backend::Custom(disk.storage()), Commit::Inline, 1);
     let store = EmbeddedEtcd::open(options.clone()).expect("opens");
@@ -187,7 +187,7 @@ async fn a_writer_that_panics_fails_the_store_for_readers_too() {
 }
 
 #[tokio::test]
-async fn a_storage_that_was_emptied_fails_the_store_and_is_not_begun_anew() {
+async fn emptied_storage_fails_the_store_and_is_not_initialised_again() {
     let disk = UnsafeDisk::new();
     let mut options = Options::new(Backend::Custom(disk.storage()), Commit::Thread, 1);
     options.cache_bytes = 64 * 1024;
@@ -206,7 +206,7 @@ async fn a_storage_that_was_emptied_fails_the_store_and_is_not_begun_anew() {
 
 /// Like an error of the kernel for the disk: the disk is not full and no sync failed.
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_written_is_tried_again_after_a_pause_and_a_failed_sync_is_the_end_even_then() {
+async fn failed_write_is_retried_after_a_pause_and_a_failed_sync_is_final() {
     let disk = UnsafeDisk::new();
     let store =
         EmbeddedEtcd::open(Options::new(Backend::Custom(disk.storage()), Commit::Inline, 1)).expect("opens");
@@ -240,7 +240,7 @@ async fn what_cannot_be_written_is_tried_again_after_a_pause_and_a_failed_sync_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_waits_for_is_not_tried_without_a_pause() {
+async fn background_removal_is_not_retried_without_a_request() {
     let disk = UnsafeDisk::new();
     let store =
         EmbeddedEtcd::open(Options::new(Backend::Custom(disk.storage()), Commit::Inline, 1)).expect("opens");

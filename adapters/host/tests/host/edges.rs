@@ -55,7 +55,7 @@ async fn a_watcher_without_an_order_does_nothing() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_no_watcher_is_told() {
+async fn program_that_is_no_watcher_is_reported() {
     let host = CommandsOnHost::watched_by("/bin/false", LONG);
     let command = HostCommand { words: vec!["true".to_owned()], deadline: LONG };
     let error = host.run(&Permit::give(1, Instant::now() + LONG), command.clone()).await.unwrap_err();
@@ -91,7 +91,7 @@ async fn a_command_gets_no_file_of_the_service() {
 }
 
 #[tokio::test]
-async fn a_command_gets_the_environment_without_what_is_the_services_own() {
+async fn command_gets_the_environment_without_the_variables_of_the_service() {
     let trial = Trial::new();
     let service = trial
         .service("env", LONG, LONG)
@@ -111,7 +111,7 @@ async fn a_command_gets_the_environment_without_what_is_the_services_own() {
 }
 
 #[tokio::test]
-async fn an_output_that_somebody_else_holds_open_is_not_waited_for() {
+async fn command_does_not_wait_for_an_output_held_open_by_another_process() {
     let trial = Trial::new();
     let fifo = trial.path("fifo");
     let made = Command::new("mkfifo").arg(&fifo).status().unwrap();

@@ -7,7 +7,7 @@ use madako_protocol::host::{HostEnd, HostError, MAX_OUTPUT};
 use crate::{LONG, Trial, run};
 
 #[tokio::test]
-async fn a_command_gets_its_words_and_its_outputs_are_told() {
+async fn command_gets_its_arguments_and_returns_its_outputs() {
     let words = ["sh", "-c", "cat; echo \"$0|$1\"; echo bad >&2", "a b", "10.0.0.1"];
     let outcome = run(words.map(str::to_owned).to_vec(), LONG).await.unwrap();
     assert!(outcome.succeeded(), "{outcome:?}");
@@ -16,7 +16,7 @@ async fn a_command_gets_its_words_and_its_outputs_are_told() {
 }
 
 #[tokio::test]
-async fn exit_codes_and_signals_are_told_apart() {
+async fn exit_codes_and_signals_are_distinguished() {
     for (script, end) in [
         ("exit 3", HostEnd::Exited { code: 3 }),
         ("exit 255", HostEnd::Exited { code: 255 }),
@@ -28,7 +28,7 @@ async fn exit_codes_and_signals_are_told_apart() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_did_not_happen() {
+async fn command_that_cannot_be_started_reports_not_started() {
     for (words, why) in [
         (vec!["/no/such/program"], "No such file"),
         (vec!["no-such-program-in-path"], "No such file"),
@@ -70,7 +70,7 @@ async fn a_gibibyte_on_each_output_neither_blocks_nor_is_kept() {
 }
 
 #[tokio::test]
-async fn a_command_may_close_its_outputs_and_go_on() {
+async fn command_may_close_its_outputs_and_continue() {
     let trial = Trial::new();
     let outcome =
         trial.run("echo a; exec >&- 2>&-; sleep 0.2; touch $TRIAL/done; exit 5", LONG).await.unwrap();
@@ -79,7 +79,7 @@ async fn a_command_may_close_its_outputs_and_go_on() {
 }
 
 #[tokio::test]
-async fn what_it_leaves_in_the_background_finishes_before_it_is_over() {
+async fn command_ends_only_after_its_background_jobs() {
     let trial = Trial::new();
     let script = "(sleep 0.3; echo later; touch $TRIAL/done) & exit 6";
     let outcome = trial.run(script, LONG).await.unwrap();
@@ -88,7 +88,7 @@ async fn what_it_leaves_in_the_background_finishes_before_it_is_over() {
 }
 
 #[tokio::test]
-async fn what_a_background_job_of_another_session_does_is_waited_for_too() {
+async fn command_waits_for_background_jobs_of_another_session() {
     let trial = Trial::new();
     let script = "setsid sh -c 'sleep 0.3; touch $TRIAL/done' >/dev/null 2>&1 & exit 0";
     assert!(trial.run(script, LONG).await.unwrap().succeeded());

@@ -39,13 +39,13 @@ async fn at_the_deadline_a_command_is_killed() {
 }
 
 #[tokio::test]
-async fn what_was_printed_before_the_deadline_is_told() {
+async fn output_before_the_deadline_is_returned() {
     let outcome = Trial::new().run("echo first; echo second >&2; sleep 1000", SHORT).await.unwrap();
     assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("first\n", "second\n"));
 }
 
 #[tokio::test]
-async fn what_forked_away_is_killed_at_the_deadline_and_the_command_keeps_its_own_end() {
+async fn detached_processes_are_killed_at_the_deadline_and_the_exit_code_is_kept() {
     let trial = Trial::new();
     let outcome = trial.run(AWAY, Duration::from_secs(3)).await.unwrap();
     assert_eq!(outcome.end, HostEnd::Exited { code: 0 });
@@ -128,7 +128,7 @@ async fn a_service_that_stands_still_loses_its_commands() {
 }
 
 #[tokio::test]
-async fn a_service_that_goes_on_keeps_its_commands() {
+async fn living_service_keeps_its_commands() {
     let trial = Trial::new();
     // Several times the allowed silence.
     let service = trial.service("sleep 4; echo done", LONG, Duration::from_secs(1)).output().unwrap();
@@ -149,7 +149,7 @@ const ORPHANS: &str = "setsid sh -c 'echo $$ >$TRIAL/away; sleep 1000 & sleep 10
     until test -s $TRIAL/away; do sleep 0.01; done; echo $PPID >$TRIAL/watcher; touch $TRIAL/began; ";
 
 #[tokio::test]
-async fn a_watcher_that_is_killed_takes_along_what_its_command_started() {
+async fn death_of_the_watcher_kills_all_processes_of_its_command() {
     let (trial, other) = (Trial::new(), Trial::new());
     let killed = async {
         let error = trial.run(&format!("{ORPHANS} kill -9 $PPID; sleep 1000"), LONG).await.unwrap_err();
@@ -166,7 +166,7 @@ async fn a_watcher_that_is_killed_takes_along_what_its_command_started() {
 }
 
 #[tokio::test]
-async fn what_a_killed_watcher_leaves_is_killed_when_nobody_waits_for_it() {
+async fn processes_of_a_killed_watcher_are_killed_after_the_request_is_dropped() {
     let trial = Trial::new();
     let host = CommandsOnHost::watched_by(TRIAL, LONG);
     let permit = permit();

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_who_knows_the_user_decides() {
+    async fn first_authenticator_that_knows_the_user_decides() {
         let both: Vec<Arc<dyn Authenticator>> =
             vec![Arc::new(ByCertificate), Arc::new(StaticUser("system".into()))];
         assert_eq!(ask(&both, false, Some("alice")).await.unwrap(), "alice");

@@ -79,7 +79,7 @@ pub(super) fn prepare_create(
         && !is_resource_name(namespace)
     {
         let expected = "1 to 255 ASCII letters, digits, '_', and inside also ':', '.' or '-'";
-        return Err(Problem::wrong("metadata.namespace", "another text in the path", expected));
+        return Err(Problem::invalid_field("metadata.namespace", "another text in the path", expected));
     }
     let metadata = resource.metadata_mut();
     if let Some(namespace) = namespace {
@@ -176,7 +176,7 @@ fn status<T: WithStatus + 'static>(body: &str) -> Result<Change, Problem>
 where
     T::Status: Send + Sync,
 {
-    let new = taken(T::status_from_request(body))?;
+    let new = accept_request(T::status_from_request(body))?;
     Ok(Box::new(move |stored, _| {
         let Some(stored) = T::of(stored) else { return Ok(Effect::Keep) };
         let mut merged = stored.clone();
@@ -293,7 +293,7 @@ fn check_reference(field: &str, reference: &ResourceRef, kinds: &[Kind]) -> Resu
         super::query::shortened(&reference.kind),
         super::query::shortened(&reference.api)
     );
-    Err(Problem::wrong(field, got, format!("a reference to a {}", names.join(", or a "))))
+    Err(Problem::invalid_field(field, got, format!("a reference to a {}", names.join(", or a "))))
 }
 
 /// Compares all bytes regardless of differences, so that the duration reveals nothing about the token.
@@ -309,10 +309,10 @@ fn check_token(stored: Option<&Secret>, given: Option<&Secret>) -> Result<(), Pr
 }
 
 fn read<T: Field>(subject: &str, body: &str) -> Result<T, Problem> {
-    taken(document::from_request::<T>(subject, body))
+    accept_request(document::from_request::<T>(subject, body))
 }
 
-fn taken<T>(read: Result<Requested<T>, RequestError>) -> Result<T, Problem> {
+fn accept_request<T>(read: Result<Requested<T>, RequestError>) -> Result<T, Problem> {
     match read {
         Ok(read) => {
             if !read.passed_over.is_empty() {

@@ -107,7 +107,7 @@ fn elsewhere(why: &str) -> Problem {
 
 fn refused(error: &ExplainError) -> Problem {
     let detail = error.to_string();
-    let field = |name: &str, expected: &str| Problem::wrong(name, detail.clone(), expected);
+    let field = |name: &str, expected: &str| Problem::invalid_field(name, detail.clone(), expected);
     match error {
         ExplainError::Unknown { .. } => {
             Problem::titled(StatusCode::NOT_FOUND, ProblemTitle::NotFoundError, detail)
@@ -128,14 +128,18 @@ fn what_if(query: &Query) -> Result<WhatIf, Problem> {
             (!metric.is_empty()).then(|| (metric.to_owned(), value))
         });
         let Some(assumed) = assumed else {
-            return Err(Problem::wrong("with", text, "a metric and a finite number, such as load=0.5"));
+            return Err(Problem::invalid_field(
+                "with",
+                text,
+                "a metric and a finite number, such as load=0.5",
+            ));
         };
         what_if.with.push(assumed);
     }
     what_if.without.extend(query.all("without").map(str::to_owned));
     let count = what_if.with.len() + what_if.without.len();
     if count > MOST_ASSUMPTIONS {
-        return Err(Problem::wrong("with", format!("{count} assumptions"), "at most 32"));
+        return Err(Problem::invalid_field("with", format!("{count} assumptions"), "at most 32"));
     }
     Ok(what_if)
 }

@@ -75,7 +75,6 @@ impl Problem {
         Self::new(status, detail)
     }
 
-    /// Authentication is required.
     pub(super) fn unauthenticated() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "401: No user has been authenticated.")
     }
@@ -122,7 +121,7 @@ impl Problem {
         Self { errors: error.problems, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail) }
     }
 
-    pub(super) fn wrong(field: &str, got: impl Into<String>, expected: impl Into<String>) -> Self {
+    pub(super) fn invalid_field(field: &str, got: impl Into<String>, expected: impl Into<String>) -> Self {
         let problem = FieldProblem { field: field.to_owned(), got: got.into(), expected: expected.into() };
         Self::invalid(InputError { subject: "the request".to_owned(), problems: vec![problem] })
     }
@@ -240,7 +239,7 @@ mod tests {
             r#"{"type": "about:blank", "status": 403, "detail": "403: Forbidden"}"#
         );
         assert_eq!(
-            text(&Problem::wrong("spec", "", "an object"), "").await,
+            text(&Problem::invalid_field("spec", "", "an object"), "").await,
             concat!(
                 r#"{"type": "about:blank", "status": 422, "detail": "the request is not valid; spec: expected an object", "#,
                 r#""errors": [{"field": "spec", "got": "", "expected": "an object"}]}"#

@@ -57,7 +57,7 @@ impl Query {
     pub(super) fn heartbeat(&self) -> Result<Option<Duration>, Problem> {
         let Some(text) = self.get("heartbeat") else { return Ok(Some(HEARTBEAT)) };
         let seconds: u64 = whole(text).ok_or_else(|| {
-            Problem::wrong(
+            Problem::invalid_field(
                 "heartbeat",
                 format!("{:?}", shortened(text)),
                 "a whole number of seconds, 0 or more",
@@ -77,7 +77,7 @@ impl Query {
             Some(state) => Ok(Some(AwaitedCondition::State(state))),
             None => {
                 let expected = format!("deleted, False, or one of {}", states.join(", ").to_lowercase());
-                Err(Problem::wrong("blocking", format!("{:?}", shortened(text)), expected))
+                Err(Problem::invalid_field("blocking", format!("{:?}", shortened(text)), expected))
             }
         }
     }

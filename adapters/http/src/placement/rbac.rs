@@ -28,7 +28,6 @@ pub(super) struct RequestedAccess<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Granted {
-    /// The whole request.
     Whole,
     /// Of all namespaces, these.
     Namespaces(BTreeSet<String>),
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_grants_only_what_it_says() {
+    fn role_grants_exactly_its_rule() {
         let wish = wish(Verb::Get, RequestScope::Namespace("a"));
         for (expected, rule) in [
             (true, rule("kubernetes", &["applications"], &["a"], &[Verb::Get])),
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_namespace_needs_none() {
+    fn cluster_scoped_resource_needs_no_namespace_in_its_rule() {
         let wish =
             RequestedAccess { kind: Kind::Role, part: None, verb: Verb::List, scope: RequestScope::Global };
         assert!(whole(&wish, &[rule("core", &["roles"], &["a"], &[Verb::List])]));

@@ -27,8 +27,9 @@ enum LabelRequirement {
 impl Selector {
     pub(super) fn read(query: &Query) -> Result<Self, Problem> {
         let text = query.get("labelSelector").unwrap_or_default();
-        Self::parse(text)
-            .ok_or_else(|| Problem::wrong("labelSelector", format!("{:?}", shortened(text)), EXPECTED))
+        Self::parse(text).ok_or_else(|| {
+            Problem::invalid_field("labelSelector", format!("{:?}", shortened(text)), EXPECTED)
+        })
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -99,7 +100,7 @@ impl Page {
             Some(text) => match whole(text) {
                 Some(limit) if limit > 0 => Some(usize::try_from(limit).unwrap_or(usize::MAX)),
                 _ => {
-                    return Err(Problem::wrong(
+                    return Err(Problem::invalid_field(
                         "limit",
                         format!("{:?}", shortened(text)),
                         "a whole number from 1 up",
@@ -110,7 +111,7 @@ impl Page {
         let after = match query.get("continue") {
             None | Some("") => None,
             Some(token) => Some(key(token, kind).ok_or_else(|| {
-                Problem::wrong(
+                Problem::invalid_field(
                     "continue",
                     format!("{:?}", shortened(token)),
                     "`metadata.continue` of the list before",
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector_is_refused() {
+    fn malformed_selectors_are_refused() {
         let many = vec!["a"; MAX_TERMS + 1].join(",");
         for text in [
             ",",

@@ -66,7 +66,10 @@ impl Authenticator for Keystone {
             deadline: TOKEN_DEADLINE,
         };
         let answer = ask(&*self.transport, sent, "Keystone", ProblemTitle::InvalidKeystoneToken).await?;
-        named("Keystone", serde_json::from_slice(&answer.body).map(|it: KeystoneAnswer| it.token.user.name))
+        user_name(
+            "Keystone",
+            serde_json::from_slice(&answer.body).map(|it: KeystoneAnswer| it.token.user.name),
+        )
     }
 }
 
@@ -84,7 +87,7 @@ impl Authenticator for Keycloak {
             deadline: TOKEN_DEADLINE,
         };
         let answer = ask(&*self.transport, sent, "Keycloak", ProblemTitle::InvalidKeycloakToken).await?;
-        named(
+        user_name(
             "Keycloak",
             serde_json::from_slice(&answer.body).map(|it: KeycloakAnswer| it.preferred_username),
         )
@@ -137,7 +140,7 @@ fn outcome(answer: &Result<HttpResponse, HttpError>) -> &'static str {
     }
 }
 
-fn named(service: &str, name: Result<String, serde_json::Error>) -> Result<Option<String>, Problem> {
+fn user_name(service: &str, name: Result<String, serde_json::Error>) -> Result<Option<String>, Problem> {
     match name {
         Ok(name) if !name.is_empty() => Ok(Some(name)),
         // The error is left out, because it may quote the answer.
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_service_says_whose_a_token_is() {
+    async fn token_service_names_the_user_of_a_token() {
         let answer = r#"{"token": {"user": {"name": "alice", "id": "1"}}, "preferred_username": "bob"}"#;
         for sent in ["t0ken+/=", "Bearer t0ken+/=", "bearer  t0ken+/="] {
             let service = service(Some((200, answer)));
@@ -240,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_token_nobody_is_asked() {
+    async fn token_service_is_not_asked_without_a_token() {
         let service = service(None);
         for authenticator in both(&service) {
             for header in [None, Some(""), Some("Bearer ")] {

@@ -101,7 +101,7 @@ impl Wait {
                             return Some(now);
                         }
                     }
-                    None => return self.gone(written, written.shown.clone(), revision),
+                    None => return self.answer_deleted(written, written.shown.clone(), revision),
                 }
                 continue;
             };
@@ -130,13 +130,13 @@ impl Wait {
                     || written.shown.clone(),
                     |before| AnsweredResource::Stored(Arc::clone(before)),
                 );
-                Some(self.gone(written, last, change.revision))
+                Some(self.answer_deleted(written, last, change.revision))
             }
         }
     }
 
     /// The answer for a deleted resource.
-    fn gone(&self, written: &Written, last: AnsweredResource, revision: i64) -> Option<Written> {
+    fn answer_deleted(&self, written: &Written, last: AnsweredResource, revision: i64) -> Option<Written> {
         let last = Written { revision, gone: true, shown: last, ..written.clone() };
         if self.awaited != AwaitedCondition::Deleted {
             return None;

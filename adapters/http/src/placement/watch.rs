@@ -35,7 +35,7 @@ const LINES: &str = "application/x-ndjson";
 
 #[derive(Debug, thiserror::Error)]
 enum WatchEnd {
-    #[error("the watch cannot continue")]
+    #[error("the watch ends because it missed changes: list the resources again, and watch from there")]
     Gap(#[from] Gap),
     #[error("the user no longer has the permission to watch")]
     Forbidden,
@@ -67,7 +67,7 @@ impl RequestContext {
         for pages in ["limit", "continue"] {
             if let Some(value) = self.query.get(pages) {
                 let got = format!("{:?}", shortened(value));
-                return Err(Problem::wrong(pages, got, "nothing: a watch has no pages"));
+                return Err(Problem::invalid_field(pages, got, "nothing: a watch has no pages"));
             }
         }
         let place = self.service.stream()?;

@@ -231,7 +231,7 @@ impl Service {
             let conditions = vec![Condition::Unchanged { key: path.clone(), revision: unread.mod_revision }];
             let transaction = Transaction { conditions, writes: vec![Write::Delete { key: path }] };
             if self.commit(transaction).await?.is_some() {
-                tracing::warn!(%key, why = unread.why, "deleted an unreadable resource by force");
+                tracing::warn!(%key, why = unread.why, "an unreadable resource is deleted by force");
                 return Ok(true);
             }
         }

@@ -83,7 +83,7 @@ async fn ask(address: SocketAddr, trusted: &str, shown: Option<&(String, String)
 }
 
 #[tokio::test]
-async fn a_client_is_who_its_certificate_says() {
+async fn client_has_the_name_in_its_certificate() {
     let authority = Authority::new();
     let (certificate, key) = authority.issue("server");
     let address = served(Tls::new(&certificate, &key, Some(&authority.pem)).unwrap()).await;
@@ -102,7 +102,7 @@ async fn another_authoritys_certificate_is_refused() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_does_not_go_on_holds_nobody_up() {
+async fn stalled_handshakes_delay_no_other_client() {
     let authority = Authority::new();
     let (certificate, key) = authority.issue("server");
     let address = served(Tls::new(&certificate, &key, None).unwrap()).await;

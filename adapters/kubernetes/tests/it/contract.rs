@@ -38,7 +38,7 @@ const NODES: [&str; 3] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"];
 pub(crate) async fn holds(site: &dyn Site) {
     nodes_and_namespaces(site).await;
     cordon_and_uncordon(site).await;
-    who_owns_pods(site).await;
+    check_owners_of_pods(site).await;
     a_budget_refuses(site).await;
     another_pod_of_the_same_name_is_left_alone(site).await;
     a_stuck_pod_stays(site).await;
@@ -118,7 +118,7 @@ async fn cordon_and_uncordon(site: &dyn Site) {
     assert_eq!(api.pods_on("10.0.0.9").await.unwrap(), []);
 }
 
-async fn who_owns_pods(site: &dyn Site) {
+async fn check_owners_of_pods(site: &dyn Site) {
     let job = Owner::Job { pods: 1, takes: Duration::from_secs(1_000_000) };
     for (name, owner, expected) in [
         ("daemon", Owner::DaemonSet, (Some("DaemonSet"), false, 3)),

@@ -94,7 +94,7 @@ async fn an_answer_is_taken_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_request_is_counted_once_also_where_nobody_waits_for_its_end() {
+async fn request_is_counted_once_even_if_its_caller_leaves() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let page = recorder.handle();
     // The recorder is thread-local, and the test has one thread.
@@ -230,7 +230,7 @@ async fn after_a_conflict_the_pod_is_looked_at() {
 }
 
 #[tokio::test]
-async fn what_is_asked_is_what_kubernetes_expects() {
+async fn requests_have_the_form_that_kubernetes_expects() {
     let fake = Fake::start(|_| Reply::Whole(201, "{}".to_owned())).await;
     let api = fake.adapter(patient());
     api.evict(&permit(), &pod(), true).await.unwrap();

@@ -90,7 +90,7 @@ async fn the_contract_holds_for_the_real_one() {
 }
 
 #[tokio::test]
-async fn only_what_is_allowed_is_done_and_nothing_is_written_twice() {
+async fn only_permitted_requests_succeed_and_no_write_is_repeated() {
     let Some(server) = Server::start().await else { return };
     let admin = server.client(ADMIN);
     for number in 0..7 {
@@ -148,7 +148,7 @@ async fn only_what_is_allowed_is_done_and_nothing_is_written_twice() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_hangs_or_is_gone_holds_nobody_up() {
+async fn requests_to_a_hanging_or_stopped_api_server_end_in_time() {
     let Some(mut server) = Server::start().await else { return };
     objects::node(&server.client(ADMIN), "10.0.0.1", &[]).await;
     let deadline = Duration::from_secs(2);

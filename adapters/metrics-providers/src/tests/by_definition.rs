@@ -8,7 +8,7 @@ use super::fake::{Fake, Reply};
 use super::{fetch, influx_at, kind, ksql_at, prometheus_at, value};
 
 #[tokio::test]
-async fn a_table_has_what_it_lists() {
+async fn static_provider_has_exactly_its_listed_metrics() {
     let table = kind(&json!({ "type": "static", "of": { "metrics": { "a": 0.9, "b": -1, "": 3 } } }));
     let samples = fetch(&table, &["a", "b", "", "c"]).await;
     assert_eq!(samples["a"], value(0.9));

@@ -42,7 +42,7 @@ async fn assert_each(url: &str, deadline: Duration, expected: impl Fn(&FetchErro
 }
 
 #[tokio::test]
-async fn nobody_there() {
+async fn closed_port_is_unreachable() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);

@@ -127,7 +127,7 @@ async fn hostile_names_are_found_by_their_names() {
 }
 
 #[tokio::test]
-async fn of_several_series_the_first_in_label_order_counts_and_it_is_said() {
+async fn first_of_several_series_in_label_order_counts_and_a_note_reports_it() {
     let points = vec![
         point("power", &[("host", "b,\"x\"")], "double", "2"),
         point("power", &[("host", "a\nb")], "double", "1"),

@@ -88,7 +88,7 @@ async fn an_answer_that_is_none_is_the_servers_fault() {
 }
 
 #[tokio::test]
-async fn a_wrong_answer_about_one_metric_is_that_metrics_alone() {
+async fn invalid_answer_about_one_metric_affects_only_that_metric() {
     let row = |row: &str| format!(r#"[{{"header": {{}}}}, {{"row": {row}}}]"#);
     let refusal = r#"[{"header": {}}, {"errorMessage": {"message": "division by zero"}}]"#;
     for (status, wrong, its_own) in [

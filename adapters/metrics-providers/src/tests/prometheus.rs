@@ -109,7 +109,7 @@ async fn user_and_password_of_the_address_are_sent_and_never_shown() {
 }
 
 #[tokio::test]
-async fn of_several_series_the_first_in_label_order_counts_and_it_is_said() {
+async fn first_of_several_series_in_label_order_counts_and_a_note_reports_it() {
     let samples = ask(
         |_| {
             vector(&[

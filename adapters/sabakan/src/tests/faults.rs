@@ -151,7 +151,7 @@ async fn a_registry_that_is_down_refuses_in_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_registry_that_goes_down_cuts_what_is_under_way() {
+async fn registry_that_goes_down_truncates_the_answer_in_progress() {
     let pair = in_memory(Duration::from_secs(30));
     pair.registry.faults().set(Fault::Hang);
     let asking = pair.ask();

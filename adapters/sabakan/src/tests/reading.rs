@@ -57,7 +57,7 @@ fn an_answer_and_a_file_give_the_same_machine() {
 }
 
 #[test]
-fn what_go_writes_for_nothing_is_read_as_nothing() {
+fn nulls_of_go_are_read_as_empty() {
     let labels = read_one(with("/spec/labels", Value::Null)).unwrap();
     assert_eq!(labels.spec.labels, []);
     let addresses = read_one(with("/spec/ipv4", Value::Null)).unwrap();
@@ -88,7 +88,7 @@ fn every_state_is_known() {
 }
 
 #[test]
-fn a_malformed_answer_says_where_and_what_was_expected() {
+fn malformed_answer_names_the_place_and_the_expectation() {
     let mut told = String::new();
     for (name, body) in [
         ("no JSON", b"<html>".to_vec()),
@@ -126,7 +126,7 @@ fn errors_beside_data_are_errors() {
 }
 
 #[test]
-fn errors_are_told_shortly() {
+fn error_texts_are_short() {
     let errors: Vec<_> = (0..50).map(|_| json!({"message": "long\n".repeat(1000)})).collect();
     let Err(RegistryError::GraphQl { messages }) =
         read_answer(json!({"errors": errors}).to_string().as_bytes())
@@ -139,7 +139,7 @@ fn errors_are_told_shortly() {
 }
 
 #[test]
-fn who_has_no_ipv4_address_is_left_out_and_named() {
+fn machines_without_an_ipv4_address_are_left_out_and_named() {
     let addresses = [
         json!(["10.0.0.1"]),
         json!([]),
@@ -199,7 +199,7 @@ fn a_file_with_many_mistakes_names_the_first() {
 }
 
 #[test]
-fn a_file_may_lack_what_the_planner_does_not_need_and_have_more() {
+fn machine_file_may_lack_unneeded_fields_and_have_unknown_fields() {
     let small = json!([{
         "spec": {"serial": "s", "rack": 0, "role": "compute", "ipv4": ["10.0.0.1"],
             "registerDate": "2018-11-21T01:02:03Z", "retireDate": "2023-11-21T01:02:03Z", "ipv6": null},

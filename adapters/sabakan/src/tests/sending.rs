@@ -87,7 +87,7 @@ fn with_variables_both_are_sent_and_an_absent_one_is_null() {
 }
 
 #[test]
-fn an_endpoint_is_made_of_what_is_typed() {
+fn endpoint_is_derived_from_a_typed_url() {
     for (typed, expected) in [
         ("http://10.0.0.1:10080", "http://10.0.0.1:10080/graphql"),
         ("http://10.0.0.1:10080/", "http://10.0.0.1:10080/graphql"),
@@ -102,7 +102,7 @@ fn an_endpoint_is_made_of_what_is_typed() {
 }
 
 #[test]
-fn what_is_no_endpoint_is_refused_without_repeating_it() {
+fn malformed_endpoint_is_refused_without_repeating_it() {
     for typed in
         ["", "10.0.0.1:10080", "sabakan", "/graphql", "ftp://user:secret@host/", "http://", "http://a b/"]
     {

@@ -31,7 +31,7 @@ fn keys_of_all_kinds_and_forms_are_read() {
 }
 
 #[test]
-fn an_encrypted_key_is_told_from_a_wrong_one() {
+fn encrypted_keys_and_invalid_keys_are_distinguished() {
     for form in ["RFC4716", "PEM", "PKCS8"] {
         let text = generated(&["-t", "rsa", "-b", "2048", "-N", "password", "-m", form]);
         assert_eq!(read_key(&text).unwrap_err(), KeyError::Encrypted, "{form}");

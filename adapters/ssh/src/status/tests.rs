@@ -114,7 +114,7 @@ fn with_engine(answers: &str) -> Option<bool> {
 }
 
 #[test]
-fn an_empty_volume_is_told_from_one_with_a_member_and_from_an_unclear_one() {
+fn empty_volume_is_distinguished_from_a_member_and_from_unclear_data() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path();
     let local = |data: &Path| with_volume(&format!("echo 'local 0 {}'", data.display()));
@@ -130,7 +130,7 @@ fn an_empty_volume_is_told_from_one_with_a_member_and_from_an_unclear_one() {
 }
 
 #[test]
-fn the_engine_tells_whether_an_unreadable_volume_is_empty() {
+fn container_engine_decides_whether_an_unreadable_volume_is_empty() {
     let look = "'volume inspect') echo 'local 0 /nonexistent/v';;";
     let sizes = |lines: &str| with_engine(&format!("{look} 'system df') printf '{lines}';;"));
     assert_eq!(sizes("x 1kB\\nv 0B\\n"), Some(true));

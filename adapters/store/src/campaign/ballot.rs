@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_was_deleted_or_made_by_another_hand_is_gone() {
+    fn leader_key_deleted_or_recreated_by_another_client_counts_as_lost() {
         let mut ballot = enrolled("b", 7);
         ballot.take(listed(7, &[("b", 7)]));
         assert_eq!(ballot.standing(), Standing::First);

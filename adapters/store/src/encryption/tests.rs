@@ -50,7 +50,7 @@ fn only_the_secrets_are_sealed_and_the_same_value_in_the_same_way() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_an_error_that_says_why() {
+fn failed_decryption_is_an_error_with_its_reason() {
     let (first, second, key) = (with(&[FIRST]), with(&[SECOND]), cluster("c"));
     let encrypted = first.encrypt(&key, VALUE).unwrap();
     let id = first.ids().next().unwrap().to_owned();
@@ -134,7 +134,7 @@ proptest! {
     /// Any text and any kubeconfig, with any key: an encrypted value decrypts to the same bytes, and does not decrypt
     /// after a change of any of its characters.
     #[test]
-    fn whatever_is_sealed_opens_to_the_same(
+    fn encrypted_objects_decrypt_to_the_same(
         key in any::<[u8; 32]>(),
         token in any::<String>(),
         entries in proptest::collection::btree_map(any::<String>(), any::<String>(), 1..4),

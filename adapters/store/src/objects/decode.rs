@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_says_why_in_bounded_words() {
+    fn unreadable_object_has_a_reason_of_bounded_length() {
         for (key, value, expected) in [
             ("/core/roles/r", &b"\xff"[..], "it is not UTF-8"),
             ("/core/roles/r", b"{", "JSON"),

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_in_bytes_as_well() {
+    fn ring_of_changes_is_bounded_in_bytes() {
         let mut ring = Ring::default();
         let most = MOST_RING_BYTES / OVERHEAD;
         for revision in 1..=most as i64 + 10 {
@@ -129,7 +129,7 @@ mod tests {
         /// A follower that reads at any time gets every change after its revision once and in order, or a gap; and it
         /// gets a gap only if more changes arrived than the ring keeps.
         #[test]
-        fn nothing_is_lost_or_told_twice(
+        fn no_change_is_lost_or_delivered_twice(
             most in 1usize..30,
             before in prop::collection::vec(1usize..4, 0..20),
             steps in prop::collection::vec((1usize..4, any::<bool>()), 0..60),

@@ -144,7 +144,7 @@ fn revisions(changes: &[Arc<Change>]) -> Vec<i64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_waits_until_the_view_shows_what_was_stored_when_it_began() {
+async fn read_waits_until_the_view_reaches_the_revision_of_its_begin() {
     let mut told = cache();
     told.list(5, &["a"], "start").await;
     let read = told.read();
@@ -270,7 +270,7 @@ async fn a_store_that_fails_fails_its_readers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_follower_is_told_what_came_after_its_revision_and_nothing_else() {
+async fn follower_receives_exactly_the_changes_after_its_revision() {
     let told = cache();
     told.list(5, &["a"], "start").await;
     told.change(6, &["b"]).await;
@@ -318,7 +318,7 @@ async fn a_list_ends_followers_and_an_interruption_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_follows_after_a_revision_that_was_told_of_a_former_store() {
+async fn revision_of_a_replaced_store_cannot_be_followed() {
     let mut told = cache();
     told.list(7, &["old"], "start").await;
     let read = told.read();
@@ -338,7 +338,7 @@ async fn nobody_follows_after_a_revision_that_was_told_of_a_former_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_follower_is_told_so_and_holds_nobody_up() {
+async fn slow_follower_gets_a_gap_and_delays_no_other_follower() {
     const MOST: usize = 50;
     let told = cache();
     *told.objects.shared.write() = View::keeping(ring::Ring::holding(MOST));

@@ -85,7 +85,7 @@ async fn send(source: Arc<dyn Source>, receiver: Arc<Mutex<mpsc::Receiver<Waitin
         }
         let (transactions, replies): (Vec<_>, Vec<_>) =
             take(&mut waiting).into_iter().map(|Waiting { transaction, reply }| (transaction, reply)).unzip();
-        let answers = together(source.as_ref(), transactions).await;
+        let answers = commit_together(source.as_ref(), transactions).await;
         for (reply, answer) in replies.into_iter().zip(answers) {
             // The caller may be gone; the view shows the result.
             let _ = reply.send(answer);
@@ -137,7 +137,7 @@ fn size(write: &Write) -> usize {
 }
 
 /// Commits the transactions; returns the answer of each.
-async fn together(source: &dyn Source, mut transactions: Vec<Transaction>) -> Vec<Answer> {
+async fn commit_together(source: &dyn Source, mut transactions: Vec<Transaction>) -> Vec<Answer> {
     if transactions.len() == 1 {
         let alone = transactions.pop().into_iter().map(|transaction| source.commit(transaction));
         return futures::future::join_all(alone).await;

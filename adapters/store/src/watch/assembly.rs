@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_in_fragments_is_told_when_it_is_whole() {
+    fn fragmented_revision_is_delivered_when_it_is_complete() {
         let mut delivered = DeliveredState { revision: 4, ..DeliveredState::default() };
         let mut assembly = Assembly::default();
         assert_eq!(assembly.take(&mut delivered, vec![put("a", 5), put("b", 5)], true, ALL), None);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_not_told_again_and_what_is_left_out_still_counts() {
+    fn delivered_changes_are_not_repeated_and_omitted_changes_advance_the_revision() {
         let mut delivered = DeliveredState { revision: 5, ..DeliveredState::default() };
         let mut assembly = Assembly::default();
         assert_eq!(assembly.take(&mut delivered, vec![put("a", 4), put("a", 5)], false, ALL), None);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_no_interest_are_remembered_and_not_told() {
+    fn uninteresting_keys_are_remembered_and_not_delivered() {
         let interest = Interest::Below(&["/core/"]);
         let mut delivered = DeliveredState::default();
         let arrived = vec![put("/cke/a", 5), put("/core/a", 6)];

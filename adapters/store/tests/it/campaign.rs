@@ -100,7 +100,7 @@ async fn leadership_is_kept_for_longer_than_a_lease() {
 }
 
 #[tokio::test]
-async fn leadership_is_handed_over_at_once_when_it_is_given_up() {
+async fn resigned_leadership_is_handed_over_immediately() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let stores = [etcd.store("/cke/"), etcd.store("/cke/")];
     let mut first = stand(&stores[0], "boot-0");
@@ -133,7 +133,7 @@ async fn leadership_is_handed_over_at_once_when_it_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_campaign_that_nobody_listens_to_gives_leadership_up() {
+async fn dropped_campaign_resigns_leadership() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let stores = [etcd.store("/cke/"), etcd.store("/cke/")];
     let mut first = stand(&stores[0], "boot-0");
@@ -149,7 +149,7 @@ async fn a_campaign_that_nobody_listens_to_gives_leadership_up() {
 }
 
 #[tokio::test]
-async fn a_leader_key_that_is_deleted_or_whose_lease_is_revoked_ends_the_term_at_once() {
+async fn deleted_leader_key_or_revoked_lease_ends_the_term_immediately() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     let mut by_hand = etcd.by_hand().await;
@@ -226,7 +226,7 @@ async fn a_leader_whose_connection_is_half_open_stops_before_another_leads() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_told_once_and_waited_for() {
+async fn unreachable_store_is_reported_once_and_awaited() {
     let Some(mut etcd) = Etcd::start(&[]).await else { return };
     etcd.kill().await;
     let store = etcd.store("/cke/");

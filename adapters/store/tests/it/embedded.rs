@@ -346,7 +346,7 @@ async fn run(seed: u64) -> (String, BTreeMap<&'static str, u32>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_leads_at_a_time_and_watches_agree_whatever_breaks() {
+async fn one_leader_at_a_time_and_watches_agree_under_faults() {
     for seed in 1..=2 {
         let (_, counts) = run(seed).await;
         println!("seed {seed}: {counts:?}");

@@ -53,7 +53,7 @@ fn of(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn a_read_sees_what_was_written_before_it_by_whomever() {
+async fn fresh_read_includes_all_earlier_writes_of_any_client() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     let objects = CachedObjects::start(&store);
@@ -79,7 +79,7 @@ async fn a_read_sees_what_was_written_before_it_by_whomever() {
 }
 
 #[tokio::test]
-async fn a_read_sees_every_revision_whatever_keys_it_is_of() {
+async fn fresh_read_reaches_revisions_of_foreign_keys() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     let objects = CachedObjects::start(&store);
@@ -106,7 +106,7 @@ async fn a_read_sees_every_revision_whatever_keys_it_is_of() {
 }
 
 #[tokio::test]
-async fn bad_values_are_faults_until_somebody_mends_them() {
+async fn unreadable_values_are_faults_until_they_are_corrected() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let root = etcd.store("/cke/").at_root();
     write(&root, vec![role("a", 1), put("/core/roles/b", "{"), put("/core/roles/c", vec![0xff])]).await;
@@ -123,7 +123,7 @@ async fn bad_values_are_faults_until_somebody_mends_them() {
 
 /// The property that readers rely on: every read that begins after a write was acknowledged sees that write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_read_misses_what_was_acknowledged_before_it_began() {
+async fn fresh_reads_include_all_acknowledged_writes() {
     const WRITERS: usize = 6;
     const READERS: usize = 6;
     const READS: usize = 300;
@@ -196,7 +196,7 @@ async fn a_store_that_is_emptied_and_filled_a_hundred_times_is_seen_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_wiped_and_filled_in_the_same_steps_is_not_taken_for_the_former_one() {
+async fn wiped_and_refilled_store_is_not_mistaken_for_the_former_store() {
     let Some(mut etcd) = Etcd::start(&[]).await else { return };
     let proxy = Proxy::to(etcd.endpoint()).await;
     let objects = CachedObjects::start(&EtcdStore::open(&config_at(&proxy.endpoint(), "/cke/"), 1).unwrap());
@@ -291,7 +291,7 @@ impl Followed {
 }
 
 #[tokio::test]
-async fn followers_go_on_where_they_were_when_etcd_was_stopped_and_started() {
+async fn followers_resume_after_a_restart_of_etcd() {
     let Some(mut etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     let objects = CachedObjects::start(&store);
@@ -323,7 +323,7 @@ async fn followers_go_on_where_they_were_when_etcd_was_stopped_and_started() {
 }
 
 #[tokio::test]
-async fn no_change_is_lost_or_told_twice_however_often_the_connection_is_cut() {
+async fn no_change_is_lost_or_delivered_twice_under_repeated_cuts() {
     const ROUNDS: usize = 8;
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let proxy = Proxy::to(etcd.endpoint()).await;
@@ -394,7 +394,7 @@ async fn no_change_is_lost_or_told_twice_however_often_the_connection_is_cut() {
 }
 
 #[tokio::test]
-async fn who_missed_a_compaction_is_told_so_and_the_view_is_right() {
+async fn follower_across_a_compaction_gets_a_gap_and_the_view_is_complete() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let proxy = Proxy::to(etcd.endpoint()).await;
     let root = etcd.store("/cke/").at_root();

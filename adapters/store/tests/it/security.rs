@@ -140,7 +140,7 @@ async fn a_token_that_the_store_forgot_is_renewed_without_anybody_noticing() {
 }
 
 #[tokio::test]
-async fn the_cache_of_placement_needs_a_user_of_the_whole_key_space_and_says_so() {
+async fn placement_cache_reports_a_user_without_access_to_the_whole_key_space() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     switch_authentication_on(&etcd).await;
     let store = EtcdStore::open(&with_password(etcd.config("/cke/"), "hunter2"), 1).unwrap();
@@ -159,7 +159,7 @@ async fn the_cache_of_placement_needs_a_user_of_the_whole_key_space_and_says_so(
 }
 
 #[tokio::test]
-async fn who_may_not_is_told_so_without_the_password() {
+async fn refused_authentication_is_reported_without_the_password() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     // A password is harmless while authentication is disabled.
     let store = EtcdStore::open(&with_password(etcd.config("/cke/"), "hunter2"), 1).unwrap();

@@ -48,18 +48,18 @@ async fn many_create_at_a_time(store: &EtcdStore) {
 }
 
 #[tokio::test]
-async fn of_many_who_create_one_each_is_answered_for_itself_by_etcd() {
+async fn concurrent_creations_in_etcd_have_individual_answers() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     many_create_at_a_time(&etcd.store("/cke/")).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_many_who_create_one_each_is_answered_for_itself_by_the_embedded_store() {
+async fn concurrent_creations_in_the_embedded_store_have_individual_answers() {
     many_create_at_a_time(&Address::new(1).dial(1).0).await;
 }
 
 #[tokio::test]
-async fn what_a_store_does_not_take_together_goes_alone() {
+async fn writes_that_etcd_refuses_together_are_sent_alone() {
     let Some(etcd) = Etcd::start(&["--max-txn-ops", "3"]).await else { return };
     let objects = Arc::new(CachedObjects::start(&etcd.store("/cke/")));
     let tasks: Vec<_> = (0..60)

@@ -22,7 +22,7 @@ fn unchanged(key: &str, revision: i64) -> Condition {
 }
 
 #[tokio::test]
-async fn what_was_written_below_a_prefix_since_a_revision_refuses_a_transaction() {
+async fn writes_below_a_prefix_since_a_revision_refuse_a_transaction() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     let none_since = |prefix: &str, revision| Condition::NoneSince { prefix: prefix.into(), revision };
@@ -43,7 +43,7 @@ async fn what_was_written_below_a_prefix_since_a_revision_refuses_a_transaction(
 }
 
 #[tokio::test]
-async fn a_transaction_is_all_or_nothing_and_a_refusal_names_what_did_not_hold() {
+async fn transaction_is_atomic_and_a_refusal_names_the_failed_conditions() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     let first = write_if(&store, vec![unchanged("a", 0)], vec![put("a", "1"), put("b", "1")]).await;
@@ -155,7 +155,7 @@ async fn values_that_do_not_fit_into_one_answer_come_in_several() {
 }
 
 #[tokio::test]
-async fn what_the_store_cannot_take_is_invalid_and_leaves_nothing() {
+async fn oversized_and_contradictory_transactions_are_invalid_without_effect() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     let many = (0..200).map(|n| put(&n.to_string(), "")).collect();
@@ -173,7 +173,7 @@ async fn what_the_store_cannot_take_is_invalid_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_full_store_says_so() {
+async fn full_store_is_reported_as_full() {
     let Some(etcd) = Etcd::start(&["--quota-backend-bytes=100000"]).await else { return };
     let store = etcd.store("/cke/");
     let error = eventually("the store is full", async || {

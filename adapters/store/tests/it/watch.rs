@@ -74,7 +74,7 @@ impl Watched {
 }
 
 #[tokio::test]
-async fn a_watch_begins_with_a_list_and_tells_changes_below_its_prefix() {
+async fn watch_begins_with_a_list_and_delivers_changes_below_its_prefix() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     write(&store, vec![put("sabakan/url", "1"), put("cluster", "1")]).await;
@@ -90,7 +90,7 @@ async fn a_watch_begins_with_a_list_and_tells_changes_below_its_prefix() {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_where_it_was_when_etcd_was_stopped_and_started() {
+async fn watch_resumes_after_a_restart_of_etcd() {
     let Some(mut etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     let mut watched = Watched::new(&store, "");
@@ -173,7 +173,7 @@ fn revision(change: &KeyChange) -> i64 {
 }
 
 #[tokio::test]
-async fn large_revisions_that_come_in_fragments_are_told_whole() {
+async fn large_fragmented_revisions_are_delivered_complete() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let proxy = Proxy::to(etcd.endpoint()).await;
     let store = etcd.store("/cke/");
@@ -327,7 +327,7 @@ async fn a_store_that_is_not_there_yet_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_when_nobody_listens() {
+async fn watch_ends_when_its_receiver_is_dropped() {
     let Some(etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     store.list("").await.unwrap();

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use crate::cli::Failure;
 
 pub(super) fn list(output: Format) -> Result<(), Failure> {
-    let of = |canary: &Canary| json!({"canary": canary.name(), "part": canary.part().name(), "what": canary.what()});
+    let of = |canary: &Canary| json!({"canary": canary.name(), "part": canary.part().name(), "what": canary.text()});
     let all: Vec<Value> = Canary::ALL.iter().map(of).collect();
     show(output, &all, |_| {
         let mut table = Table::new(["CANARY", "PART", "WHAT GOES WRONG"]);
         for canary in Canary::ALL {
-            table.row([canary.name().to_owned(), canary.part().name().to_owned(), canary.what().to_owned()]);
+            table.row([canary.name().to_owned(), canary.part().name().to_owned(), canary.text().to_owned()]);
         }
         table.text()
     })?;

@@ -237,7 +237,7 @@ fn serve_has_the_flags_of_cke_with_its_defaults() {
 }
 
 #[test]
-fn a_number_that_is_out_of_range_is_told_what_was_expected() {
+fn number_out_of_range_names_the_expected_range() {
     for (line, expected) in [
         ("plan --retire-wait -1", "expected a number of seconds"),
         ("history -n -1", "expected a whole number from 0 to 4294967295"),
@@ -374,7 +374,7 @@ fn forms_are_table_json_and_yaml() {
 }
 
 #[test]
-fn a_rehearsal_takes_only_what_can_be() {
+fn rehearsal_rejects_impossible_settings() {
     for wrong in [
         "madako rehearse --for soon",
         "madako rehearse --for -1h",

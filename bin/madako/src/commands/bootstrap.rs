@@ -185,11 +185,11 @@ fn resource(
         }
         Ok(_) => Err(problems),
         Err(RequestError::Invalid(error)) => Err([error.problems, problems].concat()),
-        Err(RequestError::NotJson(why)) => Err(vec![wrong("", why, "a resource")]),
+        Err(RequestError::NotJson(why)) => Err(vec![problem("", why, "a resource")]),
     }
 }
 
-fn wrong(field: &str, got: impl Into<String>, expected: impl Into<String>) -> Problem {
+fn problem(field: &str, got: impl Into<String>, expected: impl Into<String>) -> Problem {
     Problem { field: field.to_owned(), got: got.into(), expected: expected.into() }
 }
 
@@ -205,17 +205,17 @@ fn got(value: &Value) -> String {
 
 fn kind_of(document: &Value) -> Result<Kind, Vec<Problem>> {
     if !document.is_object() {
-        return Err(vec![wrong("", got(document), "an object with api, kind and metadata")]);
+        return Err(vec![problem("", got(document), "an object with api, kind and metadata")]);
     }
     let (api, kind) = (&document["api"], &document["kind"]);
     let found = loadable().find(|known| kind == known.name());
     let mut problems = Vec::new();
     if api != Api::Core.name() {
-        problems.push(wrong("api", got(api), format!("{:?}", Api::Core.name())));
+        problems.push(problem("api", got(api), format!("{:?}", Api::Core.name())));
     }
     if found.is_none() {
         let names: Vec<_> = loadable().map(|kind| kind.name()).collect();
-        problems.push(wrong("kind", got(kind), format!("one of {}", names.join(", "))));
+        problems.push(problem("kind", got(kind), format!("one of {}", names.join(", "))));
     }
     found.filter(|_| problems.is_empty()).ok_or(problems)
 }
@@ -232,21 +232,21 @@ impl PreservedFields {
         let metadata = &document["metadata"];
         let namespace = &metadata["namespace"];
         if kind.namespaced() && namespace.is_null() {
-            problems.push(wrong("metadata.namespace", "", "a namespace"));
+            problems.push(problem("metadata.namespace", "", "a namespace"));
         }
         if !kind.namespaced() && !namespace.is_null() {
             let expected = format!("no namespace: a {kind} is global");
-            problems.push(wrong("metadata.namespace", got(namespace), expected));
+            problems.push(problem("metadata.namespace", got(namespace), expected));
         }
         if !metadata["deleted"].is_null() {
             let expected = "no value: a resource in deletion cannot be loaded";
-            problems.push(wrong("metadata.deleted", got(&metadata["deleted"]), expected));
+            problems.push(problem("metadata.deleted", got(&metadata["deleted"]), expected));
         }
         let mut time = |name: &str| {
             let value = &metadata[name];
             let time = value.as_str().and_then(Timestamp::parse);
             if time.is_none() && !value.is_null() {
-                problems.push(wrong(&format!("metadata.{name}"), got(value), "a time in ISO 8601"));
+                problems.push(problem(&format!("metadata.{name}"), got(value), "a time in ISO 8601"));
             }
             time
         };
@@ -255,7 +255,7 @@ impl PreservedFields {
             Value::Null => None,
             Value::String(uid) if !uid.is_empty() => Some(uid.clone()),
             other => {
-                problems.push(wrong("metadata.uid", got(other), "a text, such as a UUID"));
+                problems.push(problem("metadata.uid", got(other), "a text, such as a UUID"));
                 None
             }
         };
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_is_kept_and_the_rest_is_set() {
+    fn given_metadata_is_kept_and_missing_metadata_is_set() {
         let given =
             json!({"name": "a", "uid": "its own", "created": "2020-01-02 03:04:05", "modified": null});
         let objects = validate(&[role(given), role(json!({"name": "b"}))]).unwrap();

@@ -69,11 +69,11 @@ async fn set(text: &str, store: &dyn Store) -> Result<(), Failure> {
     if !put_if(store, keys::CLUSTER, stored_json(&cluster)?.into_bytes(), conditions).await? {
         return Err(changed_meanwhile("the cluster or the constraints"));
     }
-    print(&told(stored.and_then(|entry| decode(keys::CLUSTER, &entry).ok()).as_ref(), &cluster))
+    print(&describe_change(stored.and_then(|entry| decode(keys::CLUSTER, &entry).ok()).as_ref(), &cluster))
 }
 
 /// The nodes that a configuration adds and removes. An unreadable former configuration counts as empty.
-fn told(before: Option<&Cluster>, after: &Cluster) -> String {
+fn describe_change(before: Option<&Cluster>, after: &Cluster) -> String {
     let addresses = |cluster: &Cluster| -> BTreeSet<String> {
         cluster.nodes.iter().map(|node| node.address.clone()).collect()
     };

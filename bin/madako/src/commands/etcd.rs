@@ -50,7 +50,7 @@ pub(crate) enum Command {
     /// The service restarts no member by itself while etcd has fewer than three voting members, since etcd would stop:
     /// `madako ops` shows such a restart as held (few-members), and this command allows it. The command also restarts a
     /// member that is not outdated. It stores a request (madako/etcd-restarts/ADDRESS), which the leader takes in its
-    /// next round. A request that the leader cannot take within an hour is deleted.
+    /// next pass. A request that the leader cannot take within an hour is deleted.
     ///
     /// Exit codes: 0: the request is stored; 1: there is no cluster, or the store does not answer; 2: ADDRESS is no
     /// control plane node.

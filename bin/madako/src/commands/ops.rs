@@ -63,7 +63,7 @@ struct ShownHeld {
 }
 
 /// Addresses for one line.
-fn named(addresses: &[impl AsRef<str>]) -> String {
+fn join_addresses(addresses: &[impl AsRef<str>]) -> String {
     let shown: Vec<&str> = addresses.iter().take(MAX_FILES_NAMED).map(AsRef::as_ref).collect();
     let more = addresses.len().saturating_sub(MAX_FILES_NAMED);
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
@@ -76,7 +76,7 @@ fn tables(heading: &str, operations: &[ShownOperation], held: &[ShownHeld]) -> S
     if !operations.is_empty() {
         let mut table = Table::new([heading, "TARGETS", "COMMAND", "OF"]);
         for operation in operations {
-            let mut first = [operation.name.clone(), named(&operation.targets)];
+            let mut first = [operation.name.clone(), join_addresses(&operation.targets)];
             for command in &operation.commands {
                 let [name, targets] = std::mem::take(&mut first);
                 table.row([name, targets, command.name.clone(), command.target.clone()]);
@@ -88,7 +88,12 @@ fn tables(heading: &str, operations: &[ShownOperation], held: &[ShownHeld]) -> S
     if !held.is_empty() {
         let mut table = Table::new(["HELD", "REASON", "TARGETS", "WHY"]);
         for held in held {
-            table.row([held.what.clone(), held.reason.clone(), named(&held.targets), held.why.clone()]);
+            table.row([
+                held.what.clone(),
+                held.reason.clone(),
+                join_addresses(&held.targets),
+                held.why.clone(),
+            ]);
         }
         text.push('\n');
         text.push_str(&table.text());
@@ -98,12 +103,12 @@ fn tables(heading: &str, operations: &[ShownOperation], held: &[ShownHeld]) -> S
 
 #[cfg(test)]
 mod tests {
-    use super::named;
+    use super::join_addresses;
 
     #[test]
     fn a_long_list_is_shortened() {
-        assert_eq!(named(&["a", "b"]), "a, b");
-        assert_eq!(named(&["a", "b", "c", "d", "e", "f", "g"]), "a, b, c, d, e and 2 more");
-        assert_eq!(named(&[""; 0]), "");
+        assert_eq!(join_addresses(&["a", "b"]), "a, b");
+        assert_eq!(join_addresses(&["a", "b", "c", "d", "e", "f", "g"]), "a, b, c, d, e and 2 more");
+        assert_eq!(join_addresses(&[""; 0]), "");
     }
 }

@@ -215,8 +215,8 @@ async fn update(
     };
     let api = Api::new(settings)?;
     match rewrite(&api, place, &[&name], given.query(), &change.apply).await? {
-        Rewritten::Changed(document) => Ok(document),
-        Rewritten::Same(_) => Err(Failure::bad_input(format_args!(
+        RewriteOutcome::Changed(document) => Ok(document),
+        RewriteOutcome::Same(_) => Err(Failure::bad_input(format_args!(
             "nothing to change in {}: give an option with a new value (see --help)",
             place.called(&name)
         ))),
@@ -224,7 +224,7 @@ async fn update(
 }
 
 /// Outcome of a read and write of a resource.
-enum Rewritten {
+enum RewriteOutcome {
     /// Written; with the document in the API's answer.
     Changed(Option<Value>),
     /// Unchanged, so that nothing was sent.
@@ -239,14 +239,14 @@ async fn rewrite(
     path: &[&str],
     query: Vec<(&'static str, String)>,
     apply: &edit::Apply,
-) -> Result<Rewritten, Failure> {
+) -> Result<RewriteOutcome, Failure> {
     let name = path.first().copied().unwrap_or_default();
     for _ in 0..MAX_TRIES {
         let read = read(api, place, name).await?;
         let mut document = read.body.clone();
         apply(&mut document)?;
         if document == read.body {
-            return Ok(Rewritten::Same(document));
+            return Ok(RewriteOutcome::Same(document));
         }
         if document["spec"]["provider"] != read.body["spec"]["provider"] {
             core::check_provider(api, place, &document).await?;
@@ -256,7 +256,7 @@ async fn rewrite(
         request.if_match = read.etag;
         request.body = Some(document);
         if let Some(answer) = api.send_unless_changed(&request).await? {
-            return Ok(Rewritten::Changed(answer.document()));
+            return Ok(RewriteOutcome::Changed(answer.document()));
         }
     }
     Err(Failure::failed(format_args!(

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::access::decode;
 use crate::commands::cluster::show_cluster;
 use crate::commands::settings::{
-    is_enabled, replace_told, scalar, set_variables, show_variables, stored, switch,
+    is_enabled, replace_and_report, scalar, set_variables, show_variables, stored, switch,
 };
 use crate::failure::Failure;
 use crate::input::read_text;
@@ -85,7 +85,7 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
         Command::Disable => switch(store, keys::SABAKAN_DISABLED, true).await,
         Command::IsEnabled(args) => is_enabled(&args, store, keys::SABAKAN_DISABLED).await,
         Command::SetUrl { url } => {
-            replace_told("URL", store, keys::SABAKAN_URL, endpoint_url(&url)?.into_bytes()).await
+            replace_and_report("URL", store, keys::SABAKAN_URL, endpoint_url(&url)?.into_bytes()).await
         }
         Command::GetUrl(args) => get_url(&args, store).await,
         Command::SetTemplate { file } => set_template(&read_text(&file)?, store).await,
@@ -117,5 +117,5 @@ async fn set_template(text: &str, store: &dyn Store) -> Result<(), Failure> {
         warn(warning);
     }
     let value = stored_json(template.cluster())?.into_bytes();
-    replace_told("template", store, keys::SABAKAN_TEMPLATE, value).await
+    replace_and_report("template", store, keys::SABAKAN_TEMPLATE, value).await
 }

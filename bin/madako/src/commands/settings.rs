@@ -40,7 +40,7 @@ pub(crate) async fn stored(store: &dyn Store, key: &str, what: &str, how: &str) 
 }
 
 /// Replaces a value, and reports whether there was one.
-pub(crate) async fn replace_told(
+pub(crate) async fn replace_and_report(
     what: &str,
     store: &dyn Store,
     key: &str,
@@ -60,7 +60,7 @@ pub(crate) async fn set_variables(text: &str, store: &dyn Store, key: &str) -> R
     for warning in variables.warnings() {
         warn(warning);
     }
-    replace_told("variables", store, key, text.as_bytes().to_vec()).await
+    replace_and_report("variables", store, key, text.as_bytes().to_vec()).await
 }
 
 /// Shows variables of a query: their text, or another form.

@@ -21,7 +21,6 @@ const PAUSE_SECONDS: std::ops::Range<f64> = 30.0..50.0;
 const VICTIMS: [&str; 10] =
     [PLANNER, POLLER, SCHEDULER, FETCHER, PLANNER, POLLER, SCHEDULER, FETCHER, HTTP, LEADER];
 
-/// The next fault.
 pub(crate) struct DemoFaults {
     chance: ChaCha8Rng,
     due: Instant,

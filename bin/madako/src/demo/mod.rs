@@ -116,16 +116,16 @@ async fn show(
             }
             () = async { tokio::time::sleep_until(end.unwrap_or(began)).await }, if end.is_some() => break,
             event = world.events.recv() => take(picture, screen, began, event)?,
-            told = world.placing.told() => {
+            told = world.placing.next_outage_line() => {
                 picture.elapsed = began.elapsed();
                 picture.remember(told.clone());
-                say(picture, screen, &told)?;
+                print_event(picture, screen, &told)?;
             }
             () = mischief.due() => {
                 picture.elapsed = began.elapsed();
                 if let Some(actor) = mischief.strike(world.service.instance()).await {
                     let told = picture.injected(actor);
-                    say(picture, screen, &told)?;
+                    print_event(picture, screen, &told)?;
                 }
             }
             _ = frames.tick() => {
@@ -156,7 +156,7 @@ fn take(
     picture.elapsed = began.elapsed();
     match event {
         Ok(event) => match picture.take(&event) {
-            Some(told) => say(picture, screen, &told),
+            Some(told) => print_event(picture, screen, &told),
             None => Ok(()),
         },
         // The summary counts events, so that a missed event would make it wrong.
@@ -168,7 +168,7 @@ fn take(
 }
 
 /// Prints an event, unless a view shows it.
-fn say(picture: &Picture, screen: &Screen, told: &str) -> anyhow::Result<()> {
+fn print_event(picture: &Picture, screen: &Screen, told: &str) -> anyhow::Result<()> {
     if let Screen::Lines = screen {
         writeln!(std::io::stdout().lock(), "{:>7.1} s  {told}", picture.elapsed.as_secs_f64())?;
     }

@@ -53,7 +53,7 @@ impl DemoHistory {
         self.picture.tally.plans.get(action.name()).copied().unwrap_or(0)
     }
 
-    fn says_what_it_promises(&self) -> bool {
+    fn matches_its_announcement(&self) -> bool {
         let left = self.counts(Action::DecreaseWorkers) + self.counts(Action::RemoveNonExistentNodes);
         self.counts(Action::TaintNodes) > 0 && left > 0
     }
@@ -133,7 +133,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
             tokio::select! {
                 biased;
                 event = events.recv() => Next::Event(event.unwrap()),
-                told = placing.told() => Next::Told(told),
+                told = placing.next_outage_line() => Next::Told(told),
                 () = mischief.due() => Next::Fault,
             }
         };
@@ -171,7 +171,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
 #[tokio::test(start_paused = true)]
 async fn the_default_demo_shows_a_taint_a_node_that_leaves_and_an_actor_that_comes_back() {
     let seen = watch(crate::demo_args::SEED, Duration::from_secs(90)).await;
-    assert!(seen.says_what_it_promises(), "{:?}", seen.picture.tally);
+    assert!(seen.matches_its_announcement(), "{:?}", seen.picture.tally);
     assert!(seen.picture.tally.actor_restarts > 0, "{:?}", seen.picture.tally);
     assert_eq!(seen.picture.tally.violations, 0);
     let first = |action: Action| seen.first.get(action.name()).copied();
@@ -186,7 +186,7 @@ async fn the_default_demo_shows_a_taint_a_node_that_leaves_and_an_actor_that_com
 async fn other_seeds_show_it_within_two_minutes() {
     for seed in 2..7 {
         let seen = watch(seed, Duration::from_secs(120)).await;
-        assert!(seen.says_what_it_promises(), "seed {seed}: {:?}", seen.picture.tally);
+        assert!(seen.matches_its_announcement(), "seed {seed}: {:?}", seen.picture.tally);
         assert!(seen.picture.tally.actor_restarts > 0, "seed {seed}: {:?}", seen.picture.tally);
         // Lively, but slow enough to follow.
         assert!(seen.picture.tally.commits <= 30, "seed {seed}: {:?}", seen.picture.tally);
@@ -194,7 +194,7 @@ async fn other_seeds_show_it_within_two_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_default_demo_moves_an_application_within_a_minute_and_says_why() {
+async fn default_demo_moves_an_application_within_a_minute_and_names_the_reason() {
     let seen = watch(crate::demo_args::SEED, Duration::from_secs(90)).await;
     let DemoHistory { picture, moves, .. } = &seen;
     assert_eq!((picture.landscape.places.len(), picture.landscape.applications()), (5, 10));

@@ -47,7 +47,7 @@ impl LogFile {
         let mut signals = signal(SignalKind::user_defined1())?;
         while signals.recv().await.is_some() {
             match self.reopen() {
-                Ok(()) => tracing::info!("reopened the log file"),
+                Ok(()) => tracing::info!("the log file is reopened"),
                 Err(error) => {
                     tracing::error!(error = &error as &dyn std::error::Error, "cannot reopen the log file");
                 }

@@ -55,7 +55,7 @@ fn each_format_has_ckes_shape() {
 }
 
 #[test]
-fn five_severities_are_told_apart_and_cut_off() {
+fn five_severities_are_distinguished_and_filtered() {
     let all = || {
         tracing::error!(critical = true, "c");
         tracing::error!("e");
@@ -130,7 +130,7 @@ fn names_become_valid_and_errors_have_their_causes() {
 }
 
 #[test]
-fn whatever_a_text_holds_it_stays_one_line() {
+fn log_entry_stays_on_one_line_with_any_text() {
     let nasty = "a\u{0}\u{7}\u{8}\u{b}\u{c}\n\r\t\u{7f}\u{85}\u{2028}\\\"é漢";
     for format in [LogFormat::Plain, LogFormat::Logfmt, LogFormat::Json] {
         let text = logged(format, Severity::Info, || tracing::info!(field = nasty, "{nasty}"));
@@ -152,7 +152,7 @@ fn a_line_has_a_greatest_length() {
 }
 
 #[test]
-fn a_file_is_appended_to_and_opened_anew() {
+fn log_file_is_appended_to_and_reopened() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
     std::fs::write(&path, "cut off").unwrap();

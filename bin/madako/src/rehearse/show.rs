@@ -63,7 +63,7 @@ impl RehearsalView<'_> {
     }
 
     /// The reasons why the rehearsal fails.
-    pub(super) fn wrong(&self) -> Vec<String> {
+    pub(super) fn failures(&self) -> Vec<String> {
         let invariants = self.rehearsal.invariants.iter();
         let violated = invariants
             .flat_map(|(id, verdict)| verdict.violations.iter().map(|what| format!("{}: {what}", id.name())));
@@ -197,7 +197,7 @@ impl RehearsalView<'_> {
             "seed": self.args.seed,
             "for": self.args.length,
             "done": rehearsal.outcome() == Outcome::Passed,
-            "wrong": self.wrong(),
+            "wrong": self.failures(),
             "not_injected": self.skipped(),
             "inputs": pairs(self.taken_in()),
             "notes": self.inputs.notes,
@@ -288,7 +288,7 @@ impl RehearsalView<'_> {
     fn ending(&self) -> String {
         let rehearsal = self.rehearsal;
         let mut text = String::from("\n");
-        for wrong in self.wrong() {
+        for wrong in self.failures() {
             text += &format!("Wrong: {wrong}\n");
         }
         for skipped in self.skipped() {

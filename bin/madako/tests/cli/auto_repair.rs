@@ -147,7 +147,7 @@ async fn nothing_is_added_by_default_and_null_is_empty() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_told_with_its_place() {
+async fn unreadable_input_is_reported_with_its_place() {
     let case = Case { files: Files::new() };
     let machines = [machine(1, 2, "UNHEALTHY", 5.0)];
     for (option, content, part) in [
@@ -168,7 +168,7 @@ async fn what_cannot_be_read_is_told_with_its_place() {
 }
 
 #[tokio::test]
-async fn racks_are_held_as_the_configuration_file_says() {
+async fn racks_are_held_by_the_configured_settings() {
     let case = Case { files: Files::new() };
     let machines = [
         machine(1, 1, "UNHEALTHY", 50_000.0),

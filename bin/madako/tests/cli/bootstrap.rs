@@ -34,7 +34,7 @@ const METRICS: &str = "\
 ";
 
 #[tokio::test]
-async fn what_is_loaded_stands_at_the_root_as_krake_stores_it() {
+async fn bootstrap_stores_resources_at_the_root_in_the_form_of_krake() {
     let Some(etcd) = Etcd::start().await else { return };
     let before = etcd.revision().await;
     let roles = etcd.file("roles.yaml", ROLES);
@@ -73,7 +73,7 @@ async fn what_is_loaded_stands_at_the_root_as_krake_stores_it() {
 }
 
 #[tokio::test]
-async fn what_is_there_already_is_replaced_only_by_force_and_all_or_nothing_is_stored() {
+async fn bootstrap_replaces_existing_resources_only_by_force_and_is_atomic() {
     let Some(etcd) = Etcd::start().await else { return };
     let (roles, metrics) = (etcd.file("roles.yaml", ROLES), etcd.file("metrics.yaml", METRICS));
     assert!(etcd.run(&["bootstrap", &roles]).await.calm().contains("added"));
@@ -99,7 +99,7 @@ async fn what_is_there_already_is_replaced_only_by_force_and_all_or_nothing_is_s
 }
 
 #[tokio::test]
-async fn the_default_roles_are_stored_and_what_is_printed_are_the_same() {
+async fn stored_and_printed_default_roles_are_equal() {
     let Some(etcd) = Etcd::start().await else { return };
     let printed = etcd.run(&["bootstrap", "--default-roles", "--print"]).await.calm();
     let loaded = etcd.run(&["bootstrap", "--default-roles", "-o", "json"]).await.json();

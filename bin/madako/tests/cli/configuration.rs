@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use crate::program::{Etcd, Files, command, madako};
 
 #[tokio::test]
-async fn a_wrong_file_is_told_as_one_message_before_anything_starts() {
+async fn invalid_file_is_reported_in_one_message_before_the_start() {
     let files = Files::new();
     let data = files.path("data");
     let wrong = files.write(
@@ -38,7 +38,7 @@ async fn a_wrong_file_is_told_as_one_message_before_anything_starts() {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_answer_is_told() {
+async fn silent_store_is_reported() {
     // Bound without accepting: connections hang. Closed: they are refused.
     let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
     let closed = crate::program::free_port();
@@ -66,7 +66,7 @@ async fn an_address_that_is_taken_is_explained() {
 }
 
 #[tokio::test]
-async fn the_systems_reason_for_a_failed_start_is_told_once() {
+async fn failed_start_names_the_reason_of_the_system_once() {
     let files = Files::new();
     let listen = format!("127.0.0.1:{}", crate::program::free_port());
     let below_a_file = files.write("file", "") + "/data";

@@ -46,7 +46,7 @@ async fn without_a_terminal_nothing_is_deleted_that_others_go_along_with() {
 }
 
 #[tokio::test]
-async fn yes_deletes_and_says_what_goes_along() {
+async fn deletion_with_yes_names_the_dependents() {
     let server = Server::answering([along(1, 0), munich()]).await;
     let answer = server.run(&[&WORDS[..], &["--yes", "-o", "json"]].concat()).await;
     assert_eq!((answer.code, answer.json()["metadata"]["name"].as_str()), (0, Some("munich")));
@@ -75,7 +75,7 @@ async fn a_dry_run_shows_all_that_would_go_and_deletes_nothing() {
 }
 
 #[tokio::test]
-async fn where_the_api_does_not_tell_what_goes_along_yes_decides() {
+async fn deletion_without_known_dependents_needs_yes() {
     // Krake's own API has no such path.
     let nowhere = || json_said(404, &json!({"detail": "404: Not Found"}));
     let server = Server::answering([nowhere(), nowhere(), munich(), munich()]).await;

@@ -119,7 +119,7 @@ fn application(labels: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn each_command_asks_what_krakectl_asks() {
+async fn each_command_sends_the_request_of_krakectl() {
     let app = application(&json!({}));
     let role = json!({"metadata": {"name": "r"}, "rules": []});
     let answers = vec![
@@ -176,7 +176,7 @@ async fn each_command_asks_what_krakectl_asks() {
 }
 
 #[tokio::test]
-async fn what_is_shown_has_three_forms() {
+async fn list_has_three_output_formats() {
     let app = application(&json!({"location": "DE"}));
     let list = json!({"api": "kubernetes", "kind": "ApplicationList", "items": [app]});
     let answers = [list.clone(), list.clone(), list, app.clone(), app.clone()];
@@ -218,7 +218,7 @@ async fn what_is_shown_has_three_forms() {
 }
 
 #[tokio::test]
-async fn an_update_is_of_what_was_read_or_begins_anew() {
+async fn update_is_conditional_on_the_read_version_or_starts_again() {
     let (first, second) = (application(&json!({"a": "1"})), application(&json!({"b": "2"})));
     let with_version = |body: &Value, etag: &'static str| (200, etag, body.to_string());
     let server = Server::answering([
@@ -246,7 +246,7 @@ async fn an_update_is_of_what_was_read_or_begins_anew() {
 }
 
 #[tokio::test]
-async fn a_cluster_is_shown_with_what_it_inherits() {
+async fn cluster_is_shown_with_inherited_labels_and_metrics() {
     let cluster = json!({
         "metadata": {"name": "it", "namespace": "n", "labels": {"own": "1"}, "inherit_labels": true},
         "spec": {"metrics": [], "inherit_metrics": false, "constraints": {"cloud": {"labels": [], "metrics": ["heat > 1"]}}},

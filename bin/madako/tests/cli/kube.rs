@@ -113,7 +113,7 @@ async fn the_address_that_is_typed_counts_before_that_of_the_file() {
 }
 
 #[tokio::test]
-async fn an_explanation_says_what_to_do_about_clusters_that_are_not_online() {
+async fn explanation_names_a_remedy_for_clusters_that_are_not_online() {
     let candidate = |name: &str, state: &str| {
         json!({
             "target": {"kind": "Cluster", "namespace": "testing", "name": name}, "current": false, "metrics": [],

@@ -133,7 +133,7 @@ async fn stands_beside_the_demo_and_goes_with_it(end: impl FnOnce(&Group, Pid)) 
 }
 
 #[tokio::test]
-async fn a_prometheus_that_judges_every_alert_stands_beside_the_demo_and_goes_when_it_ends() {
+async fn demo_runs_a_prometheus_with_every_alert_and_stops_it() {
     stands_beside_the_demo_and_goes_with_it(|_, demo| kill_process(demo, Signal::INT).unwrap()).await;
 }
 

@@ -176,7 +176,7 @@ async fn a_template_is_checked_whole_and_comes_back() {
 }
 
 #[tokio::test]
-async fn what_ckecli_stored_is_shown_and_kept() {
+async fn template_stored_by_ckecli_is_shown_and_kept() {
     let Some(etcd) = Etcd::start().await else { return };
     etcd.put("sabakan/template", STORED_BY_CKECLI.trim_end().to_owned()).await;
     let shown = etcd.run(&["sabakan", "get-template", "-o", "json"]).await.json();
@@ -287,7 +287,7 @@ async fn a_removal_is_confirmed_as_it_is_held() {
 }
 
 #[tokio::test]
-async fn a_reader_that_goes_away_is_no_failure() {
+async fn reader_that_closes_the_pipe_is_no_failure() {
     let Some(etcd) = Etcd::start().await else { return };
     let file = etcd.file("cluster.yml", CLUSTER);
     etcd.run(&["cluster", "set", &file]).await.calm();

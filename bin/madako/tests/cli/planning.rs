@@ -153,7 +153,7 @@ async fn every_input_counts() {
 }
 
 #[tokio::test]
-async fn a_plan_that_cannot_be_made_exits_with_3_and_says_why_on_standard_output() {
+async fn failed_plan_exits_with_3_and_prints_the_reason() {
     let case = Case::new();
     let constraints = case.files.write("much.yml", "control-plane-count: 30\n");
     let answer = case.run("plan", &["--constraints", &constraints, "-o", "json"]).await;
@@ -174,7 +174,7 @@ async fn a_plan_that_cannot_be_made_exits_with_3_and_says_why_on_standard_output
 }
 
 #[tokio::test]
-async fn what_if_shows_every_plan_until_nothing_is_left_to_do() {
+async fn what_if_command_shows_every_plan_until_the_cluster_is_stable() {
     let case = Case::new();
     let current = case.planned().await;
     let args =
@@ -269,7 +269,7 @@ async fn bad_input_exits_with_2_and_names_the_file() {
 }
 
 #[tokio::test]
-async fn machines_without_an_address_are_left_out_and_told() {
+async fn machines_without_an_address_are_left_out_and_reported() {
     let case = Case::new();
     let mut list = machines(4);
     list[0]["spec"]["ipv4"] = Value::Null;
@@ -281,7 +281,7 @@ async fn machines_without_an_address_are_left_out_and_told() {
 }
 
 #[tokio::test]
-async fn taints_of_addresses_that_nobody_has_are_warned_of() {
+async fn taints_of_unknown_addresses_are_warned_of() {
     let case = Case::new();
     let taints = "10.0.0.1: [{key: a, effect: NoSchedule}]\n10.9.9.9: []\n10.8.8.8: []\n";
     let taints = case.files.write("taints.yml", taints);
@@ -295,7 +295,7 @@ async fn taints_of_addresses_that_nobody_has_are_warned_of() {
 }
 
 #[tokio::test]
-async fn what_a_rehearsal_would_leave_out_is_refused_before_anything_is_dialled() {
+async fn rehearsal_refuses_faults_that_it_would_skip_before_it_connects() {
     let rehearse =
         async |more: &[&str]| madako(&[&["rehearse", "--for", "10m"], more].concat()).await.refused(2);
     for fault in ["kill rack=3 at 1h", "kill rack=3 every 10m for 1m"] {

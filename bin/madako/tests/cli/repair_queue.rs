@@ -103,7 +103,7 @@ async fn entries_are_registered_listed_and_deleted_as_by_ckecli() {
 }
 
 #[tokio::test]
-async fn what_the_configuration_does_not_have_is_refused_and_nothing_is_stored() {
+async fn unconfigured_repair_is_refused_without_a_write() {
     let Some(etcd) = Etcd::start().await else { return };
     let message = add(&etcd, "iDRAC", "10.0.0.2").await.refused(1);
     assert!(message.contains("no cluster configuration is stored"), "{message}");
@@ -134,7 +134,7 @@ async fn entries_that_are_added_at_the_same_time_all_get_a_number_of_their_own()
 }
 
 #[tokio::test]
-async fn back_off_is_reset_and_what_a_later_version_added_stays() {
+async fn reset_of_back_off_keeps_fields_of_a_later_version() {
     let Some(etcd) = with_cluster().await else { return };
     etcd.put("repairs/data/0000000000000005", IN_BACK_OFF).await;
     assert_eq!(
@@ -194,7 +194,7 @@ const HELD: &str = r#"{"label":"rack","events":[{"since":"2026-11-21T10:00:00Z",
     {"changed":"2026-11-21T09:58:02Z","serial":"s3","address":""}]}],"released":[],"later":7}"#;
 
 #[tokio::test]
-async fn what_is_kept_of_a_rack_and_cannot_be_read_is_told_as_held_and_removed_by_a_release() {
+async fn unreadable_hold_is_shown_as_held_and_removed_by_a_release() {
     let Some(etcd) = Etcd::start().await else { return };
     etcd.put("madako/repair/holds/3", r#"{"label":"rack","events":[{"since"#).await;
     let explained = etcd.run(&["repair-queue", "explain", "-o", "json"]).await.json();
@@ -232,7 +232,7 @@ async fn a_rack_is_released_once_for_the_reports_that_hold_it() {
 }
 
 #[tokio::test]
-async fn what_comes_next_is_explained_from_the_store_alone_while_the_registry_is_not_asked() {
+async fn next_actions_are_explained_without_the_registry() {
     let Some(etcd) = with_cluster().await else { return };
     let nothing = etcd.run(&["repair-queue", "explain"]).await;
     assert_eq!((nothing.code, nothing.out.as_str()), (0, "No machine needs a repair.\n"));
@@ -282,7 +282,7 @@ async fn what_comes_next_is_explained_from_the_store_alone_while_the_registry_is
 }
 
 #[tokio::test]
-async fn what_becomes_of_each_machine_that_the_registry_reports_is_explained() {
+async fn each_reported_machine_is_explained() {
     let Some(etcd) = with_cluster().await else { return };
     let (registry, url) = registry().await;
     etcd.run(&["sabakan", "set-url", &url]).await.calm();
@@ -326,7 +326,7 @@ async fn what_becomes_of_each_machine_that_the_registry_reports_is_explained() {
 }
 
 #[tokio::test]
-async fn whether_a_node_can_be_drained_is_taken_from_the_configuration() {
+async fn explanation_of_a_drain_depends_on_the_kubernetes_configuration() {
     let Some(etcd) = Etcd::start().await else { return };
     let drained = REPAIR.replace("watch_seconds: 60", "watch_seconds: 60\n        need_drain: true");
     let file = etcd.file("cluster.yml", format!("{CLUSTER}{drained}"));

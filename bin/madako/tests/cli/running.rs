@@ -133,7 +133,7 @@ async fn plans_beside_a_running_system_use_its_settings() {
 }
 
 #[tokio::test]
-async fn a_template_that_ckecli_accepts_and_the_planner_does_not_is_told() {
+async fn template_accepted_only_by_ckecli_is_reported() {
     let Some(etcd) = Etcd::start().await else { return };
     etcd.put(
         "sabakan/template",

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use crate::program::{CLUSTER, Etcd, PATIENCE, TEMPLATE};
 
 #[tokio::test]
-async fn what_is_not_there_is_told() {
+async fn missing_values_are_reported() {
     let Some(etcd) = Etcd::start().await else { return };
     for (args, code, message) in [
         (&["cluster", "get"][..], 1, "no cluster configuration is stored"),
@@ -28,7 +28,7 @@ async fn what_is_not_there_is_told() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_told_and_not_guessed() {
+async fn unreadable_values_are_reported_and_kept() {
     let Some(etcd) = Etcd::start().await else { return };
     for (key, args) in [
         ("cluster", &["cluster", "get"][..]),
@@ -72,7 +72,7 @@ fn record(id: i64, status: &str) -> String {
 }
 
 #[tokio::test]
-async fn each_form_tells_the_same() {
+async fn all_output_formats_have_the_same_content() {
     let Some(etcd) = Etcd::start().await else { return };
     fill(&etcd).await;
     for (args, plain, pointer, value, in_table) in [
@@ -154,7 +154,7 @@ async fn history_is_newest_first_and_cut_off() {
 }
 
 #[tokio::test]
-async fn a_table_of_the_history_tells_how_each_operation_came_out() {
+async fn history_table_shows_the_result_of_each_operation() {
     let Some(etcd) = Etcd::start().await else { return };
     let finish = |id, info| {
         record(id, "completed").replace(&format!("op-{id}"), "repair-finish").replace(r#""info":"""#, info)
@@ -192,7 +192,7 @@ async fn a_table_of_the_history_tells_how_each_operation_came_out() {
 const STATUS: &str = r#"{"phase":"completed","timestamp":"2026-11-21T10:00:00Z"}"#;
 
 #[tokio::test]
-async fn a_table_of_the_status_tells_what_is_stuck_and_what_to_do() {
+async fn status_table_names_obstacles_and_remedies() {
     let Some(etcd) = Etcd::start().await else { return };
     etcd.put("status", STATUS).await;
     let shown = async || etcd.run(&["status", "-o", "table"]).await.calm();

@@ -29,7 +29,7 @@ fn defaults_are_written_down_as_ckecli_does() {
 }
 
 #[test]
-fn a_stored_template_may_have_fields_that_are_not_known_but_no_wrong_ones() {
+fn stored_template_may_have_unknown_fields_but_no_invalid_fields() {
     let stored = |options: &str| -> Cluster {
         let text = format!(
             r#"{{"name":"c","service_subnet":"10.0.0.0/8","x-new":1.0,"options":{options},
@@ -55,7 +55,7 @@ fn a_stored_template_may_have_fields_that_are_not_known_but_no_wrong_ones() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_said_at_once_and_secrets_are_not_shown() {
+fn all_problems_are_reported_together_without_secrets() {
     let error = Template::from_yaml(
         "nodez: []
 nodes:

@@ -17,7 +17,7 @@ fn a_stored_object_has_zeros_where_it_has_no_field_and_a_missing_key_has_the_def
 }
 
 #[test]
-fn setting_one_checks_its_name_its_range_and_what_it_contradicts() {
+fn setting_a_constraint_checks_its_name_range_and_consistency() {
     let start = Constraints { minimum_workers: 3, maximum_workers: 5, ..Constraints::default() };
     for (name, value, expected) in [
         ("control-plane-count", "5", "accepted"),
@@ -75,7 +75,7 @@ fn setting_another_one_is_possible_while_stored_ones_contradict_each_other() {
 }
 
 #[test]
-fn a_file_is_checked_whole_and_has_defaults_where_it_says_nothing() {
+fn file_is_checked_completely_and_absent_fields_have_defaults() {
     let constraints = Constraints::from_yaml("minimum-workers: 3\nmaximum-workers: null\n").unwrap();
     assert_eq!(constraints, Constraints { minimum_workers: 3, ..Constraints::default() });
     let error = Constraints::from_yaml(
@@ -138,7 +138,7 @@ fn an_even_control_plane_is_warned_of() {
 }
 
 #[test]
-fn what_no_plan_depends_on_may_be_negative_in_the_store_and_a_fault_names_its_field() {
+fn stored_constraint_without_influence_on_plans_may_be_negative_and_a_fault_names_its_field() {
     let read = |json: &str| serde_json::from_str::<Constraints>(json);
     let stored = read(r#"{"control-plane-count":3,"maximum-repair-queue-entries":-1}"#).unwrap();
     assert_eq!((stored.control_plane_count, stored.maximum_repair_queue_entries), (3, -1));

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_not_repaired_twice_at_once() {
+    fn machine_has_at_most_one_repair_at_a_time() {
         let before = queue(&[entry(0, "w", Processing, Waiting), entry(1, "w", Queued, Waiting)]);
         let begun = RepairWrite::Entry(entry(1, "w", Processing, Draining));
         assert_eq!(judged(&before, vec![begun.clone()]), [Id::I7]);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_keeps_to_the_limits() {
+    fn added_repair_beyond_the_limits_violates_i7() {
         let one = queue(&[entry(0, "w", Queued, Waiting)]);
         assert_eq!(judged(&one, vec![RepairWrite::Added(entry(1, "w", Queued, Waiting))]), [Id::I7]);
         let full = queue(&[entry(0, "a", Queued, Waiting), entry(1, "b", Queued, Waiting)]);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn api_servers_are_worked_on_one_by_one() {
+    fn api_servers_are_repaired_one_at_a_time() {
         let before = queue(&[entry(0, "a", Processing, Watching), entry(1, "b", Queued, Waiting)]);
         let begun = vec![RepairWrite::Entry(entry(1, "b", Processing, Watching))];
         assert_eq!(judged(&before, begun.clone()), [Id::I8]);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_already_does_not_begin() {
+    fn repair_in_progress_does_not_begin_again() {
         let before = queue(&[
             entry(0, "a", Processing, Draining),
             entry(1, "b", Queued, Waiting),

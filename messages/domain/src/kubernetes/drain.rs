@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_drained_when_only_what_stays_is_left() {
+    fn node_is_drained_when_only_daemon_pods_are_left() {
         let stays = pod("a", Some("DaemonSet"), PodPhase::Running);
         assert_eq!(unfinished(std::slice::from_ref(&stays)), None);
         let ending = Pod {

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubernetes_refuses_is_refused() {
+    fn selectors_that_kubernetes_refuses_are_refused() {
         for odd in [
             r#"{"matchExpressions":[{"key":"k","operator":"in","values":["x"]}]}"#,
             r#"{"matchExpressions":[{"key":"k","operator":"In"}]}"#,

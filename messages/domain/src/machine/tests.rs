@@ -80,7 +80,7 @@ fn dates_are_those_that_go_takes() {
 }
 
 #[test]
-fn null_is_what_go_takes_it_for() {
+fn null_has_the_meaning_of_go() {
     let machine: Machine = serde_json::from_str(
         r#"{"spec": {"serial": "s", "labels": [{"name": null, "value": null}], "rack": null, "indexInRack": null,
             "role": null, "ipv4": null, "registerDate": null, "retireDate": null, "bmc": null},
@@ -99,7 +99,7 @@ fn null_is_what_go_takes_it_for() {
 }
 
 #[test]
-fn labels_are_told_that_kubernetes_does_not_have() {
+fn labels_that_kubernetes_refuses_are_reported() {
     let with = |role: &str, labels: &[(&str, &str)]| {
         let labels: Vec<_> =
             labels.iter().map(|(name, value)| serde_json::json!({"name": name, "value": value})).collect();

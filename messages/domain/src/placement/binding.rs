@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_is_said_in_the_status_and_in_the_owners() {
+    fn binding_is_stored_in_the_status_and_in_the_owners() {
         let mut application = application();
         bind(&mut application, cluster("one"), at(0));
         assert_eq!(application.status.scheduled_to, Some(cluster("one")));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_an_application_depends_on_stays() {
+    fn binding_keeps_other_owners_of_an_application() {
         let mut application = application();
         let other = ResourceRef::to(&ObjectKey::new(Kind::Application, Some("n"), "other"));
         application.metadata.owners.push(other);

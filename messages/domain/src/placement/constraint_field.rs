@@ -12,7 +12,7 @@ impl<R: Language> Field for Constraint<R> {
 
     fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
         let Ok(written) = serde_json::from_str::<String>(raw.get()) else {
-            reader.wrong(path, raw, Self::SHAPE.expected());
+            reader.add_problem(path, raw, Self::SHAPE.expected());
             return None;
         };
         if !reader.is_request() {

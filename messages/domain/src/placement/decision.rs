@@ -467,7 +467,9 @@ pub enum ExplainError {
         application: ObjectKey,
     },
     /// The scheduler has not read its input yet.
-    #[error("this instance has not read the store yet")]
+    #[error(
+        "the scheduler of this instance has not listed the placement resources in etcd yet: ask again in a moment"
+    )]
     NotReady,
 }
 
@@ -503,7 +505,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_kept_is_read_again() {
+    fn decision_survives_json() {
         let at = OffsetDateTime::from_unix_timestamp(1_800_000_000).unwrap();
         let cluster = |name: &str| ObjectKey::new(Kind::Cluster, Some("n"), name);
         let outcomes = [

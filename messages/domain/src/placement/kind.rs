@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_says_which_resource_it_is_and_back() {
+    fn key_and_resource_convert_into_each_other() {
         for kind in Kind::ALL {
             let key = ObjectKey::new(*kind, Some("team.a"), "the:one");
             assert_eq!(ObjectKey::from_etcd_key(&key.etcd_key()), Some(key));

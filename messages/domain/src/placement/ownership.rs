@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_owns_or_an_earlier_leader_of_the_prefix_is_claimed_and_nothing_else() {
+    fn only_unowned_placement_or_that_of_an_earlier_leader_is_claimed() {
         let epoch = Epoch { number: 9, key: "leader//1f".into(), lease: 0x1f };
         let claimed = |seen: Option<&Entry>| match step(seen, "/a/", &epoch) {
             Step::Claim(transaction) => Some(transaction),

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_that_the_issue_calls_secret_is_one() {
+    fn every_specified_secret_field_is_secret() {
         let secret: Vec<&str> =
             Kind::ALL.iter().filter(|kind| kind.holds_secrets()).map(|kind| kind.name()).collect();
         assert_eq!(
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_stands_where_the_secret_stood() {
+    fn replacement_takes_the_place_of_the_secret() {
         let text = r#"{ "status":{"complete_token" :"a" ,"shutdown_token": "ä"}, "later": 1e400 }"#;
         let places = secret_locations(Kind::Application, text).unwrap();
         let values: Vec<_> = places.into_iter().map(|place| (place.range, "[2]".to_owned())).collect();

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_has_ckes_defaults() {
+    fn absent_repair_settings_have_ckes_defaults() {
         for absent in ["{}", "null", r#"{"repair_procedures": null, "max_concurrent_repairs": null}"#] {
             let config = read(absent).unwrap();
             assert_eq!((config.max_concurrent, config.evict_attempts), (1, 1), "{absent}");
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_procedure_for_a_type_is_the_one_and_what_is_missing_is_named() {
+    fn first_procedure_for_a_type_applies_and_a_missing_operation_is_named() {
         let config = read(FULL).unwrap();
         assert_eq!(
             config.operation("t3", "unreachable"),

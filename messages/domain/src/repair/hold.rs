@@ -116,7 +116,7 @@ pub struct HeldReport {
 impl HeldReport {
     /// The identity of the machine: serial and address.
     #[must_use]
-    pub fn who(&self) -> (&str, &str) {
+    pub fn identity(&self) -> (&str, &str) {
         (&self.serial, &self.address)
     }
 }
@@ -168,7 +168,7 @@ impl Hold {
     #[must_use]
     pub fn machines(&self) -> BTreeMap<(&str, &str), &HeldReport> {
         let machines = self.events.iter().flat_map(|event| &event.machines);
-        machines.map(|machine| (machine.who(), machine)).collect()
+        machines.map(|machine| (machine.identity(), machine)).collect()
     }
 
     /// The serials of these machines, sorted.

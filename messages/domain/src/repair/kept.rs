@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_state_is_told_from_one_that_is_ahead() {
+    fn older_states_and_newer_states_are_distinguished() {
         use RepairStatus::{Failed, Processing, Queued};
         use RepairStepStatus::{Draining, Waiting, Watching};
         let started = Started { step: 1, at: AT, record: 7 };
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_survives_its_json() {
+    fn kept_entry_survives_json() {
         let kept = KeptEntry {
             entry: 3,
             started: Some(Started { step: 1, at: AT, record: 7 }),

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_qualified_name_is_what_kubernetes_takes() {
+    fn qualified_names_follow_the_rules_of_kubernetes() {
         let longest = "a".repeat(63);
         let prefix = format!("{}.{}.{}.{}/x", longest, longest, longest, "a".repeat(61));
         for good in ["a", "A_b.c-9", "cke.cybozu.com/role", "1/2", &longest, &prefix] {

@@ -141,7 +141,7 @@ fn names_of_a_newer_version_are_kept() {
 }
 
 #[test]
-fn what_has_another_type_is_an_error() {
+fn stored_value_of_another_type_is_an_error() {
     for text in [r#"{"id":1}"#, r#"{"id":"x"}"#, r#"{"targets":"a"}"#, r#"{"start-at":"yesterday"}"#, "[]"] {
         assert!(serde_json::from_str::<Record>(text).is_err(), "{text}");
     }
@@ -150,7 +150,7 @@ fn what_has_another_type_is_an_error() {
 }
 
 #[test]
-fn a_default_goes_where_nothing_is_and_leaves_the_rest_as_it_was() {
+fn default_fills_only_absent_fields() {
     for (before, after) in [
         (r#"{}"#, r#"{"a":{"b":"x"}}"#),
         (r#"{"a":null,"c":1.0}"#, r#"{"a":{"b":"x"},"c":1.0}"#),
@@ -192,7 +192,7 @@ fn raw_value() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_is_not_known_survives_at_every_level(values in prop::collection::vec(raw_value(), 6)) {
+    fn unknown_fields_survive_at_every_level(values in prop::collection::vec(raw_value(), 6)) {
         let [top, node, taint, reboot, repair, options] = values.try_into().unwrap();
         let text = format!(
             r#"{{"x-top": {top}, "name": "n", "nodes": [{{"x-node": {node}, "taints": [{{"x-taint": {taint}}}]}}],
@@ -219,7 +219,7 @@ const TYPED: &str = include_str!("template.yml");
 const STORED: &str = include_str!("template_stored_by_ckecli.json");
 
 #[test]
-fn what_is_stored_is_what_ckecli_stores() {
+fn stored_template_equals_that_of_ckecli() {
     let template = Template::from_yaml(TYPED).unwrap();
     assert_eq!(stored_json(template.cluster()).unwrap(), STORED);
     // Texts from the store give the same result, whichever program wrote them.
@@ -230,7 +230,7 @@ fn what_is_stored_is_what_ckecli_stores() {
 }
 
 #[test]
-fn what_is_not_known_is_kept_behind_what_is() {
+fn unknown_fields_are_kept_after_known_fields() {
     let stored =
         r#"{"name":"c","later":{"b":1,"a":2},"options":{"etcd":{"Volume_Name":"v","more":[]},"new":3}}"#;
     let full = stored_json(&serde_json::from_str::<Cluster>(stored).unwrap()).unwrap();

@@ -88,7 +88,7 @@ fn verdicts_are_those_of_cke_or_differ_for_a_reason() {
 }
 
 #[test]
-fn what_is_said_about_each_case() {
+fn warnings_and_errors_of_each_case() {
     for (name, file) in FILES {
         let mut said = String::new();
         for case in cases(file) {
@@ -109,7 +109,7 @@ fn what_is_said_about_each_case() {
 }
 
 #[test]
-fn what_is_accepted_survives_yaml_and_json() {
+fn accepted_documents_survive_yaml_and_json() {
     for case in FILES.into_iter().flat_map(|(_, file)| cases(file)).filter(|case| case.we_accept) {
         let (cluster, _) = read(&case).unwrap();
         let text = cluster.to_yaml().unwrap();
@@ -122,7 +122,7 @@ fn what_is_accepted_survives_yaml_and_json() {
 }
 
 #[test]
-fn what_is_accepted_as_typed_is_accepted_as_stored() {
+fn accepted_typed_documents_pass_the_check_of_stored_values() {
     for case in FILES.into_iter().flat_map(|(_, file)| cases(file)).filter(|case| case.we_accept) {
         let (cluster, _) = read(&case).unwrap();
         if case.form == "template" {

@@ -66,7 +66,7 @@ fn an_effect_whose_announcement_shows_late_begins_then_and_a_permit_is_asked_for
 }
 
 #[test]
-fn an_answer_to_what_was_given_up_changes_nothing() {
+fn late_answer_to_an_abandoned_question_changes_nothing() {
     let now = Moment::now();
     let permit = || Some(Permit::give(7, now + Duration::from_secs(9)));
     let mut flow = Workflow::<(), Task>::default();

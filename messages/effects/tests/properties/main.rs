@@ -465,7 +465,7 @@ proptest! {
     }
 
     #[test]
-    fn after_the_epoch_nothing_begins_and_what_is_not_recorded_is_reported(
+    fn after_the_epoch_no_effect_begins_and_unrecorded_effects_are_reported(
         seed in any::<u64>(),
         before in vec(step(), 1..80),
         after in vec(step(), 1..40),

@@ -36,7 +36,7 @@ macro_rules! choice {
                 let name = serde_json::from_str::<std::borrow::Cow<'_, str>>(raw.get()).ok();
                 let value = name.and_then(|name| name.parse().ok());
                 if value.is_none() {
-                    reader.wrong(path, raw, Self::SHAPE.expected());
+                    reader.add_problem(path, raw, Self::SHAPE.expected());
                 }
                 value
             }

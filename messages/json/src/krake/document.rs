@@ -84,7 +84,7 @@ pub fn status_from_request<S: Field>(
                 None => reader.note(path, "", field.shape.expected()),
                 Some(raw) if field.name == STATUS => status = S::read(raw, path, &mut reader),
                 Some(raw) if raw.get().starts_with('{') => {}
-                Some(raw) => reader.wrong(path, raw, field.shape.expected()),
+                Some(raw) => reader.add_problem(path, raw, field.shape.expected()),
             }
         }
     }

@@ -82,7 +82,7 @@ impl Field for JsonObject {
 
     fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
         if !raw.get().starts_with('{') {
-            reader.wrong_secret(path, raw, "an object");
+            reader.add_secret_problem(path, raw, "an object");
             return None;
         }
         if !reader.is_request() {
@@ -180,7 +180,7 @@ impl Field for Tosca {
             Some(b'{') => JsonObject::read(raw, path, reader).map(Self::Template),
             Some(b'"') => String::read(raw, path, reader).map(Self::Url),
             _ => {
-                reader.wrong(path, raw, Self::SHAPE.expected());
+                reader.add_problem(path, raw, Self::SHAPE.expected());
                 None
             }
         }

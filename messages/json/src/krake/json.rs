@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_reader_holds_is_null_and_the_rest_stays() {
+    fn unrepresentable_numbers_become_null_and_the_rest_is_kept() {
         let digits = format!("1{}", "0".repeat(400));
         for (text, expected) in [
             ("1e999", "null"),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_the_same_whatever_their_form() {
+    fn equal_values_compare_equal_in_any_notation() {
         let same = |one: &str, two: &str| {
             super::same(serde_json::from_str(one).unwrap(), serde_json::from_str(two).unwrap())
         };

@@ -70,12 +70,12 @@ impl Reader {
     }
 
     /// Adds a problem that shows the value.
-    pub fn wrong(&mut self, path: Path<'_>, raw: &RawValue, expected: impl Into<String>) {
+    pub fn add_problem(&mut self, path: Path<'_>, raw: &RawValue, expected: impl Into<String>) {
         self.note(path, shown(raw), expected);
     }
 
     /// Adds a problem that shows only the kind of the value.
-    pub fn wrong_secret(&mut self, path: Path<'_>, raw: &RawValue, expected: impl Into<String>) {
+    pub fn add_secret_problem(&mut self, path: Path<'_>, raw: &RawValue, expected: impl Into<String>) {
         self.note(path, kind(raw), expected);
     }
 
@@ -129,7 +129,7 @@ impl Reader {
     pub fn any_members<'a>(&mut self, raw: &'a RawValue, path: Path<'_>) -> Option<Members<'a>> {
         if !raw.get().starts_with('{') {
             // Show the kind only: the value may be a password in the place of an object.
-            self.wrong_secret(path, raw, "an object");
+            self.add_secret_problem(path, raw, "an object");
             return None;
         }
         let (members, repeated) = match serde_json::from_str::<AllMembers<'a>>(raw.get()) {
@@ -197,7 +197,7 @@ impl Reader {
         if serde_json::from_str::<Cow<'_, str>>(raw.get()).is_ok_and(|given| given == value) {
             return Some(());
         }
-        self.wrong(path.field(name), raw, format!("{value:?}"));
+        self.add_problem(path.field(name), raw, format!("{value:?}"));
         None
     }
 }

@@ -18,7 +18,7 @@ impl Field for String {
     fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
         let text = serde_json::from_str(raw.get()).ok();
         if text.is_none() {
-            reader.wrong(path, raw, "a text");
+            reader.add_problem(path, raw, "a text");
         }
         text
     }
@@ -30,7 +30,7 @@ impl Field for bool {
     fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
         let value = raw.get().parse().ok();
         if value.is_none() {
-            reader.wrong(path, raw, Self::SHAPE.expected());
+            reader.add_problem(path, raw, Self::SHAPE.expected());
         }
         value
     }
@@ -42,7 +42,7 @@ impl Field for i64 {
     fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
         let value = number(raw).and_then(|text| text.parse().ok().or_else(|| whole(&text)));
         if value.is_none() {
-            reader.wrong(path, raw, Self::SHAPE.expected());
+            reader.add_problem(path, raw, Self::SHAPE.expected());
         }
         value
     }
@@ -54,7 +54,7 @@ impl Field for f64 {
     fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
         let value = number(raw).and_then(|text| text.parse::<f64>().ok()).filter(|value| value.is_finite());
         if value.is_none() {
-            reader.wrong(path, raw, Self::SHAPE.expected());
+            reader.add_problem(path, raw, Self::SHAPE.expected());
         }
         value
     }
@@ -102,7 +102,7 @@ impl<T: Field> Field for Vec<T> {
     fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
         let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(raw.get()) else {
             // Show the kind only: the value may be the text of a manifest with secrets.
-            reader.wrong_secret(path, raw, Self::SHAPE.expected());
+            reader.add_secret_problem(path, raw, Self::SHAPE.expected());
             return None;
         };
         // Read each item before failing, so that the error names every wrong one.
@@ -143,7 +143,7 @@ impl Field for Secret {
     fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
         let text = serde_json::from_str(raw.get()).ok().map(Self);
         if text.is_none() {
-            reader.wrong_secret(path, raw, "a text");
+            reader.add_secret_problem(path, raw, "a text");
         }
         text
     }

@@ -60,7 +60,7 @@ impl<T: Variants> Field for Tagged<T> {
         };
         let given: Option<String> = serde_json::from_str(tag.get()).ok();
         let Some(&tag) = names.iter().find(|name| given.as_deref() == Some(**name)) else {
-            reader.wrong(path.field("type"), tag, expected());
+            reader.add_problem(path.field("type"), tag, expected());
             return None;
         };
         let Some(content) = members.take(tag) else {

@@ -99,7 +99,7 @@ impl Field for Timestamp {
         let text: Option<String> = serde_json::from_str(raw.get()).ok();
         let value = text.and_then(|text| Self::parse(&text));
         if value.is_none() {
-            reader.wrong(path, raw, Self::SHAPE.expected());
+            reader.add_problem(path, raw, Self::SHAPE.expected());
         }
         value
     }
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_krake_reads_is_read_and_written_back_as_it_was() {
+    fn timestamps_of_krake_are_parsed_and_written_back_unchanged() {
         for (text, instant) in [
             ("2026-01-31T12:00:00.123456+00:00", datetime!(2026-01-31 12:00:00.123456 UTC)),
             ("2026-01-31T12:00:00+00:00", datetime!(2026-01-31 12:00 UTC)),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn malformed_timestamps_are_refused() {
         for text in [
             "",
             "yesterday",

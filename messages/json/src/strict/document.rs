@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_document_is_refused_with_its_place() {
+    fn malformed_document_is_refused_with_its_place() {
         let refused = |text| Document::read("thing", text, 20, &SCHEMA).unwrap_err().to_string();
         assert!(refused("name: [").contains("line"), "{}", refused("name: ["));
         assert!(refused("name: a\nname: b").contains("line 2, column 1"), "{}", refused("name: a\nname: b"));

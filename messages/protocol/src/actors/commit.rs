@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_rejection_says_what_was_not_done_why_and_what_to_do_next() {
+    fn each_rejection_names_the_change_the_reason_and_a_remedy() {
         let table = [
             (
                 CommitError::StoreUnread { what: "cluster" },

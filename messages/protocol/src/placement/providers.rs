@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_provider_does_wrong_is_told_apart_from_what_its_metric_does() {
+    fn faults_of_providers_and_of_metrics_are_distinguished() {
         let address = || "http://p".to_owned();
         let why = String::new;
         let providers = [

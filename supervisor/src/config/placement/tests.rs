@@ -95,7 +95,7 @@ fn files_of_krake_are_taken_as_they_are() {
 }
 
 #[test]
-fn of_several_strategies_the_first_of_krakes_order_counts_and_a_warning_names_the_others() {
+fn first_strategy_in_krakes_order_counts_and_a_warning_names_the_others() {
     let keystone = Strategy::Keystone("http://localhost:5000/v3");
     let keycloak = Strategy::Keycloak("http://localhost:9080", "krake");
     for (on, counts, told) in [
@@ -127,7 +127,7 @@ fn of_several_strategies_the_first_of_krakes_order_counts_and_a_warning_names_th
 }
 
 #[test]
-fn a_value_counts_for_three_rounds_unless_it_is_said_how_long() {
+fn metric_value_counts_for_three_rounds_by_default() {
     for (text, seconds) in [
         ("placement: {}", (15, 45)),
         ("placement: {metrics_interval: 20s}", (20, 60)),
@@ -187,7 +187,7 @@ fn every_wrong_field_is_named() {
 }
 
 #[test]
-fn only_loopback_lets_everybody_in() {
+fn only_loopback_may_allow_all_clients() {
     let loopback: SocketAddr = "127.0.0.1:80".parse().unwrap();
     let outside: SocketAddr = "10.0.0.1:80".parse().unwrap();
     let any: SocketAddr = "0.0.0.0:80".parse().unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::slot::{ChildEnd, Phase, Task};
-use super::{State, tell};
+use super::{State, report_child};
 use crate::tree::actor::ChildReportKind;
 use crate::tree::event::{Meltdown, StopOutcome, TreeEvent};
 use crate::tree::handle::{AddError, Mode, Reply, StopError};
@@ -107,7 +107,7 @@ impl State {
                 Some(live) => live.stop(deadline, &mut hurry, grace).await,
                 None => StopOutcome::Stopped,
             };
-            tell(&supervisor, order, generation, ChildReportKind::Stopped(outcome.of(ended)));
+            report_child(&supervisor, order, generation, ChildReportKind::Stopped(outcome.of(ended)));
         })));
     }
 

@@ -47,8 +47,8 @@ async fn a_supervisor_melts_down_when_its_budget_is_exceeded() {
         ]
     );
     assert!(tree.root().status().await.is_err());
-    assert!(matches!(tree.root().add_child(stage.worker("d")).await, Err(AddError::Ended(_))));
-    assert!(matches!(tree.root().stop_child("a", Mode::Now).await, Err(StopError::Ended(_))));
+    assert!(matches!(tree.root().add_child(stage.worker("d")).await, Err(AddError::Ended { .. })));
+    assert!(matches!(tree.root().stop_child("a", Mode::Now).await, Err(StopError::Ended { .. })));
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,7 +138,7 @@ async fn a_child_that_reports_is_removed_and_may_be_added_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_status_tells_restarts_waits_and_the_last_error() {
+async fn status_shows_restarts_waits_and_the_last_error() {
     let stage = TestTree::new("budget-status");
     let bad = stage.starting("a", |_| Start::Fails);
     let slow = stage.starting("c", |_| Start::Takes(Duration::from_secs(5)));
@@ -153,7 +153,7 @@ async fn the_status_tells_restarts_waits_and_the_last_error() {
         .iter()
         .map(|c| (&*c.id, c.state, c.restarts, c.last_error.as_deref().unwrap_or("")))
         .collect();
-    let error = "not started: start failed: cannot reach the store: refused";
+    let error = "not started: its start failed: cannot reach the store: refused";
     assert_eq!(
         shown,
         [

@@ -133,7 +133,7 @@ async fn removals_in_the_first_start_do_not_hold_up_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_that_hangs_in_its_start_delays_no_later_one() {
+async fn child_that_hangs_in_its_start_delays_no_later_child() {
     let stage = TestTree::new("change-hang");
     let tree = start(stage.supervisor("root")).await;
     let (root, child) = (tree.root().clone(), stage.starting("a", |_| Start::Freezes));
@@ -142,7 +142,7 @@ async fn a_child_that_hangs_in_its_start_delays_no_later_one() {
     assert!(matches!(tree.root().add_child(stage.worker("b")).await, Ok(FirstStart::Running(_))));
     assert_eq!(stage.began.elapsed(), Duration::ZERO);
     let Ok(FirstStart::Failed(why)) = adding.await.unwrap() else { panic!("it hangs") };
-    assert_eq!(why, "not started: not started within 30s");
+    assert_eq!(why, "not started: its start did not end within 30s");
     tree.stop(PATIENCE).await;
 }
 

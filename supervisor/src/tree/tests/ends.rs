@@ -24,7 +24,7 @@ async fn a_panic_in_a_handler() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_a_handler_is_told_with_its_sources() {
+async fn error_of_a_handler_is_reported_with_its_sources() {
     let lines = restarted_after("end-error", |stage| stage.say("a", Say::Fail)).await;
     assert_eq!(
         lines,
@@ -125,9 +125,9 @@ async fn an_error_while_it_starts() {
     assert_eq!(
         started_in_the_end("start-error", Start::Fails).await,
         [
-            "0 a not started: start failed: cannot reach the store: refused; again in 100",
+            "0 a not started: its start failed: cannot reach the store: refused; again in 100",
             "0 started b",
-            "100 a not started: start failed: cannot reach the store: refused; again in 200",
+            "100 a not started: its start failed: cannot reach the store: refused; again in 200",
             "300 restarted a #2",
         ]
     );
@@ -138,9 +138,9 @@ async fn a_panic_while_it_starts() {
     assert_eq!(
         started_in_the_end("start-panic", Start::Panics).await,
         [
-            "0 a not started: start failed: no start; again in 100",
+            "0 a not started: its start failed: no start; again in 100",
             "0 started b",
-            "100 a not started: start failed: no start; again in 200",
+            "100 a not started: its start failed: no start; again in 200",
             "300 restarted a #2",
         ]
     );
@@ -151,9 +151,9 @@ async fn a_start_that_hangs() {
     assert_eq!(
         started_in_the_end("start-hang", Start::Freezes).await,
         [
-            "1000 a not started: not started within 1s; again in 100",
+            "1000 a not started: its start did not end within 1s; again in 100",
             "1000 started b",
-            "2100 a not started: not started within 1s; again in 200",
+            "2100 a not started: its start did not end within 1s; again in 200",
             "2300 restarted a #2",
         ]
     );
@@ -181,7 +181,7 @@ async fn a_panic_of_the_function_that_starts_it() {
     let stage = TestTree::new("start-fn");
     let child = ChildSpec::new("a", |_| async { panic!("no function") });
     let tree = start(stage.supervisor("root").child(child)).await;
-    assert_eq!(stage.take(), ["0 a not started: start failed: no function; again in 100"]);
+    assert_eq!(stage.take(), ["0 a not started: its start failed: no function; again in 100"]);
     tree.stop(PATIENCE).await;
 }
 
@@ -198,7 +198,7 @@ async fn its_name_is_taken_by_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_actor_that_nobody_linked_is_linked() {
+async fn unlinked_actor_is_linked_by_its_supervisor() {
     let stage = TestTree::new("start-unlinked");
     let worker = stage.clone();
     let child = ChildSpec::new("a", move |_| {

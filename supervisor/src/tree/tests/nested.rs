@@ -108,7 +108,7 @@ async fn a_graceful_stop_of_an_inner_supervisor_stops_its_children_in_reverse_an
 }
 
 #[tokio::test(start_paused = true)]
-async fn losing_leadership_ends_everything_below_at_once() {
+async fn loss_of_leadership_ends_the_reign_immediately() {
     let stage = TestTree::new("nest-now");
     let inner = stage.supervisor("nodes").child(stage.worker("node"));
     let hangs = stage.starting("hangs", |_| Start::Freezes);
@@ -157,7 +157,7 @@ async fn now_hurries_an_inner_supervisor_in_the_middle_of_a_slow_stop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_inner_supervisor_that_is_killed_is_restarted_after_its_children_are_gone() {
+async fn killed_inner_supervisor_is_restarted_after_its_children_have_ended() {
     let stage = TestTree::new("nest-kill");
     let tree = start(stage.supervisor("root").child(ChildSpec::supervisor(reign(&stage)))).await;
     SupervisorRef::find("nest-kill", "reign").unwrap().ready().await.unwrap();

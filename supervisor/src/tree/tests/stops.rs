@@ -103,7 +103,7 @@ async fn a_tree_that_is_stopped_cancels_starts_and_restarts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tree_is_killed_at_once_and_after_its_deadline() {
+async fn tree_is_killed_immediately_and_after_its_deadline() {
     let stage = TestTree::new("stop-kill");
     let spec = || {
         stage
@@ -121,7 +121,7 @@ async fn a_tree_is_killed_at_once_and_after_its_deadline() {
 
 /// On threads, in real time: only a thread can be blocked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_child_that_blocks_its_thread_is_given_up_and_told() {
+async fn child_that_blocks_its_thread_is_given_up_and_reported() {
     const GRACE: Duration = Duration::from_millis(50);
     let stage = TestTree::new("stop-stuck").in_real_time();
     let a = stage.worker("a").stop_deadline(GRACE);

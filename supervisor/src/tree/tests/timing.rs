@@ -45,7 +45,7 @@ fn one_seed_gives_one_history() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_is_exactly_as_late_as_told() {
+async fn restart_happens_exactly_after_the_announced_pause() {
     let stage = TestTree::new("time-exact");
     let spec = SupervisorSpec::new(stage.instance, "root", 3, stage.sink()).child(stage.worker("a"));
     let tree = start(spec).await;

@@ -134,7 +134,7 @@ async fn nothing_remains_after_the_owner_is_killed() {
 }
 
 #[tokio::test]
-async fn the_next_lab_removes_what_a_killed_keeper_left() {
+async fn next_lab_removes_leftovers_of_a_killed_keeper() {
     if unavailable().is_some() {
         assert!(Lab::for_test(1).await.is_none());
         return;

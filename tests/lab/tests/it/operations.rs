@@ -36,7 +36,7 @@ async fn three_members_serve_their_users_and_survive_restarts() {
 
     users_have_their_own_keys(&fleet).await;
     containers_have_the_form_of_cke(&fleet).await;
-    a_cut_node_holds_what_needs_it_alone(&fleet).await;
+    unreachable_node_blocks_only_the_operations_that_need_it(&fleet).await;
     members_restart_one_after_another(&fleet).await;
     stopped_containers_start_again(&fleet).await;
     renewed_certificates_are_served_without_a_restart(&fleet).await;
@@ -74,7 +74,7 @@ async fn containers_have_the_form_of_cke(fleet: &Fleet) {
 }
 
 /// Rivers of the other nodes restart; etcd waits until all control plane nodes answer.
-async fn a_cut_node_holds_what_needs_it_alone(fleet: &Fleet) {
+async fn unreachable_node_blocks_only_the_operations_that_need_it(fleet: &Fleet) {
     fleet.machine(2).cut().await.unwrap();
     fleet.unreachable(2, "").await;
     let ((), writes) = fleet

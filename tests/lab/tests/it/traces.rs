@@ -35,7 +35,6 @@ impl Traces {
         eventually("nothing remains", async || self.left().is_empty().then_some(())).await;
     }
 
-    /// The present traces.
     pub(crate) fn left(&self) -> Vec<String> {
         let mut left = self.in_use();
         left.extend(self.cgroups());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use madako_simulation::serving::{Door, Doors};
+use madako_simulation::serving::{LinkedDialer, LinkedDialers};
 use madako_supervisor::http::MetricsText;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_exporter_prometheus::PrometheusRecorder;
@@ -97,7 +97,7 @@ impl Gathered {
     }
 
     /// Scrapes the instance `name` until the future is dropped.
-    pub async fn scrape(self, doors: Doors, name: &'static str, began: Instant) {
+    pub async fn scrape(self, doors: LinkedDialers, name: &'static str, began: Instant) {
         for nth in 0.. {
             sleep_until(began + EVERY * nth).await;
             let door = doors.lock().unwrap().get(name).cloned();
@@ -162,7 +162,7 @@ impl Gathered {
 }
 
 /// The page of an instance; `None` if the instance does not answer.
-async fn page(door: &Door) -> Option<String> {
+async fn page(door: &LinkedDialer) -> Option<String> {
     let mut stream = door.connect().await.ok()?;
     let asked = b"GET /metrics HTTP/1.1\r\nHost: alpha.invalid\r\nConnection: close\r\n\r\n";
     stream.write_all(asked).await.ok()?;

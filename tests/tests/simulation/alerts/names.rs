@@ -22,7 +22,7 @@ const ELSEWHERE: [(&str, &str); 6] = [
 const STILL: [&str; 1] = ["madako_store_authentications_total"];
 
 #[test]
-fn every_declared_metric_is_scraped_at_some_time_and_every_panel_shows_what_happens() {
+fn every_declared_metric_is_scraped_and_every_panel_shows_data() {
     let wanted = promtool::words(promtool::dashboard_files());
     let gathered = Gathered::of("alpha", Arc::new(wanted), 0);
     for scenario in scenarios("everything.txt") {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use madako_simulation::api::{Request, ask};
-use madako_simulation::serving::{Door, Doors};
+use madako_simulation::serving::{LinkedDialer, LinkedDialers};
 use madako_simulation::store_process::StoreProcess;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep};
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::stage::{APPLICATIONS_AT, NAME};
 
 /// Reads all applications after each pause.
-pub async fn reads(doors: Doors, pause: Duration, end: Instant) {
+pub async fn reads(doors: LinkedDialers, pause: Duration, end: Instant) {
     while Instant::now() < end {
         let door = doors.lock().unwrap().get(NAME).cloned();
         if let Some(door) = door {
@@ -24,7 +24,7 @@ pub async fn reads(doors: Doors, pause: Duration, end: Instant) {
 }
 
 /// Opens a watch, and reads nothing from it during the pause.
-pub async fn watches(door: Door, pause: Duration) {
+pub async fn watches(door: LinkedDialer, pause: Duration) {
     let asked = format!("GET {APPLICATIONS_AT}?watch HTTP/1.1\r\nHost: alpha.invalid\r\n\r\n");
     let mut stream = door.connect().await.unwrap();
     stream.write_all(asked.as_bytes()).await.unwrap();

@@ -115,7 +115,7 @@ fn values(samples: &Samples) -> String {
 }
 
 #[test]
-fn what_repeats_is_counted_and_what_ends_is_stale() {
+fn repeated_samples_are_counted_and_ended_series_are_stale() {
     let samples = [None, None, Some(1.0), Some(1.0), Some(2.5), None, None, Some(0.0)].to_vec();
     assert_eq!(values(&samples), "_x2 1+0x1 2.5+0x0 stale _x1 0+0x0 ");
 }

@@ -93,7 +93,7 @@ fn story(name: &str) -> Story {
 fn the_table_has_each_bug_of_operations() {
     let listed: Vec<(String, String)> = table().into_iter().map(|row| (row.name, row.what)).collect();
     let known: Vec<(String, String)> =
-        bugs().map(|bug| (bug.name().to_owned(), bug.what().to_owned())).collect();
+        bugs().map(|bug| (bug.name().to_owned(), bug.text().to_owned())).collect();
     assert_eq!(listed, known);
     assert!(table().iter().filter(|row| row.found_by == "quorum-kept").count() >= 3);
 }

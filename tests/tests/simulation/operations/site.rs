@@ -39,7 +39,6 @@ const PATIENCE: Duration = Duration::from_secs(3 * 3600);
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// Time for which a fault of a node lasts.
 pub const OUTAGE: Duration = Duration::from_secs(300);
-/// Number of nodes.
 pub const NODES: usize = 6;
 
 /// A disturbance at one moment of a story.

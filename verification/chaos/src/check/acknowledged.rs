@@ -46,7 +46,7 @@ pub fn judge<'a>(
             None => {
                 verdicts.judged(Id::I9, 1);
                 if entries.remove(key) != Some(true) {
-                    let what = format!("{key} went, and nobody asked for it");
+                    let what = format!("{key} disappeared without a request to delete it");
                     verdicts.violated(&Violation { invariant: Id::I9, what });
                 }
             }
@@ -60,7 +60,7 @@ pub fn judge<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::linear::{Op, Ret};
+    use crate::check::linear::{CallResult, Op};
     use crate::history::End;
     use crate::observer::Change;
 
@@ -71,7 +71,7 @@ mod tests {
     }
 
     fn acknowledged(key: &str, revision: i64) -> Call {
-        let said = Ret::Done { value: None, deleting: false };
+        let said = CallResult::Done { value: None, deleting: false };
         let end = End::Answered { status: 200, said, revision: Some(revision) };
         let op = Op::Create { value: 1 };
         Call {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_and_is_not_there_is_lost() {
+    fn missing_acknowledged_write_is_lost() {
         let there = [revision(4, "/a", Some("1"))];
         assert_eq!(broken(&[acknowledged("/a", 4)], &[(4, vec!["/a".to_owned()])], &there), 0);
         assert_eq!(broken(&[acknowledged("/a", 5)], &[], &there), 1);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_goes_only_after_somebody_asked_for_it() {
+    fn entry_disappears_only_after_a_request() {
         let key = format!("{PREFIX}{}", keys::repair(0));
         let entry = |deleted| {
             let entry = RepairQueueEntry { deleted, ..RepairQueueEntry::new("unreachable", "t", "10.0.0.1") };

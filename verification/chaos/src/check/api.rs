@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use self::store::{Shown, Stored, key_of};
+use self::store::{Stored, WatchEvent, key_of};
 use super::Verdicts;
 use crate::history::{Event, Micros};
 use crate::observer::Revision;
@@ -64,7 +64,7 @@ impl Judge<'_> {
     fn event(&mut self, event: &Event, verdicts: &mut Verdicts) {
         match event {
             Event::Opened { follower, instance, asked } => {
-                let least = self.stored.seen(*asked);
+                let least = self.stored.steps_until(*asked);
                 let watch = Watch { instance: *instance, least, listed: None, at: None, broken: false };
                 self.open.insert(*follower, watch);
                 self.complete.insert(*follower, false);
@@ -76,7 +76,7 @@ impl Judge<'_> {
                     None => Err("no watch is open".to_owned()),
                     Some(watch) if watch.broken => return,
                     Some(watch) => {
-                        let told = watch.tells(line, self.stored);
+                        let told = watch.check_event(line, self.stored);
                         watch.broken = told.is_err();
                         told.map_err(|why| format!("a watch of instance={} {why}", watch.instance))
                     }
@@ -103,7 +103,7 @@ impl Judge<'_> {
 
     fn list(&mut self, follower: u32, asked: Micros, answer: &Value, verdicts: &mut Verdicts) {
         verdicts.of(LISTS).judged += 1;
-        let Some([fewest, most]) = self.stored.listed(self.stored.seen(asked), answer) else {
+        let Some([fewest, most]) = self.stored.listed(self.stored.steps_until(asked), answer) else {
             let names: Vec<String> = answer["items"].as_array().into_iter().flatten().map(key_of).collect();
             let what = format!(
                 "follower {follower}: at no revision since it was asked for there was what a list has: {names:?}"
@@ -123,8 +123,8 @@ impl Watch {
     ///
     /// # Errors
     /// The reason why this line is wrong here.
-    fn tells(&mut self, line: &Value, stored: &Stored) -> Result<(), String> {
-        let shown = Shown {
+    fn check_event(&mut self, line: &Value, stored: &Stored) -> Result<(), String> {
+        let shown = WatchEvent {
             event: line["type"].as_str().unwrap_or_default().to_owned(),
             object: line["object"].clone(),
         };
@@ -136,7 +136,7 @@ impl Watch {
                 // step.
                 let most = self.listed.map_or(stored.steps.len(), |[first, _]| first);
                 let first = (self.least..=most).find(|step| of(*step) == Some(&shown));
-                let steps = || stored.told(self.least, most);
+                let steps = || stored.describe_steps(self.least, most);
                 (
                     first.ok_or_else(|| format!("begins with {shown}, and not with one of {}", steps()))?,
                     BTreeSet::new(),
@@ -146,7 +146,7 @@ impl Watch {
             Some((step, _)) => (step + 1, BTreeSet::new()),
         };
         if of(step) != Some(&shown) || !told.insert(key) {
-            return Err(format!("tells {shown}, where {} comes next", stored.told(step, step)));
+            return Err(format!("tells {shown}, where {} comes next", stored.describe_steps(step, step)));
         }
         self.at = Some((step, told));
         Ok(())
@@ -160,7 +160,7 @@ impl Watch {
             None => first,
             Some((step, told)) => step + usize::from(told.len() == stored.steps[*step].changes.len()),
         };
-        (told < last).then(|| format!("never told {}", stored.told(told, last - 1)))
+        (told < last).then(|| format!("never told {}", stored.describe_steps(told, last - 1)))
     }
 }
 

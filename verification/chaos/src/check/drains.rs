@@ -23,7 +23,7 @@ use time::OffsetDateTime;
 
 use super::Verdicts;
 use super::effects::{HEARD_LATER, led_within};
-use crate::datacenter::{Line, What};
+use crate::datacenter::{Line, LineContent};
 use crate::history::{Event, Micros};
 use crate::network::Node;
 use crate::observer::{PREFIX, Revision};
@@ -48,7 +48,7 @@ pub struct Effect {
 pub fn effects(lines: &[Line], unix: OffsetDateTime) -> Vec<Effect> {
     let at = |line: &Line| Micros::try_from((line.time() - unix).whole_microseconds()).unwrap_or(0);
     let effect = |line: &Line| match &line.what {
-        What::Kubernetes { instance, asked, node, pod, refused } => {
+        LineContent::Kubernetes { instance, asked, node, pod, refused } => {
             let (instance, asked, node, pod, refused) =
                 (*instance, *asked, node.clone(), pod.clone(), *refused);
             Some(Effect { at: at(line), instance, asked, node, pod, refused })

@@ -18,7 +18,7 @@ use madako_domain::invariants::{Id, Violation};
 use time::OffsetDateTime;
 
 use super::Verdicts;
-use crate::datacenter::{Line, What};
+use crate::datacenter::{Line, LineContent};
 use crate::history::Micros;
 
 /// Maximum delay between an election and its observation.
@@ -52,7 +52,7 @@ pub fn acts(lines: &[Line], unix: OffsetDateTime) -> Vec<Act> {
             }
         };
         match &line.what {
-            What::Acts { number, instance, address, waited, gone, beside } => {
+            LineContent::Acts { number, instance, address, waited, gone, beside } => {
                 beside.iter().for_each(&mut seen);
                 let began = now.saturating_sub(*waited);
                 let taken = (!gone).then_some(now);
@@ -60,7 +60,7 @@ pub fn acts(lines: &[Line], unix: OffsetDateTime) -> Vec<Act> {
                 let act = Act { began, taken, seen: taken.unwrap_or(began), instance, address };
                 acts.insert(*number, act);
             }
-            What::Acted { number, ran: true, .. } => seen(number),
+            LineContent::Acted { number, ran: true, .. } => seen(number),
             _ => {}
         }
     }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     /// A line of a journal: milliseconds and content.
-    type JournalEntry = (i64, What);
+    type JournalEntry = (i64, LineContent);
 
     fn acts_at(at: i64, number: u64, instance: u32, address: &str) -> JournalEntry {
         late(at, (number, instance, address), 1, false, &[])
@@ -142,16 +142,16 @@ mod tests {
     ) -> JournalEntry {
         let beside: BTreeSet<u64> = beside.iter().copied().collect();
         let (waited, address) = (waited * 1_000, address.to_owned());
-        (at, What::Acts { number, instance, address, waited, gone, beside })
+        (at, LineContent::Acts { number, instance, address, waited, gone, beside })
     }
 
     fn ended_by_itself(at: i64, number: u64) -> JournalEntry {
-        (at, What::Acted { number, whole: true, ran: true })
+        (at, LineContent::Acted { number, whole: true, ran: true })
     }
 
     /// The door finds the connection closed.
     fn found_killed(at: i64, number: u64) -> JournalEntry {
-        (at, What::Acted { number, whole: false, ran: false })
+        (at, LineContent::Acted { number, whole: false, ran: false })
     }
 
     /// Instance 1 leads from 10 s to 20 s, instance 2 from 25 s on.
@@ -204,7 +204,7 @@ mod tests {
 
     /// The door is stopped from 12 s to 18 s. Ends and beginnings of that time are written after it, in any order.
     #[test]
-    fn what_a_door_that_stood_still_writes_down_late_counts_for_when_it_was() {
+    fn delayed_journal_line_of_a_command_counts_at_its_own_time() {
         let first = acts_at(11_500, 0, 1, "a");
         // The first was killed at its deadline; so was the second, which had been sent by then; the third runs.
         let second = late(18_000, (1, 1, "a"), 4_000, true, &[]);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_taken_up_late_is_judged_by_who_led_when_it_began_too() {
+    fn delayed_command_is_judged_by_the_leader_at_its_begin_too() {
         // It began while no instance led, and was accepted when its own instance led.
         assert_eq!(judged(&[late(26_500, (0, 2, "a"), 4_000, false, &[])]), one("I1"));
         // It ended in time; the door learned of it under the next leader.

@@ -40,7 +40,7 @@ pub enum Op {
 /// The meaning of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
-pub enum Ret {
+pub enum CallResult {
     Done {
         /// The value of a read.
         value: Option<u64>,
@@ -77,7 +77,7 @@ impl Object {
 
     /// Applies an operation with its answer to each possible state; `None`: any answer. Returns whether a state
     /// remains.
-    fn step(&mut self, op: Op, ret: Option<Ret>) -> bool {
+    fn step(&mut self, op: Op, ret: Option<CallResult>) -> bool {
         let mut after = BTreeSet::new();
         for state in &self.may_be {
             let gone = matches!(state, State::Leaving(_)).then_some(State::Absent);
@@ -95,21 +95,21 @@ impl Object {
 }
 
 /// The states that an operation can lead to, each with the possible answers.
-fn possible(state: State, op: Op) -> Vec<(State, Vec<Ret>)> {
-    let done = |value: Option<u64>, deleting| vec![Ret::Done { value, deleting }];
+fn possible(state: State, op: Op) -> Vec<(State, Vec<CallResult>)> {
+    let done = |value: Option<u64>, deleting| vec![CallResult::Done { value, deleting }];
     let mut all = Vec::new();
     if op != Op::Read {
         // A change may be refused at any time, without effect. A read is never refused.
-        all.push((state, vec![Ret::Refused]));
+        all.push((state, vec![CallResult::Refused]));
     }
     match (op, state) {
         (Op::Read, State::Absent) | (Op::Write { .. } | Op::Delete, State::Absent) => {
-            all.push((state, vec![Ret::Absent]));
+            all.push((state, vec![CallResult::Absent]));
         }
         (Op::Read, State::Present(value)) => all.push((state, done(Some(value), false))),
         (Op::Read, State::Leaving(value)) => all.push((state, done(Some(value), true))),
         (Op::Create { value }, State::Absent) => all.push((State::Present(value), done(None, false))),
-        (Op::Create { .. }, _) => all.push((state, vec![Ret::Exists])),
+        (Op::Create { .. }, _) => all.push((state, vec![CallResult::Exists])),
         (Op::Write { value, over }, State::Present(is) | State::Leaving(is)) => {
             let after = match state {
                 State::Leaving(_) => State::Leaving(value),
@@ -119,12 +119,12 @@ fn possible(state: State, op: Op) -> Vec<(State, Vec<Ret>)> {
                 all.push((after, done(None, matches!(state, State::Leaving(_)))));
             }
             // The system writes into the object too: another version may have the same value.
-            all.push((state, vec![Ret::Changed]));
+            all.push((state, vec![CallResult::Changed]));
         }
         (Op::Delete, State::Present(value) | State::Leaving(value)) => {
             all.push((State::Leaving(value), done(None, true)));
             // Other writers change the object all the time.
-            all.push((state, vec![Ret::Changed]));
+            all.push((state, vec![CallResult::Changed]));
         }
     }
     all
@@ -132,17 +132,17 @@ fn possible(state: State, op: Op) -> Vec<(State, Vec<Ret>)> {
 
 impl SequentialSpec for Object {
     type Op = Op;
-    type Ret = Ret;
+    type Ret = CallResult;
 
     /// For calls with an unknown end: any effect, or none.
-    fn invoke(&mut self, op: &Op) -> Ret {
+    fn invoke(&mut self, op: &Op) -> CallResult {
         let before = self.may_be.clone();
         self.step(*op, None);
         self.may_be.extend(before);
-        Ret::Refused
+        CallResult::Refused
     }
 
-    fn is_valid_step(&mut self, op: &Op, ret: &Ret) -> bool {
+    fn is_valid_step(&mut self, op: &Op, ret: &CallResult) -> bool {
         let steps = self.steps.get();
         self.steps.set(steps + 1);
         steps < MAX_STEPS && self.step(*op, Some(*ret))
@@ -191,7 +191,7 @@ pub fn judge<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Judged {
 
 /// Whether the calls of an object are linearizable; `None`: the search exceeded its limit.
 fn linearizable(calls: &[&Call]) -> Option<bool> {
-    let calls = telling(calls);
+    let calls = decisive_calls(calls);
     // At equal times calls begin before others end, so that such calls count as concurrent.
     let mut edges: Vec<(u64, bool, usize)> = Vec::new();
     for (index, call) in calls.iter().enumerate() {
@@ -235,12 +235,12 @@ fn linearizable(calls: &[&Call]) -> Option<bool> {
 
 /// Omits the changes with an unknown end whose value no call ever met: if the other calls fit into an order with such a
 /// change, they fit into one without it.
-fn telling<'a>(calls: &[&'a Call]) -> Vec<&'a Call> {
+fn decisive_calls<'a>(calls: &[&'a Call]) -> Vec<&'a Call> {
     let met: BTreeSet<u64> = calls
         .iter()
         .flat_map(|call| {
             let read = match &call.end {
-                End::Answered { said: Ret::Done { value, .. }, .. } => *value,
+                End::Answered { said: CallResult::Done { value, .. }, .. } => *value,
                 _ => None,
             };
             let over = match call.op {

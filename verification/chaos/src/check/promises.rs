@@ -19,8 +19,8 @@ use time::OffsetDateTime;
 use super::Verdicts;
 use super::drains::{Effect, effects, held, sent};
 use super::effects::HEARD_LATER;
-use crate::datacenter::{Line, PROTECTED, Spoilt, What, metric_of};
-use crate::history::{Call, End, Event, Micros, Wrote, micros};
+use crate::datacenter::{Line, LineContent, PROTECTED, Spoilt, metric_of};
+use crate::history::{AcknowledgedWrite, Call, End, Event, Micros, micros};
 use crate::network::Node;
 use crate::observer::{PREFIX, Revision};
 use crate::world::COMMAND_TIMEOUT;
@@ -29,7 +29,7 @@ use crate::world::COMMAND_TIMEOUT;
 pub(crate) const EXCUSED: &str = "excused";
 
 /// Observations of a run from outside.
-pub(crate) struct Outside<'a> {
+pub(crate) struct RunObservations<'a> {
     /// Lines of the data center's journals.
     pub(crate) lines: &'a [Line],
     /// Beginning of the history.
@@ -52,7 +52,7 @@ pub(crate) fn judge(
 ) -> Exemptions {
     let mut oracle = Oracle::new(terms);
     for (at, fact) in facts {
-        oracle.see(Duration::from_micros(*at), fact);
+        oracle.observe(Duration::from_micros(*at), fact);
     }
     for (promise, verdict) in oracle.verdicts() {
         verdicts.of(promise.name()).judged += verdict.judged;
@@ -68,20 +68,20 @@ pub(crate) fn judge(
     exemptions
 }
 
-impl Outside<'_> {
+impl RunObservations<'_> {
     /// The facts of a run in the order of time.
     pub(crate) fn facts(&self) -> Vec<(Micros, Fact)> {
         let stored = self.revisions.iter().map(|revision| (revision.at, self.stored(revision)));
         let mut facts: Vec<(Micros, Fact)> = stored.collect();
         for (at, event) in self.events {
-            facts.extend(self.seen(event).into_iter().map(|fact| (*at, fact)));
+            facts.extend(self.facts_of(event).into_iter().map(|fact| (*at, fact)));
         }
         let mut commands = BTreeMap::new();
         let mut answers = BTreeMap::new();
         for line in self.lines {
             let at = Micros::try_from((line.time() - self.unix).whole_microseconds()).unwrap_or(0);
             match &line.what {
-                What::Polled { question, machines, spoilt } => {
+                LineContent::Polled { question, machines, spoilt } => {
                     if let Some(machines) = machines {
                         let machines = machines.iter().map(|machine| self.since_the_beginning(machine));
                         answers.insert(*question, Arc::new(machines.collect::<Vec<_>>()));
@@ -89,7 +89,7 @@ impl Outside<'_> {
                     let told = answers.get(question).filter(|_| spoilt.is_none_or(Spoilt::is_list));
                     facts.extend(self.polled(at, *question, told).map(|fact| (at, fact)));
                 }
-                What::Fetched { asked, values } => {
+                LineContent::Fetched { asked, values } => {
                     facts.extend(self.fetched(at, asked, values).into_iter().map(|fact| (at, fact)));
                 }
                 what => facts.extend(of_commands(at, what, &mut commands)),
@@ -170,13 +170,13 @@ impl Outside<'_> {
         facts
     }
 
-    fn seen(&self, event: &Event) -> Vec<Fact> {
+    fn facts_of(&self, event: &Event) -> Vec<Fact> {
         match event {
             Event::Fault { injection, change, on: Some(on), .. } => {
                 let act = self.schedule.injections.get(*injection).map(|injection| injection.act);
                 act.map_or_else(Vec::new, |act| troubled(act, on, change))
             }
-            Event::Wrote(Wrote { written: Some((revision, _)) }) => {
+            Event::AcknowledgedWrite(AcknowledgedWrite { written: Some((revision, _)) }) => {
                 vec![Fact::ByUser { revision: *revision }]
             }
             Event::Call(call) => called(call),
@@ -234,20 +234,20 @@ fn ended((instance, address): (String, String), command: Command, good: bool) ->
 /// Commands on hosts. `running` keeps the repair commands that run.
 fn of_commands(
     at: Micros,
-    what: &What,
+    what: &LineContent,
     running: &mut BTreeMap<u64, (Micros, String, String)>,
 ) -> Vec<(Micros, Fact)> {
     match what {
-        What::Acts { number, instance: of, address, waited, .. } => {
+        LineContent::Acts { number, instance: of, address, waited, .. } => {
             running.insert(*number, (at, instance(*of), address.clone()));
             vec![(at.saturating_sub(*waited), began((instance(*of), address.clone()), Command::Repair))]
         }
-        What::Acted { number, whole, .. } => {
+        LineContent::Acted { number, whole, .. } => {
             let ends = running.remove(number);
             let fact = |(_, instance, address)| (at, ended((instance, address), Command::Repair, *whole));
             ends.map(fact).into_iter().collect()
         }
-        What::Checked { instance: of, address, waited, healthy } => {
+        LineContent::Checked { instance: of, address, waited, healthy } => {
             let whose = (instance(*of), address.clone());
             let check = Command::HealthCheck;
             vec![

@@ -4,7 +4,7 @@
 //! address comes from the service.
 
 use super::Verdicts;
-use crate::datacenter::{Line, What};
+use crate::datacenter::{Line, LineContent};
 
 pub const REGISTRY: &str = "registry";
 
@@ -17,12 +17,12 @@ pub struct RegistryRequests {
 }
 
 #[must_use]
-pub fn asked(lines: &[Line]) -> RegistryRequests {
+pub fn registry_requests(lines: &[Line]) -> RegistryRequests {
     let mut asked = RegistryRequests::default();
     for line in lines {
         match &line.what {
-            What::Polled { .. } => asked.answers += 1,
-            What::Changes { request } => asked.changes.push(format!("{request} at {}", line.time())),
+            LineContent::Polled { .. } => asked.answers += 1,
+            LineContent::Changes { request } => asked.changes.push(format!("{request} at {}", line.time())),
             _ => {}
         }
     }

@@ -66,7 +66,7 @@ impl Judge<'_> {
         // The plan may be made from any of the last answers; without an answer I4 cannot be judged.
         let Answered { lists, oldest } = self.answered;
         let recent = lists.iter().filter(|(at, _)| *at <= revision.at && at + oldest >= revision.at);
-        let ruled = self.clusters.see(number, &changes, |_, judged_by| {
+        let ruled = self.clusters.observe(number, &changes, |_, judged_by| {
             recent.map(|(_, observed)| judged_by(observed)).min_by_key(Vec::len)
         });
         ruled.judged.into_iter().for_each(|invariant| verdicts.judged(invariant, 1));

@@ -29,15 +29,15 @@ pub fn judge(events: &[(Micros, Event)], revisions: &[Revision], verdicts: &mut 
                 let next = ours.range(before + 1..).next();
                 if next != Some((revision, keys)) {
                     let what = format!(
-                        "a watcher of store={member} heard revision {revision} with {keys} keys after {before}; what \
-                         there was next is {next:?}"
+                        "a watcher of store={member} received revision {revision} with {keys} keys after {before}; the \
+                         next revision with its count of keys is {next:?}"
                     );
                     verdicts.broken(WATCHES, what);
                 }
             }
             Event::WatchEnds { member, until } => {
                 let Some(before) = last.get(member) else {
-                    verdicts.broken(WATCHES, format!("store={member} let nobody watch"));
+                    verdicts.broken(WATCHES, format!("store={member} answered no watch of the observer"));
                     continue;
                 };
                 let silent = (before + 1..=*until).find(|revision| ours.contains_key(revision));

@@ -15,7 +15,7 @@ use madako_domain::machine::{Machine, MachineState};
 use serde::{Deserialize, Serialize};
 
 use super::caller::{Caller, monotonic};
-use super::journal::{JournalError, Line, What};
+use super::journal::{JournalError, Line, LineContent};
 use super::tap::Tap;
 
 /// Duration of a reset: long enough to lose its leader meanwhile.
@@ -66,7 +66,7 @@ pub struct Corrupted {
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Clocked {
+pub struct ClockChange {
     /// Seconds that the registry's clock is ahead.
     pub seconds: i32,
 }
@@ -82,29 +82,29 @@ pub struct Listed {
 }
 
 #[derive(Clone)]
-struct Door {
+struct ControlState {
     registry: SimulatedRegistry,
     tap: Arc<Tap>,
-    held: Arc<Mutex<Held>>,
+    held: Arc<Mutex<CommandState>>,
 }
 
 /// State outside the registry. Running commands end with this process; the rest is restored from the journal.
 #[derive(Debug, Default)]
-struct Held {
+struct CommandState {
     serials: BTreeSet<String>,
     /// Number of repair commands so far.
     acts: u64,
     acting: BTreeMap<u64, Caller>,
 }
 
-impl Door {
+impl ControlState {
     fn new(registry: SimulatedRegistry, tap: Arc<Tap>, journal: &[Line]) -> Self {
-        let mut held = Held::default();
+        let mut held = CommandState::default();
         for line in journal {
             match &line.what {
-                What::State { serial, held: true, .. } => drop(held.serials.insert(serial.clone())),
-                What::State { serial, .. } => drop(held.serials.remove(serial)),
-                What::Acts { number, .. } => held.acts = held.acts.max(number + 1),
+                LineContent::State { serial, held: true, .. } => drop(held.serials.insert(serial.clone())),
+                LineContent::State { serial, .. } => drop(held.serials.remove(serial)),
+                LineContent::Acts { number, .. } => held.acts = held.acts.max(number + 1),
                 _ => {}
             }
         }
@@ -118,7 +118,7 @@ impl Door {
     }
 
     // No panic happens under the lock.
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, CommandState> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -137,23 +137,23 @@ pub(super) fn router(
         .route("/clock", post(clock))
         .route("/repair", post(repair))
         .route("/healthy", post(healthy))
-        .with_state(Door::new(registry, tap, journal))
+        .with_state(ControlState::new(registry, tap, journal))
         .into_make_service_with_connect_info()
 }
 
 /// Reasons for a refusal: status 409 if the data center refuses, 500 if the journal fails.
-enum Undone {
+enum ControlRefusal {
     Refused(String),
     Journal(JournalError),
 }
 
-impl From<JournalError> for Undone {
+impl From<JournalError> for ControlRefusal {
     fn from(error: JournalError) -> Self {
         Self::Journal(error)
     }
 }
 
-impl IntoResponse for Undone {
+impl IntoResponse for ControlRefusal {
     fn into_response(self) -> Response {
         match self {
             Self::Refused(why) => (StatusCode::CONFLICT, why).into_response(),
@@ -162,7 +162,7 @@ impl IntoResponse for Undone {
     }
 }
 
-async fn machines(State(door): State<Door>) -> Json<Vec<Listed>> {
+async fn machines(State(door): State<ControlState>) -> Json<Vec<Listed>> {
     let listed = |machine: Machine| Listed {
         address: machine.address().map(str::to_owned),
         rack: u32::try_from(machine.spec.rack).unwrap_or(u32::MAX),
@@ -172,38 +172,44 @@ async fn machines(State(door): State<Door>) -> Json<Vec<Listed>> {
     Json(door.registry.machines().into_iter().map(listed).collect())
 }
 
-async fn power(State(door): State<Door>, Json(powered): Json<Powered>) -> Result<StatusCode, Undone> {
+async fn power(
+    State(door): State<ControlState>,
+    Json(powered): Json<Powered>,
+) -> Result<StatusCode, ControlRefusal> {
     let Powered { rack, on } = powered;
     let done = if on { door.registry.power_on(rack) } else { door.registry.kill_rack(rack) };
-    done.map_err(|error| Undone::Refused(error.to_string()))?;
-    door.tap.journal.write(What::Power { rack, on })?;
+    done.map_err(|error| ControlRefusal::Refused(error.to_string()))?;
+    door.tap.journal.write(LineContent::Power { rack, on })?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn state(State(door): State<Door>, Json(stated): Json<Stated>) -> Result<StatusCode, Undone> {
+async fn state(
+    State(door): State<ControlState>,
+    Json(stated): Json<Stated>,
+) -> Result<StatusCode, ControlRefusal> {
     let Stated { machine, state, held } = stated;
     let serial = door.find(&machine).map_or(machine, |found| found.spec.serial);
-    door.registry.set_state(&serial, state).map_err(|error| Undone::Refused(error.to_string()))?;
+    door.registry.set_state(&serial, state).map_err(|error| ControlRefusal::Refused(error.to_string()))?;
     if held {
         door.held().serials.insert(serial.clone());
     } else {
         door.held().serials.remove(&serial);
     }
-    door.tap.journal.write(What::State { serial, state, held })?;
+    door.tap.journal.write(LineContent::State { serial, state, held })?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// A running command. Its drop records the end, also of a command whose process is killed and so closes its connection.
-struct Acting {
-    door: Door,
+struct RunningCommand {
+    door: ControlState,
     number: u64,
     caller: Caller,
     whole: bool,
 }
 
-impl Acting {
+impl RunningCommand {
     /// Records the beginning of a command, and which commands run at this moment.
-    fn begin(door: Door, repaired: Repaired, caller: Caller) -> Result<Self, JournalError> {
+    fn begin(door: ControlState, repaired: Repaired, caller: Caller) -> Result<Self, JournalError> {
         let number = {
             let mut held = door.held();
             let number = held.acts;
@@ -216,7 +222,7 @@ impl Acting {
             let there = |(number, caller): (&u64, &Caller)| caller.is_there().then_some(*number);
             let beside = held.acting.iter().filter_map(there).collect();
             let Repaired { address, instance, .. } = repaired;
-            let acts = What::Acts { number, instance, address, waited, gone, beside };
+            let acts = LineContent::Acts { number, instance, address, waited, gone, beside };
             door.tap.journal.write_as_of(now, acts)?;
             held.acting.insert(number, caller.clone());
             number
@@ -225,13 +231,13 @@ impl Acting {
     }
 }
 
-impl Drop for Acting {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         let mut held = self.door.held();
         held.acting.remove(&self.number);
         let now = self.door.tap.journal.now();
         let (number, whole, ran) = (self.number, self.whole, self.caller.is_there());
-        let written = self.door.tap.journal.write_as_of(now, What::Acted { number, whole, ran });
+        let written = self.door.tap.journal.write_as_of(now, LineContent::Acted { number, whole, ran });
         if let Err(error) = written {
             tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
         }
@@ -240,12 +246,12 @@ impl Drop for Acting {
 
 /// Resets a machine. Most resets heal it, unless it has no power.
 async fn repair(
-    State(door): State<Door>,
+    State(door): State<ControlState>,
     ConnectInfo(caller): ConnectInfo<Caller>,
     Json(repaired): Json<Repaired>,
-) -> Result<StatusCode, Undone> {
+) -> Result<StatusCode, ControlRefusal> {
     let address = repaired.address.clone();
-    let mut acting = Acting::begin(door.clone(), repaired, caller)?;
+    let mut acting = RunningCommand::begin(door.clone(), repaired, caller)?;
     let number = acting.number;
     tokio::time::sleep(RESET_TAKES).await;
     // The caller may have ended while this process was stopped: then nothing acts for it any more.
@@ -260,33 +266,42 @@ async fn repair(
         door.registry.with(|datacenter| datacenter.is_dark(rack)) || door.held().serials.contains(&serial);
     let helps = !dark && number % HELPS_NOT_EVERY != HELPS_NOT_EVERY - 1;
     if helps && door.registry.set_state(&serial, MachineState::Healthy).is_ok() {
-        door.tap.journal.write(What::State { serial, state: MachineState::Healthy, held: false })?;
+        door.tap.journal.write(LineContent::State { serial, state: MachineState::Healthy, held: false })?;
     }
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Answers with the output of the health check.
-async fn healthy(State(door): State<Door>, Json(repaired): Json<Repaired>) -> Result<String, Undone> {
+async fn healthy(
+    State(door): State<ControlState>,
+    Json(repaired): Json<Repaired>,
+) -> Result<String, ControlRefusal> {
     let waited = repaired.waited();
     let Repaired { address, instance, .. } = repaired;
     let healthy = door.find(&address).is_some_and(|it| it.status.state == MachineState::Healthy);
-    door.tap.journal.write(What::Checked { instance, address, waited, healthy })?;
+    door.tap.journal.write(LineContent::Checked { instance, address, waited, healthy })?;
     Ok(healthy.to_string())
 }
 
-async fn corrupt(State(door): State<Door>, Json(corrupted): Json<Corrupted>) -> Result<StatusCode, Undone> {
+async fn corrupt(
+    State(door): State<ControlState>,
+    Json(corrupted): Json<Corrupted>,
+) -> Result<StatusCode, ControlRefusal> {
     door.tap.corrupt(corrupted.seed)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn clock(State(door): State<Door>, Json(clocked): Json<Clocked>) -> Result<StatusCode, Undone> {
+async fn clock(
+    State(door): State<ControlState>,
+    Json(clocked): Json<ClockChange>,
+) -> Result<StatusCode, ControlRefusal> {
     let fault = Fault::ClockSet(clocked.seconds);
     if clocked.seconds == 0 {
         door.registry.faults().clear(&fault);
     } else {
         door.registry.faults().set(fault);
     }
-    door.tap.journal.write(What::Clock { seconds: clocked.seconds })?;
+    door.tap.journal.write(LineContent::Clock { seconds: clocked.seconds })?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -358,8 +373,7 @@ mod tests {
             let began = Instant::now();
             loop {
                 let lines = read(&self.journal).unwrap();
-                let is_there =
-                    |line: &Line| matches!(&line.what, What::Acts { instance: its, .. } if *its == instance);
+                let is_there = |line: &Line| matches!(&line.what, LineContent::Acts { instance: its, .. } if *its == instance);
                 if lines.iter().any(is_there) {
                     return lines;
                 }
@@ -389,7 +403,7 @@ mod tests {
         let third = door.command(3);
         let lines = door.journal_with(3).await;
         assert_eq!(beside(&lines), 0, "{lines:?}");
-        let took_up = |line: &&Line| matches!(&line.what, What::Acts { instance: 2, gone: false, .. });
+        let took_up = |line: &&Line| matches!(&line.what, LineContent::Acts { instance: 2, gone: false, .. });
         assert_eq!(lines.iter().find(took_up), None, "it had ended by then");
         let _fourth = door.command(4);
         let lines = door.journal_with(4).await;

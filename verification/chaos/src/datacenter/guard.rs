@@ -14,7 +14,7 @@ use madako_datacenter_sim::GRAPHQL_PATH;
 use madako_judges::{Question, registry};
 use serde_json::Value;
 
-use super::journal::What;
+use super::journal::LineContent;
 use super::tap::Tap;
 
 /// Name of the service's query.
@@ -37,7 +37,7 @@ async fn pass(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Resp
     let ours = !head.uri.path().starts_with("/instances/");
     if ours && !only_reads(&head.method, head.uri.path(), &body) {
         let text = String::from_utf8_lossy(&body);
-        let changes = What::Changes { request: format!("{} {} {text}", head.method, head.uri.path()) };
+        let changes = LineContent::Changes { request: format!("{} {} {text}", head.method, head.uri.path()) };
         if let Err(error) = tap.journal.write(changes) {
             // A change that cannot be recorded must not happen.
             tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
     use crate::check::Verdicts;
-    use crate::check::registry::{REGISTRY, asked, judge};
+    use crate::check::registry::{REGISTRY, judge, registry_requests};
     use crate::datacenter::journal::{Journal, read};
     use crate::web::{self, Ask};
 
@@ -103,7 +103,7 @@ mod tests {
     const MUTATION: &str = "mutation { setMachineState(serial: \"x\", state: RETIRING) { state } }";
 
     #[tokio::test]
-    async fn whoever_asks_for_more_than_a_search_is_found() {
+    async fn requests_to_the_registry_beyond_a_search_are_found() {
         let files = tempfile::tempdir().unwrap();
         let journal = files.path().join("journal.jsonl");
         let config = DatacenterConfig::new(1, OffsetDateTime::UNIX_EPOCH, 2, &[("compute", 6)]);
@@ -129,7 +129,7 @@ mod tests {
                 assert_eq!(answer.status, StatusCode::OK, "it is answered as before");
             }
             let mut verdicts = Verdicts::default();
-            judge(&asked(&read(&journal).unwrap()), &mut verdicts);
+            judge(&registry_requests(&read(&journal).unwrap()), &mut verdicts);
             assert_eq!(verdicts.of(REGISTRY).broken, changes, "{method} {path}");
         }
     }

@@ -20,7 +20,7 @@ const MAX_JOURNAL: u64 = 256 << 20;
 /// The content of a line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
-pub enum What {
+pub enum LineContent {
     /// The data center started for the first time.
     Started,
     Power {
@@ -119,7 +119,7 @@ pub struct Line {
     /// Microseconds since 1970.
     pub at: i64,
     #[serde(flatten)]
-    pub what: What,
+    pub what: LineContent,
 }
 
 impl Line {
@@ -133,10 +133,10 @@ impl Line {
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// Reading or writing failed.
-    #[error("journal {}", path.display())]
+    #[error("cannot read or write the journal {}", path.display())]
     File { path: PathBuf, source: io::Error },
     /// A line cannot be parsed.
-    #[error("journal {}, line {line}", path.display())]
+    #[error("cannot parse line {line} of the journal {}", path.display())]
     Line {
         path: PathBuf,
         /// Number of the line, from 1.
@@ -161,7 +161,7 @@ impl Journal {
     }
 
     /// Appends a line. Returns its time.
-    pub fn write(&self, what: What) -> Result<OffsetDateTime, JournalError> {
+    pub fn write(&self, what: LineContent) -> Result<OffsetDateTime, JournalError> {
         let mut file = self.file();
         self.append(&mut file, self.now(), what)
     }
@@ -172,7 +172,7 @@ impl Journal {
     }
 
     /// Appends a line with an earlier time, at which its content was known to hold.
-    pub(super) fn write_as_of(&self, at: OffsetDateTime, what: What) -> Result<(), JournalError> {
+    pub(super) fn write_as_of(&self, at: OffsetDateTime, what: LineContent) -> Result<(), JournalError> {
         self.append(&mut self.file(), at, what).map(drop)
     }
 
@@ -180,7 +180,7 @@ impl Journal {
         &self,
         file: &mut File,
         at: OffsetDateTime,
-        what: What,
+        what: LineContent,
     ) -> Result<OffsetDateTime, JournalError> {
         let failed = |source| JournalError::File { path: self.path.clone(), source };
         let at = at.unix_timestamp_nanos() / 1_000;

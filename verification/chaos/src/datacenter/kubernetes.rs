@@ -26,7 +26,7 @@ use madako_judges::KubernetesRequest;
 use madako_protocol::ports::Clock;
 use time::OffsetDateTime;
 
-use super::journal::{JournalError, Line, What};
+use super::journal::{JournalError, Line, LineContent};
 use super::tap::Tap;
 
 /// The namespace whose pods are only evicted, never deleted; also the value of its label `team`.
@@ -53,7 +53,7 @@ struct LastChangeClock(AtomicI64);
 
 impl Clock for LastChangeClock {
     fn now(&self) -> OffsetDateTime {
-        Line { at: self.0.load(Ordering::Relaxed), what: What::Started }.time()
+        Line { at: self.0.load(Ordering::Relaxed), what: LineContent::Started }.time()
     }
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Change {
 
 /// Outcome of a requested change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Came {
+pub(super) enum ChangeOutcome {
     Done,
     /// A disruption budget forbids it.
     Refused(String),
@@ -104,7 +104,7 @@ impl ApiServer {
         });
         let server = Self { cluster, time, registry, tap, turn: Arc::default() };
         for line in journal {
-            if let What::Kubernetes { asked, node, pod, .. } = &line.what {
+            if let LineContent::Kubernetes { asked, node, pod, .. } = &line.what {
                 let change = Change { asked: *asked, node: node.clone(), pod: pod.clone() };
                 // A change that was refused then is refused again.
                 server.at(line.at, |cluster| carry_out(cluster, &change));
@@ -114,19 +114,19 @@ impl ApiServer {
     }
 
     /// Reads the cluster at the present time.
-    fn look<R>(&self, look: impl FnOnce(&mut Cluster) -> R) -> R {
+    fn read_cluster<R>(&self, look: impl FnOnce(&mut Cluster) -> R) -> R {
         self.in_turn(|server| server.at(micros(server.tap.journal.now()), look))
     }
 
     /// Makes a change that an instance requests, and records it unless its object does not exist.
-    fn change(&self, instance: u32, change: &Change) -> Result<Came, JournalError> {
+    fn change(&self, instance: u32, change: &Change) -> Result<ChangeOutcome, JournalError> {
         self.in_turn(|server| {
             let now = micros(server.tap.journal.now());
             let came = server.at(now, |cluster| carry_out(cluster, change));
-            if came != Came::NotThere {
+            if came != ChangeOutcome::NotThere {
                 let Change { asked, node, pod } = change.clone();
-                let refused = matches!(came, Came::Refused(_));
-                let what = What::Kubernetes { instance, asked, node, pod, refused };
+                let refused = matches!(came, ChangeOutcome::Refused(_));
+                let what = LineContent::Kubernetes { instance, asked, node, pod, refused };
                 server.tap.journal.write_as_of(server.time.now(), what)?;
             }
             Ok(came)
@@ -170,21 +170,21 @@ fn equip(cluster: &mut Cluster, machines: u32) {
     }
 }
 
-fn carry_out(cluster: &mut Cluster, change: &Change) -> Came {
-    let there = |done| if done { Came::Done } else { Came::NotThere };
+fn carry_out(cluster: &mut Cluster, change: &Change) -> ChangeOutcome {
+    let there = |done| if done { ChangeOutcome::Done } else { ChangeOutcome::NotThere };
     let pod = change.pod.as_deref().and_then(|name| find(cluster, name)).map(|(_, pod)| pod.id);
     match (change.asked, pod) {
         (KubernetesRequest::Cordon, _) => there(cluster.set_cordon(&change.node, true)),
         (KubernetesRequest::Uncordon, _) => there(cluster.set_cordon(&change.node, false)),
-        (_, None) => Came::NotThere,
+        (_, None) => ChangeOutcome::NotThere,
         (KubernetesRequest::Evict, Some(pod)) => match cluster.evict(&pod, false) {
-            Ok(Eviction::Accepted) => Came::Done,
-            Ok(Eviction::Gone) => Came::NotThere,
-            Ok(Eviction::Refused { why }) | Err(why) => Came::Refused(why),
+            Ok(Eviction::Accepted) => ChangeOutcome::Done,
+            Ok(Eviction::Gone) => ChangeOutcome::NotThere,
+            Ok(Eviction::Refused { why }) | Err(why) => ChangeOutcome::Refused(why),
         },
         (KubernetesRequest::Delete, Some(pod)) => {
             cluster.delete(&pod);
-            Came::Done
+            ChangeOutcome::Done
         }
     }
 }

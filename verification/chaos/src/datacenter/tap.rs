@@ -18,7 +18,7 @@ use serde_json::Value;
 use strum::VariantArray;
 use time::OffsetDateTime;
 
-use super::journal::{Journal, JournalError, What};
+use super::journal::{Journal, JournalError, LineContent};
 
 /// Bytes of an answer: 10,000 machines have some 5 MiB.
 const MAX_ANSWER: usize = 64 << 20;
@@ -72,7 +72,7 @@ impl Tap {
 
     /// Corrupts every answer from now on, each in a way drawn by the seed; `None` ends it.
     pub(super) fn corrupt(&self, seed: Option<u64>) -> Result<(), JournalError> {
-        self.journal.write(What::Corrupt { on: seed.is_some() })?;
+        self.journal.write(LineContent::Corrupt { on: seed.is_some() })?;
         self.state().chance = seed.map(ChaCha8Rng::seed_from_u64);
         Ok(())
     }
@@ -96,7 +96,7 @@ impl Tap {
         } else if let Some(machines) = &machines {
             state.told.insert(question, machines.clone());
         }
-        self.journal.write(What::Polled { question, machines, spoilt }).map(drop)
+        self.journal.write(LineContent::Polled { question, machines, spoilt }).map(drop)
     }
 
     /// Records the provider's answer before the service gets it.
@@ -104,7 +104,7 @@ impl Tap {
         let readable = spoilt.is_none_or(Spoilt::is_list);
         let series = answer.pointer(LISTS[1]).and_then(Value::as_array).filter(|_| readable);
         let values = series.into_iter().flatten().filter_map(value).collect();
-        self.journal.write(What::Fetched { asked, values }).map(drop)
+        self.journal.write(LineContent::Fetched { asked, values }).map(drop)
     }
 
     // No panic happens under the lock.
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_way_spoils_what_the_service_reads() {
+    fn each_corruption_changes_the_answer_of_the_registry() {
         let machine = |n: usize| json!({"spec": {"ipv4": [format!("10.0.0.{n}")]}});
         let answer = json!({"data": {"searchMachines": (0..6).map(machine).collect::<Vec<_>>()}});
         let spoilt = |way| {

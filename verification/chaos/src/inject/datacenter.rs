@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::{Injector, count, impossible, told};
-use crate::datacenter::{Clocked, Corrupted, Powered, Stated};
+use super::{Injector, count, impossible, impossible_because};
+use crate::datacenter::{ClockChange, Corrupted, Powered, Stated};
 use crate::network::Node;
 use crate::web::{self, Ask};
 use crate::world::World;
@@ -39,7 +39,7 @@ impl Injector {
         }
         let corrupted = Corrupted { seed: (spoiled.corrupt > 0).then_some(self.seed) };
         let ahead = i32::try_from(CLOCK_JUMP.as_secs()).unwrap_or(i32::MAX);
-        let clocked = Clocked { seconds: if spoiled.clock > 0 { ahead } else { 0 } };
+        let clocked = ClockChange { seconds: if spoiled.clock > 0 { ahead } else { 0 } };
         control(server.control, "/corrupt", &corrupted).await?;
         control(server.control, "/clock", &clocked).await
     }
@@ -92,7 +92,7 @@ async fn control(at: SocketAddr, path: &str, body: &(impl Serialize + Sync)) -> 
     let answer = loop {
         match web::ask(at, Ask::send(&Method::POST, path, &body, DONE_WITHIN)).await {
             Err(web::Unanswered::NotSent(..)) if began.elapsed() < STARTED_WITHIN => sleep(GLANCE).await,
-            answer => break answer.map_err(|error| told(&error))?,
+            answer => break answer.map_err(|error| impossible_because(&error))?,
         }
     };
     if answer.status.is_success() {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions};
-use madako_judges::player::{Impossible, Undone};
+use madako_judges::player::{FaultRefusal, Impossible};
 use tokio::time::{sleep, timeout};
 
-use super::{Injector, count, impossible, told};
+use super::{Injector, count, impossible, impossible_because};
 use crate::network::Node;
 use crate::world::World;
 
@@ -33,16 +33,16 @@ impl Injector {
         let disk = member.disk.as_ref().ok_or_else(|| impossible("it has no disk of its own"))?;
         let disk = disk.as_ref().map_err(impossible)?;
         if full {
-            return if begins { disk.fill().map_err(|error| told(&error)) } else { Ok(()) };
+            return if begins { disk.fill().map_err(|error| impossible_because(&error)) } else { Ok(()) };
         }
-        disk.clear().map_err(|error| told(&error))?;
+        disk.clear().map_err(|error| impossible_because(&error))?;
         let process = &mut member.process;
         if process.ends_within(LAST_GASP).await {
-            process.kill().await.map_err(|error| told(&error))?;
-            process.start_again().map_err(|error| told(&error))?;
+            process.kill().await.map_err(|error| impossible_because(&error))?;
+            process.start_again().map_err(|error| impossible_because(&error))?;
             world.network.runs(node, process.id());
             if self.held.get(node).is_some_and(|held| held.paused > 0) {
-                process.stop(true).map_err(|error| told(&error))?;
+                process.stop(true).map_err(|error| impossible_because(&error))?;
             }
         }
         Ok(())
@@ -50,13 +50,13 @@ impl Injector {
 
     /// Compacts the history of a member. Other faults wait meanwhile, so each attempt is short; it is repeated while a
     /// majority or the member itself is away.
-    pub(super) async fn compact(&self, world: &World, node: &Node) -> Result<(), Undone> {
+    pub(super) async fn compact(&self, world: &World, node: &Node) -> Result<(), FaultRefusal> {
         let Node::Store(number) = node else { return Err(impossible("only the store has a history").into()) };
         let member = world.members.get(number).ok_or_else(|| impossible("there is no such member"))?;
         let held = self.held.get(node).is_some_and(|held| held.killed + held.paused > 0);
         let full = self.full.get(node).is_some_and(|full| *full > 0);
         if held || full {
-            return Err(Undone::NotYet);
+            return Err(FaultRefusal::NotYet);
         }
         let compacting = async {
             let options = ConnectOptions::new().with_connect_timeout(COMPACTED_WITHIN);
@@ -73,7 +73,7 @@ impl Injector {
             Ok(Ok(_)) => Ok(()),
             // Another client compacted at the same moment, with the same result.
             Ok(Err(error)) if error.to_string().contains("has been compacted") => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(Undone::NotYet),
+            Ok(Err(_)) | Err(_) => Err(FaultRefusal::NotYet),
         }
     }
 }

@@ -30,7 +30,7 @@ const _: () = assert!((LAST as u32) + 1 < HALF);
 const DEVICE: &str = "madako-c";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Half {
+pub(super) enum BlockHalf {
     /// Traffic between nodes, and from clients to nodes: affected by faults.
     Data,
     /// Beyond the reach of faults.
@@ -46,10 +46,10 @@ impl Block {
         Self(number % BLOCKS)
     }
 
-    pub(super) fn address(self, half: Half, host: u8) -> Ipv4Addr {
+    pub(super) fn address(self, half: BlockHalf, host: u8) -> Ipv4Addr {
         let half = match half {
-            Half::Data => 0,
-            Half::Admin => HALF,
+            BlockHalf::Data => 0,
+            BlockHalf::Admin => HALF,
         };
         Ipv4Addr::from(u32::from(RANGE) + self.0 * 2 * HALF + half + u32::from(host))
     }
@@ -68,13 +68,13 @@ pub(super) fn hosts() -> impl Iterator<Item = u8> {
 /// Whether only namespaces of a run can have the address.
 pub(crate) fn is_apart(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(address) => meets(address, RANGE_BITS),
+        IpAddr::V4(address) => overlaps_range(address, RANGE_BITS),
         IpAddr::V6(_) => false,
     }
 }
 
 /// Whether a network has addresses of the range.
-fn meets(network: Ipv4Addr, bits: u32) -> bool {
+fn overlaps_range(network: Ipv4Addr, bits: u32) -> bool {
     let different = u32::from(network) ^ u32::from(RANGE);
     different.checked_shr(32 - bits.min(RANGE_BITS)).unwrap_or(0) == 0
 }
@@ -84,7 +84,7 @@ pub(super) fn foreign(routes: &str) -> Option<&str> {
     routes.lines().map(str::trim).filter(|line| !line.is_empty()).find(|line| {
         let ours = line.split_whitespace().skip_while(|word| *word != "dev").nth(1);
         let ours = ours.is_some_and(|device| device.starts_with(DEVICE));
-        !ours && destination(line).is_none_or(|(network, bits)| meets(network, bits))
+        !ours && destination(line).is_none_or(|(network, bits)| overlaps_range(network, bits))
     })
 }
 
@@ -106,11 +106,11 @@ mod tests {
     #[test]
     fn blocks_fill_the_range_and_do_not_meet() {
         let (first, last) = (Block::nth(0), Block::nth(BLOCKS - 1));
-        assert_eq!(first.address(Half::Data, OUTSIDE).to_string(), "198.18.0.1");
-        assert_eq!(first.address(Half::Admin, OUTSIDE).to_string(), "198.18.0.65");
-        assert_eq!(last.address(Half::Admin, LAST).to_string(), "198.19.255.254");
+        assert_eq!(first.address(BlockHalf::Data, OUTSIDE).to_string(), "198.18.0.1");
+        assert_eq!(first.address(BlockHalf::Admin, OUTSIDE).to_string(), "198.18.0.65");
+        assert_eq!(last.address(BlockHalf::Admin, LAST).to_string(), "198.19.255.254");
         assert_eq!(Block::nth(BLOCKS + 1), Block::nth(1));
-        assert!(Block::nth(1).address(Half::Data, 0) > first.address(Half::Admin, LAST));
+        assert!(Block::nth(1).address(BlockHalf::Data, 0) > first.address(BlockHalf::Admin, LAST));
         assert!(last.device().len() <= 15, "{}", last.device());
         assert_eq!(hosts().count(), 61);
     }

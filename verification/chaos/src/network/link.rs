@@ -87,7 +87,7 @@ async fn connect(
 ) {
     let from = match from {
         Some(from) => from,
-        None => network.whose(&client).await,
+        None => network.node_of(&client).await,
     };
     let _counts = network.open.count([from.clone(), to.clone()]);
     let view = network.view(from, to);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_said_during_a_cut_arrives_when_it_is_over() {
+    async fn bytes_sent_during_a_cut_arrive_after_it() {
         for node in [Node::Instance(1), Node::Registry] {
             let (network, _link, mut client) = linked().await;
             assert_eq!(&says(&mut client, b"open").await.unwrap(), b"open");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reset_ends_what_is_there_and_nothing_that_comes_later() {
+    async fn reset_ends_only_existing_connections() {
         let (network, link, mut client) = linked().await;
         assert_eq!(&says(&mut client, b"open").await.unwrap(), b"open");
         network.change(&Node::Instance(1), |trouble| trouble.resets += 1);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_is_no_node_meets_only_what_happens_at_the_other_end() {
+    async fn connection_of_an_unknown_process_has_only_the_faults_of_its_target() {
         let network = Network::default();
         network.runs(&Node::Instance(1), std::process::id());
         network.runs(&Node::Instance(1), u32::MAX);

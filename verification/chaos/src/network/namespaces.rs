@@ -21,11 +21,11 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 
-use super::addresses::{self, Block, Half, OUTSIDE, RANGE_SHOWN};
-use super::rules::{self, Hit, port};
+use super::addresses::{self, Block, BlockHalf, OUTSIDE, RANGE_SHOWN};
+use super::rules::{self, FaultyNode, port};
 use super::space::Space;
 use super::tool::{self, ToolError, on_path};
-use super::{Loses, Node};
+use super::{DroppedShare, Node};
 
 /// The required programs with their Debian packages.
 const TOOLS: [(&str, &str); 4] =
@@ -47,30 +47,29 @@ pub enum Unavailable {
     #[error("the machine has a route into {RANGE_SHOWN}: {0}")]
     Routed(String),
     /// All blocks are in use.
-    #[error("{TRIES} blocks of addresses in {RANGE_SHOWN} are taken")]
+    #[error("no free block of addresses in {RANGE_SHOWN}: {TRIES} blocks are taken, perhaps by other runs")]
     Taken,
     /// More nodes than addresses.
-    #[error("{0} nodes are more than there are addresses")]
+    #[error("a block of addresses is too small for {0} nodes")]
     TooMany(usize),
     #[error(transparent)]
     Tool(#[from] ToolError),
     /// The packet filter failed.
     #[error(transparent)]
     Unlost(#[from] Unlost),
-    /// The trial failed.
-    #[error("{0}, when it was tried out")]
+    #[error("the network namespaces failed their test: {0}")]
     Useless(String),
 }
 
 /// Reasons why packets are not dropped or not counted.
 #[derive(Debug, thiserror::Error)]
 pub enum Unlost {
-    #[error("{0} has no namespace")]
+    #[error("the node {0} has no network namespace")]
     NoNode(Node),
     #[error(transparent)]
     Tool(#[from] ToolError),
     /// The counter is missing in the output.
-    #[error("nft does not tell how many packets were lost around {0}")]
+    #[error("the output of nft has no counter of the packets that {0} lost")]
     NotCounted(Node),
 }
 
@@ -87,11 +86,11 @@ pub(super) struct Namespaces {
     hub: Space,
     sites: BTreeMap<Node, Site>,
     /// Active drops around each node, counted.
-    lost: Mutex<BTreeMap<Node, Lost>>,
+    lost: Mutex<BTreeMap<Node, DropCounts>>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Lost {
+struct DropCounts {
     all: u32,
     some: u32,
 }
@@ -151,7 +150,7 @@ impl Namespaces {
             let (address, bits) = (self.block.address(half, host), addresses::HALF_BITS);
             format!("address add {address}/{bits} dev {name}\n")
         };
-        format!("{}{}link set dev {name} up\n", address(Half::Data), address(Half::Admin))
+        format!("{}{}link set dev {name} up\n", address(BlockHalf::Data), address(BlockHalf::Admin))
     }
 
     /// Checks that packets arrive, and that packets of a cut do not.
@@ -161,8 +160,9 @@ impl Namespaces {
         let Some((one, other)) = nodes.next().map(|one| (one, nodes.next().unwrap_or(one))) else {
             return Ok(());
         };
-        let failed =
-            |error: io::Error| Unavailable::Useless(format!("nobody can listen in a namespace: {error}"));
+        let failed = |error: io::Error| {
+            Unavailable::Useless(format!("a process cannot listen in a network namespace: {error}"))
+        };
         let listener = self.listen(one).await.map_err(failed)?;
         let at = listener.local_addr().map_err(failed)?;
         let Some(from) = self.sites.get(other) else { return Ok(()) };
@@ -172,9 +172,9 @@ impl Namespaces {
         if !matches!(timeout(CONNECTS_WITHIN, TcpStream::connect(at)).await, Ok(Ok(_))) {
             return Err(useless("no node can be reached from outside of the namespaces"));
         }
-        self.lose(one, Loses::All, true).await?;
+        self.lose(one, DroppedShare::All, true).await?;
         let counted = async {
-            while self.dropped(one, Loses::All).await? == 0 {
+            while self.dropped(one, DroppedShare::All).await? == 0 {
                 sleep(GLANCE).await;
             }
             Ok::<(), Unavailable>(())
@@ -182,14 +182,14 @@ impl Namespaces {
         tokio::select! {
             biased;
             noticed = TcpStream::connect(at) => return Err(match noticed {
-                Ok(_) => useless("a cut does not hold"),
-                Err(error) => Unavailable::Useless(format!("a cut does not only lose packets: {error}")),
+                Ok(_) => useless("a connection passes a cut"),
+                Err(error) => Unavailable::Useless(format!("a cut reports an error instead of losing packets: {error}")),
             }),
             counted = timeout(CONNECTS_WITHIN, counted) => {
-                counted.map_err(|_| useless("what is dropped is not counted"))??;
+                counted.map_err(|_| useless("nft counts no dropped packets"))??;
             }
         }
-        Ok(self.lose(one, Loses::All, false).await?)
+        Ok(self.lose(one, DroppedShare::All, false).await?)
     }
 
     fn site(&self, node: &Node) -> Option<&Site> {
@@ -198,13 +198,13 @@ impl Namespaces {
 
     /// The address on which a node's processes listen, beyond the reach of faults.
     pub(super) fn home(&self, node: &Node) -> Option<Ipv4Addr> {
-        self.site(node).map(|site| self.block.address(Half::Admin, site.host))
+        self.site(node).map(|site| self.block.address(BlockHalf::Admin, site.host))
     }
 
     /// Listens at a node's address in the network with faults.
     pub(super) async fn listen(&self, node: &Node) -> io::Result<TcpListener> {
         let site = self.site(node).ok_or(io::ErrorKind::NotFound)?;
-        let at = SocketAddr::from((self.block.address(Half::Data, site.host), 0));
+        let at = SocketAddr::from((self.block.address(BlockHalf::Data, site.host), 0));
         site.space.within(move || TcpListener::bind(at)).await
     }
 
@@ -214,27 +214,29 @@ impl Namespaces {
     }
 
     /// The node of an address; `None`: none.
-    pub(super) fn whose(&self, address: IpAddr) -> Option<Node> {
+    pub(super) fn node_of(&self, address: IpAddr) -> Option<Node> {
         let is_at = |site: &Site| {
-            [Half::Data, Half::Admin].iter().any(|half| self.block.address(*half, site.host) == address)
+            [BlockHalf::Data, BlockHalf::Admin]
+                .iter()
+                .any(|half| self.block.address(*half, site.host) == address)
         };
         self.sites.iter().find(|(_, site)| is_at(site)).map(|(node, _)| node.clone())
     }
 
     /// Begins or ends dropping packets around a node. On an error nothing changes.
-    pub(super) async fn lose(&self, node: &Node, loses: Loses, begins: bool) -> Result<(), Unlost> {
+    pub(super) async fn lose(&self, node: &Node, loses: DroppedShare, begins: bool) -> Result<(), Unlost> {
         self.site(node).ok_or_else(|| Unlost::NoNode(node.clone()))?;
         let mut lost = self.lost.lock().await;
         let mut next = lost.clone();
-        let Lost { all, some } = next.entry(node.clone()).or_default();
-        let count = if loses == Loses::All { all } else { some };
+        let DropCounts { all, some } = next.entry(node.clone()).or_default();
+        let count = if loses == DroppedShare::All { all } else { some };
         *count = if begins { *count + 1 } else { count.saturating_sub(1) };
         let hit = |(node, site): (&Node, &Site)| {
-            let Lost { all, some } = next.get(node).copied().unwrap_or_default();
-            let address = self.block.address(Half::Data, site.host);
-            Hit { host: site.host, address, cut: all > 0, loss: some > 0 }
+            let DropCounts { all, some } = next.get(node).copied().unwrap_or_default();
+            let address = self.block.address(BlockHalf::Data, site.host);
+            FaultyNode { host: site.host, address, cut: all > 0, loss: some > 0 }
         };
-        let hits: Vec<Hit> = self.sites.iter().map(hit).collect();
+        let hits: Vec<FaultyNode> = self.sites.iter().map(hit).collect();
         let what = format!("{} {loses} around {node}", if begins { "beginning" } else { "ending" });
         self.hub.run(&what, &["nft", "-f", "-"], &rules::rules(&hits)).await?;
         *lost = next;
@@ -242,7 +244,7 @@ impl Namespaces {
     }
 
     /// Packets dropped around a node so far.
-    pub(super) async fn dropped(&self, node: &Node, loses: Loses) -> Result<u64, Unlost> {
+    pub(super) async fn dropped(&self, node: &Node, loses: DroppedShare) -> Result<u64, Unlost> {
         let site = self.site(node).ok_or_else(|| Unlost::NoNode(node.clone()))?;
         let what = format!("counting {loses} around {node}");
         let counters = self.hub.run(&what, &rules::COUNTERS, "").await?;

@@ -19,17 +19,17 @@ pub(super) struct Counted {
 impl Open {
     pub(super) fn count(&self, ends: [Node; 2]) -> Counted {
         for end in &ends {
-            *self.inside().entry(end.clone()).or_default() += 1;
+            *self.lock_counts().entry(end.clone()).or_default() += 1;
         }
         Counted { open: self.clone(), ends }
     }
 
     pub(super) fn any(&self, node: &Node) -> bool {
-        self.inside().get(node).is_some_and(|count| *count > 0)
+        self.lock_counts().get(node).is_some_and(|count| *count > 0)
     }
 
     // No panic happens under the lock.
-    fn inside(&self) -> MutexGuard<'_, BTreeMap<Node, u32>> {
+    fn lock_counts(&self) -> MutexGuard<'_, BTreeMap<Node, u32>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -37,7 +37,7 @@ impl Open {
 impl Drop for Counted {
     fn drop(&mut self) {
         for end in &self.ends {
-            if let Some(count) = self.open.inside().get_mut(end) {
+            if let Some(count) = self.open.lock_counts().get_mut(end) {
                 *count = count.saturating_sub(1);
             }
         }

@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 
 use serde_json::Value;
 
-use super::{LOSS_PERCENT, Loses};
+use super::{DroppedShare, LOSS_PERCENT};
 
 /// The table, with its family.
 const TABLE: &str = "bridge madako";
@@ -22,7 +22,7 @@ pub(super) const COUNTERS: [&str; 6] = ["nft", "--json", "list", "counters", "ta
 
 /// A node with active faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Hit {
+pub(super) struct FaultyNode {
     pub(super) host: u8,
     /// The address in the network with faults.
     pub(super) address: Ipv4Addr,
@@ -35,10 +35,10 @@ pub(super) fn port(host: u8) -> String {
     format!("n{host}")
 }
 
-fn counter(host: u8, loses: Loses) -> String {
+fn counter(host: u8, loses: DroppedShare) -> String {
     match loses {
-        Loses::All => format!("cut_{host}"),
-        Loses::Some => format!("loss_{host}"),
+        DroppedShare::All => format!("cut_{host}"),
+        DroppedShare::Some => format!("loss_{host}"),
     }
 }
 
@@ -46,7 +46,7 @@ fn counter(host: u8, loses: Loses) -> String {
 pub(super) fn table(hosts: impl Iterator<Item = u8>) -> String {
     let mut text = format!("table {TABLE} {{\n");
     for host in hosts {
-        for loses in [Loses::All, Loses::Some] {
+        for loses in [DroppedShare::All, DroppedShare::Some] {
             // Writing to a string does not fail.
             let _ = writeln!(text, " counter {} {{ }}", counter(host, loses));
         }
@@ -55,20 +55,20 @@ pub(super) fn table(hosts: impl Iterator<Item = u8>) -> String {
 }
 
 /// All rules, replacing all former ones. nft applies them atomically.
-pub(super) fn rules(hits: &[Hit]) -> String {
+pub(super) fn rules(hits: &[FaultyNode]) -> String {
     let mut text = format!("flush chain {TABLE} {CHAIN}\n");
-    for Hit { host, address, cut, loss } in hits {
+    for FaultyNode { host, address, cut, loss } in hits {
         let port = port(*host);
         let both =
             [format!("iifname {port} ip saddr {address}"), format!("oifname {port} ip daddr {address}")];
         for way in both {
             if *cut {
-                let counter = counter(*host, Loses::All);
+                let counter = counter(*host, DroppedShare::All);
                 let _ = writeln!(text, "add rule {TABLE} {CHAIN} {way} counter name {counter} drop");
             }
             if *loss {
                 let (counter, chance) =
-                    (counter(*host, Loses::Some), format!("numgen random mod 100 < {LOSS_PERCENT}"));
+                    (counter(*host, DroppedShare::Some), format!("numgen random mod 100 < {LOSS_PERCENT}"));
                 let _ = writeln!(text, "add rule {TABLE} {CHAIN} {way} {chance} counter name {counter} drop");
             }
         }
@@ -77,7 +77,7 @@ pub(super) fn rules(hits: &[Hit]) -> String {
 }
 
 /// Packets dropped around a node so far; `None`: the output lacks the counter.
-pub(super) fn dropped(counters: &str, host: u8, loses: Loses) -> Option<u64> {
+pub(super) fn dropped(counters: &str, host: u8, loses: DroppedShare) -> Option<u64> {
     let name = counter(host, loses);
     let answer: Value = serde_json::from_str(counters).ok()?;
     let counters = answer["nftables"].as_array()?.iter().map(|one| &one["counter"]);
@@ -89,7 +89,8 @@ pub(super) fn dropped(counters: &str, host: u8, loses: Loses) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const HIT: Hit = Hit { host: 3, address: Ipv4Addr::new(198, 18, 0, 3), cut: false, loss: false };
+    const HIT: FaultyNode =
+        FaultyNode { host: 3, address: Ipv4Addr::new(198, 18, 0, 3), cut: false, loss: false };
 
     #[test]
     fn the_table_has_counters_for_each_node() {
@@ -101,9 +102,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_loses_everything_both_ways() {
+    fn cut_node_loses_all_packets_in_both_directions() {
         assert_eq!(
-            rules(&[HIT, Hit { host: 2, cut: true, ..HIT }]),
+            rules(&[HIT, FaultyNode { host: 2, cut: true, ..HIT }]),
             "flush chain bridge madako pass\n\
              add rule bridge madako pass iifname n2 ip saddr 198.18.0.3 counter name cut_2 drop\n\
              add rule bridge madako pass oifname n2 ip daddr 198.18.0.3 counter name cut_2 drop\n"
@@ -111,8 +112,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_counted_apart_from_what_is_cut() {
-        let text = rules(&[Hit { cut: true, loss: true, ..HIT }]);
+    fn lost_and_cut_packets_have_separate_counters() {
+        let text = rules(&[FaultyNode { cut: true, loss: true, ..HIT }]);
         let lines: Vec<&str> = text.lines().skip(1).collect();
         assert_eq!(lines.len(), 4, "{text}");
         for pair in lines.chunks(2) {
@@ -127,10 +128,10 @@ mod tests {
         let answer = r#"{"nftables": [{"metainfo": {"version": "1.0.6"}},
             {"counter": {"family": "bridge", "name": "cut_3", "table": "madako", "packets": 7, "bytes": 420}},
             {"counter": {"family": "bridge", "name": "loss_3", "table": "madako", "packets": 1, "bytes": 60}}]}"#;
-        assert_eq!(dropped(answer, 3, Loses::All), Some(7));
-        assert_eq!(dropped(answer, 3, Loses::Some), Some(1));
+        assert_eq!(dropped(answer, 3, DroppedShare::All), Some(7));
+        assert_eq!(dropped(answer, 3, DroppedShare::Some), Some(1));
         for (answer, host) in [(answer, 4), ("", 3), ("{\"nftables\": []}", 3)] {
-            assert_eq!(dropped(answer, host, Loses::All), None);
+            assert_eq!(dropped(answer, host, DroppedShare::All), None);
         }
     }
 }

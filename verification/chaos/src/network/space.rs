@@ -41,7 +41,7 @@ impl Space {
                     return file.map_err(start);
                 }
             }
-            let said = tool::told(&tool::said(child.stderr.take()).await);
+            let said = tool::shorten_errors(&tool::read_output(child.stderr.take()).await);
             Err(ToolError::Failed { what: what.clone(), program: words.join(" "), said })
         };
         let late = |_| ToolError::Late { what: what.clone(), program: words.join(" ") };

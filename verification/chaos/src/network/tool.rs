@@ -22,21 +22,20 @@ const MAX_TOLD: usize = 500;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    #[error("{what}: {program} cannot be run")]
+    #[error("{what}: cannot run {program}")]
     Start {
         /// The attempted action.
         what: String,
         program: String,
         source: io::Error,
     },
-    /// Time limit exceeded.
     #[error("{what}: {program} did not end within {WITHIN:?}")]
     Late {
         /// The attempted action.
         what: String,
         program: String,
     },
-    #[error("{what}: {program} said: {said}")]
+    #[error("{what}: {program} failed and printed: {said}")]
     Failed {
         /// The attempted action.
         what: String,
@@ -66,14 +65,14 @@ pub(super) async fn run(what: &str, words: &[&str], input: &str) -> Result<Strin
             let _ = stdin.write_all(input.as_bytes()).await;
         }
     };
-    let all = async { tokio::join!(feed, said(stdout), said(stderr), child.wait()) };
+    let all = async { tokio::join!(feed, read_output(stdout), read_output(stderr), child.wait()) };
     let late = |_| ToolError::Late { what: what(), program: program() };
     let ((), out, complaints, status) = timeout(WITHIN, all).await.map_err(late)?;
     let status = status.map_err(start)?;
     if status.success() {
         return Ok(out);
     }
-    let said = if complaints.trim().is_empty() { status.to_string() } else { told(&complaints) };
+    let said = if complaints.trim().is_empty() { status.to_string() } else { shorten_errors(&complaints) };
     Err(ToolError::Failed { what: what(), program: program(), said })
 }
 
@@ -86,7 +85,7 @@ pub(super) fn command(words: &[&str]) -> Command {
 }
 
 /// The output, at most [`MAX_SAID`] bytes: then the pipe is closed, which ends the program.
-pub(super) async fn said(from: Option<impl AsyncRead + Unpin>) -> String {
+pub(super) async fn read_output(from: Option<impl AsyncRead + Unpin>) -> String {
     let mut said = Vec::new();
     if let Some(from) = from {
         // Output before an error is kept.
@@ -96,7 +95,7 @@ pub(super) async fn said(from: Option<impl AsyncRead + Unpin>) -> String {
 }
 
 /// Error output on one line, at most [`MAX_TOLD`] bytes.
-pub(super) fn told(complaints: &str) -> String {
+pub(super) fn shorten_errors(complaints: &str) -> String {
     let lines = complaints.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join("; ").chars().take(MAX_TOLD).collect()
 }
@@ -106,23 +105,23 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_a_program_says_and_why_it_fails_are_told() {
+    async fn output_and_failure_of_a_tool_are_reported() {
         assert_eq!(run("an echo", &["cat"], "twice").await.unwrap(), "twice");
         let failed = run("a file", &["cat", "/nowhere/at-all"], "").await.unwrap_err().to_string();
-        assert!(failed.starts_with("a file: cat /nowhere/at-all said: cat: "), "{failed}");
+        assert!(failed.starts_with("a file: cat /nowhere/at-all failed and printed: cat: "), "{failed}");
         let missing = run("nothing", &["/nowhere/at-all"], "").await.unwrap_err();
         assert!(matches!(missing, ToolError::Start { .. }), "{missing}");
     }
 
     #[tokio::test]
-    async fn who_says_too_much_is_ended() {
+    async fn tool_with_too_much_output_is_killed() {
         let failed = run("an endless text", &["cat", "/dev/zero"], "").await.unwrap_err();
         assert!(matches!(failed, ToolError::Failed { .. }), "{failed}");
     }
 
     #[test]
     fn complaints_are_one_line() {
-        assert_eq!(told(" Error: no\n\n  add rule\n"), "Error: no; add rule");
-        assert_eq!(told(&"x".repeat(2 * MAX_TOLD)).len(), MAX_TOLD);
+        assert_eq!(shorten_errors(" Error: no\n\n  add rule\n"), "Error: no; add rule");
+        assert_eq!(shorten_errors(&"x".repeat(2 * MAX_TOLD)).len(), MAX_TOLD);
     }
 }

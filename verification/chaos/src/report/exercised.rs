@@ -92,34 +92,34 @@ mod tests {
     const ANY: [&str; 10] = ["I1", "I12", "I3", "I4", "I6", "I8", "gate", "history", "processes", "registry"];
 
     /// The missing checks without those that every world must exercise.
-    fn more(scenario: &Scenario, seconds: u64) -> Vec<String> {
+    fn missing_beyond_any(scenario: &Scenario, seconds: u64) -> Vec<String> {
         let mut all = all(scenario, seconds);
         all.retain(|name| !ANY.contains(&name.as_str()));
         all
     }
 
     #[test]
-    fn what_a_world_without_clients_must_exercise_depends_on_what_is_placed_in_it() {
+    fn required_checks_without_clients_depend_on_clusters_and_applications() {
         let small = scenario("name: a\nworld: {clusters: 0, applications: 0}\n");
         assert_eq!(all(&small, 59), ANY);
-        assert_eq!(more(&small, 60), ["machine-polls", "report-polls"]);
+        assert_eq!(missing_beyond_any(&small, 60), ["machine-polls", "report-polls"]);
         let unfit = scenario("name: a\nworld: {clusters: 1, applications: 1}\n");
-        assert_eq!(more(&unfit, 59), ["I9", "linearizable"]);
+        assert_eq!(missing_beyond_any(&unfit, 59), ["I9", "linearizable"]);
         let steady = ["I9", "linearizable", "machine-polls", "metric-rounds", "report-polls"];
-        assert_eq!(more(&unfit, 60), steady);
+        assert_eq!(missing_beyond_any(&unfit, 60), steady);
         let fit = scenario("name: a\nworld: {clusters: 3, applications: 1}\n");
         assert!(all(&fit, 1).contains(&"I11".to_owned()));
     }
 
     #[test]
-    fn what_clients_must_exercise_depends_on_how_often_they_call() {
+    fn required_checks_of_clients_depend_on_their_rate() {
         let busy = scenario(
             "name: a\nworld: {clusters: 0, applications: 0}\nclients: [{kind: etcd-watch, rate: 4}, {kind: placement, rate: 4}]\n",
         );
         assert_eq!(all(&busy, 29), ANY);
         let repairs = ["fresh-health", "health-checks", "healthy-succeeds"];
         assert_eq!(
-            more(&busy, 30),
+            missing_beyond_any(&busy, 30),
             ["I10", "I7", "I9"].into_iter().chain(repairs).chain(["watches"]).collect::<Vec<_>>()
         );
         let placed = scenario("name: a\nclients: [{kind: placement, rate: 2}]\n");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_judged_is_not_missing() {
+    fn exercised_checks_are_not_missing() {
         let small = scenario("name: a\nworld: {clusters: 0, applications: 0}\n");
         let mut verdicts = Verdicts::default();
         for name in ANY.iter().filter(|name| **name != "I6") {

@@ -6,7 +6,7 @@ use super::Observations;
 use crate::history::{Call, Event, Micros};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Struck {
+pub struct FaultEffect {
     /// Act and target.
     pub what: String,
     /// The target, if it was resolved at the injection.
@@ -32,12 +32,12 @@ pub struct Struck {
 }
 
 /// In the order of the beginnings.
-pub(super) fn faults(seen: &Observations, calls: &[&Call]) -> Vec<Struck> {
+pub(super) fn faults(seen: &Observations, calls: &[&Call]) -> Vec<FaultEffect> {
     let count = seen.schedule.injections.len();
     (0..count).filter_map(|injection| struck(seen, calls, injection)).collect()
 }
 
-fn struck(seen: &Observations, calls: &[&Call], wanted: usize) -> Option<Struck> {
+fn struck(seen: &Observations, calls: &[&Call], wanted: usize) -> Option<FaultEffect> {
     let mut of_it = seen.events.iter().filter_map(|(at, event)| match event {
         Event::Fault { injection, what, change, on, dropped, why } if *injection == wanted => {
             Some((*at, what, *change, on, *dropped, why))
@@ -63,7 +63,7 @@ fn struck(seen: &Observations, calls: &[&Call], wanted: usize) -> Option<Struck>
     // A fault that began may be impossible to end.
     let skipped = second.into_iter().chain([first]).find(|(_, _, change, ..)| *change == "skipped");
     let skipped = skipped.map(|(.., why)| why.clone().unwrap_or_default());
-    Some(Struck {
+    Some(FaultEffect {
         what: what.clone(),
         on: on.clone(),
         begins: seconds(seen.began, begins),

@@ -8,7 +8,7 @@ use madako_domain::placement::ownership;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::check::linear::{Op, Ret};
+use crate::check::linear::{CallResult, Op};
 use crate::history::End;
 use crate::observer::Change;
 
@@ -59,7 +59,7 @@ fn revisions(all: Vec<Vec<Change>>) -> Vec<Revision> {
 }
 
 fn call(at: Micros, op: Op, value: Option<u64>, revision: Option<i64>) -> (Micros, Event) {
-    let end = End::Answered { status: 200, said: Ret::Done { value, deleting: false }, revision };
+    let end = End::Answered { status: 200, said: CallResult::Done { value, deleting: false }, revision };
     let object = OBJECT.to_owned();
     (
         at,
@@ -112,7 +112,7 @@ fn seen() -> Observations {
         gate: BTreeMap::new(),
         answered: Answered { lists: vec![(0, BTreeSet::from(answered))], oldest: 1_000 },
         asked: RegistryRequests { answers: 1, changes: Vec::new() },
-        looked: Looked { times: 5, ended: BTreeSet::new() },
+        looked: ProcessChecks { times: 5, ended: BTreeSet::new() },
         acts: Vec::new(),
         kubernetes: Vec::new(),
         began: 70,
@@ -126,7 +126,7 @@ fn seen() -> Observations {
 
 /// Outcome and violations, as the report prints them.
 fn told(seen: Observations) -> (Outcome, Vec<String>) {
-    let report = judge(seen);
+    let report = make_report(seen);
     let passed = report.outcome == Outcome::Passed;
     assert_eq!(report.why_not().is_empty(), passed, "{:?}", report.why_not());
     assert_eq!(report.to_string().starts_with("# told: passed\n"), passed, "{report}");
@@ -141,7 +141,7 @@ fn failed(broken: &str) -> (Outcome, Vec<String>) {
 }
 
 #[test]
-fn a_history_that_nobody_doctored_is_a_pass() {
+fn unaltered_history_passes() {
     assert_eq!(told(seen()), (Outcome::Passed, Vec::new()));
 }
 
@@ -176,7 +176,7 @@ fn a_write_of_a_second_leader_is_no_pass() {
 }
 
 #[test]
-fn a_watch_that_tells_of_what_never_was_is_no_pass() {
+fn watch_with_a_value_that_never_existed_fails() {
     let follower = 0;
     let item =
         |value| -> Value { serde_json::from_slice(application(value).value.as_deref().unwrap()).unwrap() };
@@ -199,17 +199,17 @@ fn a_watch_that_tells_of_what_never_was_is_no_pass() {
 }
 
 #[test]
-fn what_was_bound_to_be_judged_and_was_not_is_no_pass() {
+fn required_check_without_cases_fails() {
     let mut idle = seen();
     idle.length = Span::seconds(120);
-    let report = judge(idle);
+    let report = make_report(idle);
     assert_eq!(report.outcome, Outcome::Failed);
     let idle = ["api-watches", "lists", "machine-polls", "metric-rounds", "report-polls"];
     assert_eq!(report.not_exercised, idle);
     let line = "- lists had nothing to judge, which this scenario is bound to give it\n";
     assert!(report.to_string().contains(line), "{report}");
     // A run of ten seconds may miss it by chance.
-    assert_eq!(judge(seen()).not_exercised, Vec::<String>::new());
+    assert_eq!(make_report(seen()).not_exercised, Vec::<String>::new());
 }
 
 #[test]
@@ -227,8 +227,8 @@ fn a_change_of_the_registry_is_no_pass() {
 }
 
 #[test]
-fn a_read_that_is_refused_or_says_nothing_is_no_pass() {
-    for said in [Ret::Refused, Ret::Done { value: None, deleting: false }] {
+fn refused_or_empty_read_prevents_a_pass() {
+    for said in [CallResult::Refused, CallResult::Done { value: None, deleting: false }] {
         let mut doctored = seen();
         let Some((_, Event::Call(call))) = doctored.events.last_mut() else { panic!("it is a call") };
         call.end = End::Answered { status: 400, said, revision: None };
@@ -259,7 +259,8 @@ fn with_fault(told: [(Micros, Event); 2]) -> Observations {
 #[test]
 fn a_fault_that_cost_nothing_does_not_count() {
     for (dropped, counts) in [(None, 1), (Some(3), 1), (Some(0), 0)] {
-        let report = judge(with_fault([fault(84, "begins", None, None), fault(86, "ends", dropped, None)]));
+        let report =
+            make_report(with_fault([fault(84, "begins", None, None), fault(86, "ends", dropped, None)]));
         assert_eq!(report.counts.faults, counts, "{dropped:?}");
         let line = "cut store=1: did nothing, and does not count";
         assert_eq!(report.to_string().contains(line), counts == 0, "{report}");
@@ -267,11 +268,11 @@ fn a_fault_that_cost_nothing_does_not_count() {
 }
 
 #[test]
-fn a_fault_that_cannot_be_ended_is_told_as_skipped() {
+fn fault_that_cannot_be_ended_is_reported_as_skipped() {
     let why = "the counters cannot be read";
     let mut doctored = with_fault([fault(84, "begins", None, None), fault(86, "skipped", None, Some(why))]);
     doctored.skipped.insert(0, why.to_owned());
-    let report = judge(doctored);
+    let report = make_report(doctored);
     assert_eq!(report.outcome, Outcome::Skipped);
     assert_eq!(report.faults[0].skipped.as_deref(), Some(why));
     assert!(report.to_string().contains(&format!("cut store=1: skipped, {why}")), "{report}");

@@ -56,7 +56,7 @@ impl fmt::Display for Report {
         let promises: Vec<&str> = Promise::ALL.iter().map(|promise| promise.name()).collect();
         let is_promise = |name: &str| promises.contains(&name);
         let verdicts = self.verdicts.0.iter();
-        table(f, "What", verdicts.clone().filter(|(name, _)| !is_promise(name)))?;
+        table(f, "LineContent", verdicts.clone().filter(|(name, _)| !is_promise(name)))?;
         writeln!(f)?;
         table(f, "Promise", verdicts.filter(|(name, _)| is_promise(name)))?;
         for (name, verdict) in &self.verdicts.0 {
@@ -64,7 +64,7 @@ impl fmt::Display for Report {
                 writeln!(f, "\n- **{name}**: {violation}")?;
             }
         }
-        writeln!(f, "\n## Excused\n\n| What | Uses | At most an hour | Longest | At most | Why |")?;
+        writeln!(f, "\n## Excused\n\n| LineContent | Uses | At most an hour | Longest | At most | Why |")?;
         writeln!(f, "|---|---|---|---|---|---|")?;
         for exemption in Exemption::ALL {
             let used = self.exemptions.get(exemption.name()).copied().unwrap_or_default();
@@ -79,7 +79,7 @@ impl fmt::Display for Report {
                 exemption.why()
             )?;
         }
-        writeln!(f, "\n## Counted\n\n| What | Times |\n|---|---|")?;
+        writeln!(f, "\n## Counted\n\n| LineContent | Times |\n|---|---|")?;
         for count in Count::ALL {
             writeln!(f, "| {count} | {} |", self.counts.of(*count))?;
         }
@@ -95,8 +95,8 @@ impl fmt::Display for Report {
         writeln!(f, "| pods deleted | {} |", kubernetes.deleted)?;
         writeln!(
             f,
-            "\n## Faults\n\n| Begins | Ends | What | Dropped packets | Leader changes | Refused writes | Failed calls | \
-             Led after | Wrote after |\n|---|---|---|---|---|---|---|---|---|"
+            "\n## Faults\n\n| Begins | Ends | LineContent | Dropped packets | Leader changes | Refused writes | Failed calls | \
+             Led after | AcknowledgedWrite after |\n|---|---|---|---|---|---|---|---|---|"
         )?;
         let span = |seconds: Option<f64>| seconds.map_or_else(String::new, |it| format!("{it:.3} s"));
         for fault in self.faults.iter().take(MOST_LINES) {

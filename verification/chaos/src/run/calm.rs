@@ -24,7 +24,7 @@ const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(30);
 impl Course<'_> {
     /// Waits until all is well and without writes. Returns the time from the end of the faults to that state; `None`:
     /// it was not reached, or a process ended by itself.
-    pub(super) async fn calm(
+    pub(super) async fn wait_for_calm(
         &self,
         world: &mut World,
         injector: &mut Injector,
@@ -36,7 +36,7 @@ impl Course<'_> {
         let all = world.instances.len();
         let mut well_since = None;
         loop {
-            if !self.look(world, injector) {
+            if !self.check_processes(world, injector) {
                 return Ok(None);
             }
             let now = self.history.now();
@@ -64,9 +64,9 @@ impl Course<'_> {
     }
 
     /// Checks every process; returns whether all run.
-    pub(super) fn look(&self, world: &mut World, injector: &mut Injector) -> bool {
+    pub(super) fn check_processes(&self, world: &mut World, injector: &mut Injector) -> bool {
         let nodes = self.plan.nodes();
-        nodes.iter().filter(|node| !injector.look(world, node)).count() == 0
+        nodes.iter().filter(|node| !injector.check_process(world, node)).count() == 0
     }
 
     /// Waits until the observer has received everything stored from each member. Returns the missing parts.

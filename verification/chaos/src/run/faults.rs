@@ -67,7 +67,7 @@ impl Processes<'_> {
     async fn make(&mut self, player: &mut Player<'_>, attempt: Attempt<'_>) {
         let fault = (attempt.number, attempt.injection);
         let outcome = self.injector.inject(self.world, fault, attempt.begins).await;
-        if let Some(told) = player.came(&attempt, outcome) {
+        if let Some(told) = player.take_outcome(&attempt, outcome) {
             self.course.tell_fault(&attempt, told);
         }
     }

@@ -22,7 +22,7 @@ pub(super) async fn start(
         let node = Node::Store(number);
         let (client, peer) = (served(network, ports, &node)?, served(network, ports, &node)?);
         let link = Link::open(network, None, node, peer, ChaCha8Rng::from_rng(chance)).await;
-        let link = link.map_err(io_error("a link to a member of the store"))?;
+        let link = link.map_err(io_error("cannot open a link to a member of etcd"))?;
         places.insert(number, (client, peer, link.address()));
         peers.push(link);
     }

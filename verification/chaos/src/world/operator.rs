@@ -27,11 +27,12 @@ impl World {
     pub(super) async fn equip(&self, plan: &Plan<'_>) -> Result<(), WorldError> {
         let config = plan.data.join("operator.yml");
         let endpoints: Vec<String> = self.endpoints().into_values().collect();
-        fs::write(&config, config::file(&endpoints, false, None)).map_err(io_error("the operator's file"))?;
+        fs::write(&config, config::file(&endpoints, false, None))
+            .map_err(io_error("cannot write the operator's configuration file"))?;
         let template = plan.data.join("template.yml");
         let own = plan.programs.own.display().to_string();
         let text = config::template(&own, &self.registry.control.to_string());
-        fs::write(&template, text).map_err(io_error("the template"))?;
+        fs::write(&template, text).map_err(io_error("cannot write the template"))?;
         let registry = self.registry_way;
         let run = async |args: &[&str]| command(&plan.programs.madako, &config, args).await;
         run(&["sabakan", "set-url", &format!("http://{registry}/graphql")]).await?;
@@ -72,7 +73,7 @@ async fn command(madako: &Path, config: &Path, args: &[&str]) -> Result<(), Worl
         what: format!("madako {} did not end", words()),
         within: COMMAND_WITHIN,
     })?;
-    let output = output.map_err(io_error(format!("{} cannot be run", madako.display())))?;
+    let output = output.map_err(io_error(format!("cannot run {}", madako.display())))?;
     if output.status.success() {
         return Ok(());
     }

@@ -32,17 +32,17 @@ fn any_fault() -> impl Strategy<Value = Fault> {
     let parts = (proptest::sample::select(Act::ALL), any_target(), when, any_span(), any::<bool>());
     parts.prop_filter_map("the act suits no such target", |(act, target, (when, span), lasts_for, given)| {
         let when = match when {
-            0 => When::At(span),
-            1 => When::Every(span),
-            _ => When::Random { mean: span },
+            0 => FaultTimes::At(span),
+            1 => FaultTimes::Every(span),
+            _ => FaultTimes::Random { mean: span },
         };
         let lasts = match (lasts(act, target.kind()), when) {
-            (Lasts::Once, _) => None,
-            (Lasts::While, When::At(_)) => given.then_some(lasts_for),
-            (Lasts::While, When::Every(pause)) => {
+            (FaultLength::Once, _) => None,
+            (FaultLength::While, FaultTimes::At(_)) => given.then_some(lasts_for),
+            (FaultLength::While, FaultTimes::Every(pause)) => {
                 Some(lasts_for).filter(|lasts| *lasts < pause).or(Some(Span::millis(500)))
             }
-            (Lasts::While, When::Random { .. }) => Some(lasts_for),
+            (FaultLength::While, FaultTimes::Random { .. }) => Some(lasts_for),
         };
         suiting(act).contains(&target.kind()).then_some(Fault { when, act, target, lasts })
     })
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_is_printed_as_something_that_is_read_as_the_same(text in any_words()) {
+    fn parsed_faults_survive_printing_and_parsing(text in any_words()) {
         if let Ok(fault) = Fault::parse(&text) {
             let printed = fault.to_string();
             prop_assert_eq!(Fault::parse(&printed).map(|fault| fault.to_string()), Ok(printed));

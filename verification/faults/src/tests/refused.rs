@@ -17,7 +17,7 @@ fn refused_fault(fault: &str) -> String {
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_with_its_line() {
+fn every_problem_is_reported_with_its_line() {
     let text = "\
 name: All of it
 world:
@@ -90,7 +90,7 @@ fn each_span_has_its_bounds() {
 }
 
 #[test]
-fn what_repeats_ends_before_it_begins_again_and_what_strikes_once_has_no_length() {
+fn repeated_fault_needs_a_shorter_length_and_an_instant_fault_has_none() {
     for (fault, problem) in [
         (
             "every: 1m, do: cut, target: registry",
@@ -118,7 +118,7 @@ fn what_repeats_ends_before_it_begins_again_and_what_strikes_once_has_no_length(
 }
 
 #[test]
-fn a_target_that_does_not_suit_is_refused_with_what_suits() {
+fn unsuitable_target_is_refused_with_the_suitable_ones() {
     let example = |kind: TargetKind| match kind {
         TargetKind::Rack => "rack=1",
         TargetKind::Address => "10.0.0.4",
@@ -273,7 +273,7 @@ fn lists_are_bounded_and_a_kind_of_clients_is_there_once() {
 }
 
 #[test]
-fn what_is_no_document_is_refused_with_its_line() {
+fn malformed_scenario_is_refused_with_its_line() {
     assert!(refused("name: a\nfaults: [\n")[0].contains("line"), "{:?}", refused("name: a\nfaults: [\n"));
     let twice = refused("name: a\nname: b\n");
     assert_eq!(

@@ -61,7 +61,7 @@ fn the_same_done_to_the_same_target_at_a_time_is_one_fault() {
 }
 
 #[test]
-fn a_seed_has_one_schedule_and_tells_its_draws() {
+fn seed_determines_the_schedule_and_its_draws_are_reported() {
     // The schedule of this seed in every build so far: a different one makes recorded seeds worthless.
     assert_eq!(
         printed(&["reset registry random mean 30m", "cut store=1 random mean 1h for 1m"], "2h", 7),
@@ -118,7 +118,7 @@ fn a_run_with_more_faults_than_anybody_could_read_about_is_refused() {
     let error = schedule(&often, Span::days(30), &mut generator(1)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "faults begin more than 100000 times in 30d, the limit being reached by \"reset registry every 1s\""
+        "the faults begin more than 100000 times in 30d: \"reset registry every 1s\" exceeds the limit; make it less frequent"
     );
     assert_eq!(schedule(&often, Span::days(1), &mut generator(1)).unwrap().injections.len(), 86_400);
 }

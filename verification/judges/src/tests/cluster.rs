@@ -88,7 +88,7 @@ fn a_removal_that_an_operator_confirms_is_not_held() {
 }
 
 #[test]
-fn a_plan_is_committed_on_what_it_was_made_from() {
+fn plan_on_outdated_inputs_breaks_its_promise() {
     judges(Promise::CurrentInputs, |tape, spoiled| {
         tape.later(10).template();
         let first = tape.revision;

@@ -57,7 +57,7 @@ fn a_request_that_was_held_back_counts_from_its_earliest_start() {
 }
 
 #[test]
-fn a_node_is_not_uncordoned_while_its_repair_goes_on() {
+fn node_is_not_uncordoned_during_its_repair() {
     judges(Promise::DrainRequests, |tape, spoiled| {
         tape.write_entry(0, "processing", 0, "draining");
         tape.later(20).write_entry(0, "processing", 0, "watching");

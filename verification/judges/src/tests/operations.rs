@@ -133,7 +133,7 @@ fn data_are_removed_after_their_member() {
 }
 
 #[test]
-fn etcd_keeps_what_it_acknowledged() {
+fn lost_acknowledged_write_of_etcd_breaks_its_promise() {
     judges(Promise::WritesKept, |tape, spoiled| {
         tape.etcd(EtcdFact::Acknowledged { cluster: 1, write: 4 });
         tape.etcd(EtcdFact::Acknowledged { cluster: 2, write: 9 });

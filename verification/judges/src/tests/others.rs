@@ -101,5 +101,5 @@ fn an_application_moves_to_the_better_cluster() {
 fn every_promise_has_a_name_of_its_own() {
     let names: std::collections::BTreeSet<&str> = Promise::ALL.iter().map(|promise| promise.name()).collect();
     assert_eq!(names.len(), Promise::ALL.len());
-    assert!(Promise::ALL.iter().all(|promise| promise.what().ends_with('.')));
+    assert!(Promise::ALL.iter().all(|promise| promise.text().ends_with('.')));
 }

@@ -27,7 +27,7 @@ fn nothing_begins_while_the_queue_is_disabled() {
 }
 
 #[test]
-fn a_queue_that_is_enabled_goes_on() {
+fn enabled_queue_continues() {
     judges(Promise::QueueResumes, |tape, spoiled| {
         tape.put(&[(keys::REPAIRS_DISABLED, json!(true))]);
         tape.write_entry(0, "queued", 0, "waiting");
@@ -53,7 +53,7 @@ fn no_report_becomes_an_entry_while_auto_repair_is_disabled() {
 }
 
 #[test]
-fn no_more_are_repaired_than_may_be() {
+fn concurrent_repairs_stay_within_their_maximum() {
     judges(Promise::ConcurrentRepairs, |tape, spoiled| {
         for index in 0..3 {
             tape.write_entry(index, "queued", 0, "waiting");
@@ -142,7 +142,7 @@ fn a_repair_succeeds_when_its_machine_is_healthy() {
 }
 
 #[test]
-fn what_was_deleted_is_not_brought_back() {
+fn restored_deleted_entry_breaks_its_promise() {
     judges(Promise::DeletionKept, |tape, spoiled| {
         let (key, mut entry) = tape.entry(0, "queued", 0, "waiting");
         entry["deleted"] = json!(true);

@@ -50,7 +50,9 @@ impl Judged {
             self.violate(
                 Id::I1,
                 revision,
-                format_args!("{key} is bound to {to:?} instead of {former:?}, and nobody says why"),
+                format_args!(
+                    "{key} is bound to {to:?} instead of {former:?}, and no stored decision names the reason"
+                ),
             );
         }
         let Some(to) = to else {
@@ -154,10 +156,10 @@ impl Judged {
             // An application that no longer fits leaves in any state of the cluster.
             Some(since) if since + RESCHEDULE_AFTER > at && fits => {
                 let unaware = || {
-                    let since = self.unaware(former, since, at, why.as_ref());
+                    let since = self.missed_change(former, since, at, why.as_ref());
                     since.map(|since| (Exemption::Unheard, since.unsigned_abs()))
                 };
-                let age = self.outgrown(was, &left, now).map(|age| (Exemption::OlderValue, age));
+                let age = self.expired_value(was, &left, now).map(|age| (Exemption::OlderValue, age));
                 match age.or_else(unaware) {
                     Some((exemption, lasted)) => self.exemptions.used(exemption, lasted),
                     None => self.violate(
@@ -182,7 +184,7 @@ impl Judged {
     /// Time since the start of an outage, if the reason of the decision shows that its leader may not have observed
     /// the outage yet. A leader with the reason [`Move::NotOnline`] has observed it, unless it means an outage that
     /// ended just before.
-    fn unaware(
+    fn missed_change(
         &self,
         cluster: &ObjectKey,
         since: OffsetDateTime,
@@ -200,7 +202,7 @@ impl Judged {
     }
 
     /// Age of a value with an unmet constraint on a metric; `None` if every value that a decision may use meets them.
-    fn outgrown(&self, application: &Application, cluster: &Stored, now: Duration) -> Option<Duration> {
+    fn expired_value(&self, application: &Application, cluster: &Stored, now: Duration) -> Option<Duration> {
         let is_outgrown = |values: &BTreeMap<MetricKey, MetricState>| {
             let unmet = self.unmet(application, cluster, values).unwrap_or_default();
             unmet.iter().any(|unmet| matches!(unmet, Unmet::Metric { .. }))

@@ -11,7 +11,7 @@ use super::{Judged, scheduled_to};
 
 impl Judged {
     /// Checks a written resource: the user asked for its creation or deletion, and it is still the same resource.
-    pub(super) fn kept(
+    pub(super) fn check_written(
         &mut self,
         revision: i64,
         stored: &Arc<Stored>,
@@ -25,7 +25,11 @@ impl Judged {
                 let (asked, made) = self.wanted.entry(key.clone()).or_default();
                 *made += 1;
                 if *made > *asked {
-                    self.violate(Id::I9, revision, format_args!("{key} is made, and nobody asked for it"));
+                    self.violate(
+                        Id::I9,
+                        revision,
+                        format_args!("{key} is created, and no client requested it"),
+                    );
                 }
             }
             Some(before) if before.object.metadata().uid != metadata.uid => {
@@ -48,12 +52,12 @@ impl Judged {
             bound && goes(&owner)
         });
         if !along {
-            self.violate(Id::I9, revision, format_args!("{key} is deleted, and nobody asked for that"));
+            self.violate(Id::I9, revision, format_args!("{key} is deleted, and no client requested that"));
         }
     }
 
     /// Checks that a missing resource was deleted, and that no other resource depends on it.
-    pub(super) fn gone(
+    pub(super) fn check_deleted(
         &mut self,
         revision: i64,
         key: &ObjectKey,

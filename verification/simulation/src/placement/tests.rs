@@ -61,7 +61,7 @@ impl World {
         let mut world = Self { checker, revision: 0 };
         world.commit(&[(format!("{PREFIX}{}/1", keys::LEADER), Some(json!("alpha")))]);
         world.own(PREFIX);
-        world.checker.told("load", 9.0);
+        world.checker.record_value("load", 9.0);
         for name in ["one", "two"] {
             world.checker.creates(&key(Kind::Cluster, name));
             world.put(Kind::Cluster, name, cluster(name, "ONLINE", &json!({})));
@@ -84,7 +84,7 @@ impl World {
             created: 1,
             lease: LEASE,
         });
-        self.checker.judge(self.revision, &events.collect::<Vec<_>>());
+        self.checker.judge_revision(self.revision, &events.collect::<Vec<_>>());
     }
 
     fn own(&mut self, prefix: &str) {
@@ -132,12 +132,12 @@ async fn a_binding_passes_only_to_a_cluster_that_fits() {
     assert_eq!(world.found(), []);
     // For a while, a decision may use a value that has been replaced.
     let mut world = World::new();
-    world.checker.told("load", 1.0);
+    world.checker.record_value("load", 1.0);
     world.bind(Some("one"), 0);
     assert_eq!(world.found(), []);
     let mut world = World::new();
     tokio::time::advance(Duration::from_secs(600)).await;
-    world.checker.told("load", 1.0);
+    world.checker.record_value("load", 1.0);
     world.bind(Some("one"), 0);
     assert_eq!(world.found(), [Id::I11], "no server said a value above 5 lately");
     let mut world = World::new();
@@ -197,7 +197,7 @@ async fn a_move_is_early_unless_the_change_of_state_may_be_unheard() {
         let mut world = World::new();
         world.bind(Some("one"), 0);
         tokio::time::advance(Duration::from_millis(120_000 - millis)).await;
-        world.checker.told("load", 9.0);
+        world.checker.record_value("load", 9.0);
         world.put(Kind::Cluster, "one", offline());
         world.move_for(why.clone(), 2);
         assert_eq!(world.found(), found, "{why:?} {millis} ms later");
@@ -208,7 +208,7 @@ async fn a_move_is_early_unless_the_change_of_state_may_be_unheard() {
         world.bind(Some("one"), 0);
         world.put(Kind::Cluster, "one", offline());
         tokio::time::advance(Duration::from_millis(119_500 - online)).await;
-        world.checker.told("load", 9.0);
+        world.checker.record_value("load", 9.0);
         world.put(Kind::Cluster, "one", cluster("one", "ONLINE", &json!({})));
         tokio::time::advance(Duration::from_millis(online)).await;
         world.put(Kind::Cluster, "one", offline());
@@ -243,7 +243,7 @@ async fn unrequested_deletions_and_creations_are_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_application_goes_with_its_own_cluster_and_with_no_other() {
+async fn application_is_deleted_only_with_its_own_cluster() {
     let deleted = json!({"deleted": "2026-01-01T00:01:00+00:00"});
     for (own, found) in [("one", vec![]), ("two", vec![Id::I9])] {
         let mut world = World::new();

@@ -14,7 +14,7 @@ use madako_domain::store::Entry;
 use madako_judges::{Exemption, Exemptions};
 
 use super::{ATTEMPTS, RepairCounts};
-use crate::holding::{Holding, Unheld};
+use crate::holding::{Holding, UnheldEntry};
 use crate::requests;
 use crate::world::SESSION_TTL;
 
@@ -37,7 +37,7 @@ pub(super) struct Judged {
     pub(super) found: Vec<(i64, Violation)>,
     /// Compares stored holds with the answers of the registry.
     pub(super) holding: Holding,
-    pub(super) unheld: Vec<(i64, Unheld)>,
+    pub(super) unheld: Vec<(i64, UnheldEntry)>,
     /// Revisions that users wrote: their violations are not the service's.
     pub(super) users: BTreeSet<i64>,
     pub(super) acknowledged: BTreeMap<i64, i64>,
@@ -125,7 +125,11 @@ impl Judged {
         subjects
     }
 
-    pub(super) fn judge(&mut self, revision: i64, changes: Vec<(String, Option<Entry>)>) -> Vec<Violation> {
+    pub(super) fn judge_revision(
+        &mut self,
+        revision: i64,
+        changes: Vec<(String, Option<Entry>)>,
+    ) -> Vec<Violation> {
         self.revision = revision;
         let mut found = Vec::new();
         let (mut touched, mut clustered) = (false, false);
@@ -139,7 +143,7 @@ impl Judged {
             let keys: Vec<&str> = changes.iter().map(|(key, _)| key.as_str()).collect();
             found.push(violation(Id::I12, format!("{} are written as they are there", keys.join(", "))));
         }
-        found.extend(requests::wrong(&self.entries, &changes));
+        found.extend(requests::violations(&self.entries, &changes));
         self.added.insert(revision, requests::added(&self.entries, &changes));
         self.seen.held += requests::newly_held(&self.entries, &changes);
         let mut newest = self.queue.records.known.keys().next_back().copied().unwrap_or(0);
@@ -154,7 +158,7 @@ impl Judged {
             let read = |entry: &Entry| serde_json::from_slice::<RepairQueueEntry>(&entry.value).ok();
             match (before, &entry) {
                 (Some(before), None) if is_entry && !read(before).is_some_and(|before| before.deleted) => {
-                    found.push(violation(Id::I9, format!("{key} goes and nobody asked for it")));
+                    found.push(violation(Id::I9, format!("{key} disappears without a request to delete it")));
                 }
                 (Some(before), Some(after)) if is_entry && became_another(read(before), read(after)) => {
                     found.push(violation(Id::I9, format!("{key} becomes another entry")));

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use time::macros::datetime;
 
-use super::{ATTEMPTS, Acting, RepairJudge, entry_of};
+use super::{ATTEMPTS, RepairJudge, RunningCommand, entry_of};
 use crate::clock::SimulatedClock;
 use crate::drains::Drains;
 use crate::history::History;
@@ -93,7 +93,7 @@ impl World {
             all.kvs().iter().find(is_it).map(entry_of)
         };
         let changes = writes.iter().map(|(key, _)| (key.clone(), stored(key))).collect();
-        self.judge.judge(revision, changes);
+        self.judge.judge_revision(revision, changes);
         revision
     }
 
@@ -125,7 +125,7 @@ impl World {
         self.write(&[(keys::record(id), value(&ended))]).await;
     }
 
-    async fn run(&mut self, epoch: i64, program: &str) -> Acting {
+    async fn run(&mut self, epoch: i64, program: &str) -> RunningCommand {
         let until = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
         self.judge.begins(&self.store, &Permit::give(epoch, until), program, MACHINE).await
     }
@@ -146,7 +146,7 @@ async fn an_announced_command_and_its_retry_pass_and_another_retry_is_found() {
     assert_eq!(world.found(), []);
     drop(world.run(world.epoch, RESET).await);
     assert_eq!(world.found(), [Id::I7]);
-    assert_eq!(world.judge.seen().commands, u64::from(ATTEMPTS) + 1);
+    assert_eq!(world.judge.counts().commands, u64::from(ATTEMPTS) + 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -270,7 +270,7 @@ async fn requests_in_a_held_rack_are_found() {
         world.write(&[(keys::repair_hold("3"), Some(hold))]).await;
         world.put(&watching()).await;
         assert_eq!(world.found(), expected, "begun");
-        assert_eq!(world.judge.seen().held, expected.len() as u64);
+        assert_eq!(world.judge.counts().held, expected.len() as u64);
     }
 }
 

@@ -139,10 +139,10 @@ async fn stop_leader(injector: &mut Injector) {
     let Some(running) = injector.running.remove(name) else { return };
     let place = Endpoint::Instance(number(name));
     injector.world.history.note("ambush", format_args!("{name} stops"));
-    injector.tell(Act::Kill, place, true);
+    injector.record_fault(Act::Kill, place, true);
     running.instance.stop().await;
     injector.start(name).await;
-    injector.tell(Act::Kill, place, false);
+    injector.record_fault(Act::Kill, place, false);
 }
 
 /// Taints a control plane node, which must then leave the control plane. Returns a finding if it stays.

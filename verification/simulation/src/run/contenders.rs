@@ -21,7 +21,7 @@ use crate::operator::Operator;
 use crate::placement::PlacementChecker;
 use crate::queue_user::QueueUser;
 use crate::rivals::Rivals;
-use crate::serving::{Door, Doors};
+use crate::serving::{LinkedDialer, LinkedDialers};
 use crate::user::of;
 use crate::world::World;
 
@@ -32,7 +32,7 @@ pub(super) struct Contenders {
     rivals: Rivals,
     operator: Operator,
     queue: QueueUser,
-    doors: Doors,
+    doors: LinkedDialers,
     placement: PlacementChecker,
     facts: Facts,
     history: History,
@@ -85,7 +85,7 @@ impl Contenders {
         self
     }
 
-    fn door(&mut self) -> Option<Door> {
+    fn door(&mut self) -> Option<LinkedDialer> {
         let doors = self.doors.lock().unwrap();
         let at = self.chance.random_range(0..doors.len().max(1));
         doors.values().nth(at).cloned()
@@ -100,7 +100,7 @@ impl Contenders {
         }
         let key = there[self.chance.random_range(0..there.len())].clone();
         let path = of(&key);
-        let Some(door) = self.door() else { return "finds nobody".to_owned() };
+        let Some(door) = self.door() else { return "finds no instance".to_owned() };
         let read = Request { method: "GET", path: &path, version: None, body: None };
         let Ok(Answer { status: 200, tag: Some(version), body: read }) = ask(&door, &read).await else {
             return format!("cannot read {key}");
@@ -117,14 +117,14 @@ impl Contenders {
         let answers = tokio::join!(ask(0), ask(1), ask(2), ask(3));
         let told: BTreeMap<usize, Option<u16>> =
             [answers.0, answers.1, answers.2, answers.3].into_iter().enumerate().collect();
-        format!("{key} at {version}, by four at once: {told:?}")
+        format!("{key} at {version}, by four clients at once: {told:?}")
     }
 
     async fn put(
         &self,
         key: &ObjectKey,
         path: &str,
-        door: Option<Door>,
+        door: Option<LinkedDialer>,
         (version, body): &(Option<i64>, Value),
     ) -> Option<u16> {
         let request = Request { method: "PUT", path, version: *version, body: Some(body) };
@@ -132,7 +132,7 @@ impl Contenders {
         let Answer { status, tag, body } = answer;
         if let Some(version) = *version {
             let key = key.etcd_key();
-            self.facts.tell(&Fact::Conditional { key, version, status, after: tag });
+            self.facts.report(&Fact::Conditional { key, version, status, after: tag });
         }
         match (status, tag) {
             (200..300, Some(tag)) => self.placement.acknowledged(key, tag),

@@ -222,7 +222,7 @@ impl Drill<'_> {
         let Some(name) = self.injector.leader() else { return };
         let place = Endpoint::Instance(crate::world::number(name));
         self.note("the leader's ways are slow, and the template changes twice");
-        self.injector.tell(Act::Delay, place, true);
+        self.injector.record_fault(Act::Delay, place, true);
         self.injector.world.network.change(place, |condition| condition.slow += 1);
         self.wait_seconds(30).await;
         let _ = self.people.operator.change_template().await;
@@ -233,7 +233,7 @@ impl Drill<'_> {
             .world
             .network
             .change(place, |condition| condition.slow = condition.slow.saturating_sub(1));
-        self.injector.tell(Act::Delay, place, false);
+        self.injector.record_fault(Act::Delay, place, false);
     }
 
     /// Hides nodes in the registry for less than three polls, and changes the template meanwhile.
@@ -310,7 +310,7 @@ impl Drill<'_> {
     /// Stops the registry, and changes the template when the last answer is too old.
     async fn silent_registry(&mut self) {
         self.note("the registry is gone");
-        self.injector.tell(Act::Kill, Endpoint::Registry, true);
+        self.injector.record_fault(Act::Kill, Endpoint::Registry, true);
         self.injector.world.network.change(Endpoint::Registry, |condition| condition.down += 1);
         self.wait(INTERVAL * 3 + Duration::from_secs(20)).await;
         let _ = self.people.operator.change_template().await;
@@ -319,7 +319,7 @@ impl Drill<'_> {
             .world
             .network
             .change(Endpoint::Registry, |condition| condition.down = condition.down.saturating_sub(1));
-        self.injector.tell(Act::Kill, Endpoint::Registry, false);
+        self.injector.record_fault(Act::Kill, Endpoint::Registry, false);
         self.wait(INTERVAL + Duration::from_secs(15)).await;
     }
 
@@ -338,7 +338,7 @@ impl Drill<'_> {
         for (conditions, held) in cases {
             let put = TxnOp::put(key("a"), "", None);
             if let Ok(done) = client.txn(Txn::new().when(conditions).and_then([put])).await {
-                self.injector.world.facts.tell(&Fact::Transacted { held, written: done.succeeded() });
+                self.injector.world.facts.report(&Fact::Transacted { held, written: done.succeeded() });
             }
         }
         let _ = client.delete(key("a"), None).await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use madako_datacenter_sim::Fault;
 use madako_domain::invariants::Id;
 use madako_faults::{Act, CLOCK_JUMP, Injection, InstanceTarget, Target};
-use madako_judges::player::{Attempt, Done, FaultChange, Player, Undone};
+use madako_judges::player::{Attempt, Done, FaultChange, FaultRefusal, Player};
 use madako_judges::{Fact, Place as Part};
 use madako_supervisor::http::{HTTP, PLACEMENT_API};
 use madako_supervisor::instance::{LEADER, REIGN};
@@ -111,12 +111,12 @@ impl Injector {
         let outcome = if !begins || self.try_to_begin(number, injection).await {
             Ok(Done { on: injection.target.to_string(), dropped: None })
         } else {
-            Err(Undone::NotYet)
+            Err(FaultRefusal::NotYet)
         };
         if !begins {
             self.end(number).await;
         }
-        if let Some(told) = player.came(&attempt, outcome) {
+        if let Some(told) = player.take_outcome(&attempt, outcome) {
             self.note_skipped(&attempt, told);
         }
     }
@@ -191,7 +191,7 @@ impl Injector {
     }
 
     /// Reports the beginning or the end of a fault as a fact.
-    pub(super) fn tell(&self, act: Act, place: Endpoint, begins: bool) {
+    pub(super) fn record_fault(&self, act: Act, place: Endpoint, begins: bool) {
         let place = match place {
             Endpoint::Instance(number) => Part::Instance(NAMES[number as usize - 1].to_owned()),
             Endpoint::Store => Part::Store,
@@ -201,12 +201,12 @@ impl Injector {
         };
         match act {
             Act::Reset | Act::Compact => self.world.facts.struck(&place),
-            _ => self.world.facts.tell(&Fact::Troubled { place, clock: act == Act::ClockJump, begins }),
+            _ => self.world.facts.report(&Fact::Troubled { place, clock: act == Act::ClockJump, begins }),
         }
     }
 
     async fn strike(&mut self, act: Act, place: Endpoint) {
-        self.tell(act, place, true);
+        self.record_fault(act, place, true);
         let network = self.world.network.clone();
         match act {
             Act::Kill => {
@@ -255,7 +255,7 @@ impl Injector {
     }
 
     async fn heal(&mut self, act: Act, place: Endpoint) {
-        self.tell(act, place, false);
+        self.record_fault(act, place, false);
         let network = self.world.network.clone();
         let less = |count: &mut u32| *count = count.saturating_sub(1);
         match act {

@@ -37,14 +37,14 @@ fn is_seen(act: Act) -> bool {
 /// Failed racks and machines, with the number of faults of each.
 pub(super) struct Machines {
     registry: SimulatedRegistry,
-    racks: BTreeMap<u32, Gone>,
+    racks: BTreeMap<u32, RackFaults>,
     machines: BTreeMap<String, u32>,
     /// `None` without operations on nodes.
     nodes: Option<Nodes>,
 }
 
 #[derive(Default)]
-struct Gone {
+struct RackFaults {
     faults: u32,
     /// States of the rack's machines before the first fault, by serial.
     before: BTreeMap<String, MachineState>,
@@ -175,7 +175,7 @@ mod tests {
     use crate::clock::SimulatedClock;
 
     #[tokio::test(start_paused = true)]
-    async fn a_machine_that_sabakan_lets_not_go_does_not_go_until_it_can() {
+    async fn machine_that_sabakan_refuses_to_remove_stays_until_it_is_removable() {
         let start = datetime!(2026-01-01 00:00 UTC);
         let config = DatacenterConfig::new(1, start, 1, &[("compute", 2)]);
         let datacenter = Datacenter::new(DatacenterConfig { rates: Rates::still(), ..config }).unwrap();

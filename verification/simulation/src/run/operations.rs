@@ -151,7 +151,7 @@ pub(super) fn too_many_failed(failed: u64, simulated: Duration) -> Option<String
 }
 
 /// Events that a run with operations and a drill must contain, and that this run lacks.
-pub(super) fn never(counts: NodeCounts) -> Vec<String> {
+pub(super) fn missing_events(counts: NodeCounts) -> Vec<String> {
     let NodeCounts { formed, added, promoted, removed, written, .. } = counts;
     let wanted = [
         ("a cluster of etcd formed", formed),

@@ -93,7 +93,7 @@ impl People {
                 clusters: (clusters, clusters + 2),
             };
             tokio::spawn(
-                user.telling(world.facts.clone())
+                user.reporting_to(world.facts.clone())
                     .sized(size)
                     .work(rate(ClientKind::Placement), stopped.clone()),
             )
@@ -126,12 +126,12 @@ impl People {
     /// Stops all clients without a cleanup.
     pub(super) async fn stop(self) -> Stopped {
         self.stop.send_replace(true);
-        let registry = done(self.registry).await;
-        let contenders = done(self.contenders).await;
-        let reboots = done(self.reboots).await;
-        let saboteurs = done(self.saboteurs).await;
+        let registry = join_clients(self.registry).await;
+        let contenders = join_clients(self.contenders).await;
+        let reboots = join_clients(self.reboots).await;
+        let saboteurs = join_clients(self.saboteurs).await;
         let etcd = self.etcd.await.expect(NO_PANIC);
-        let placement = done(self.placement).await;
+        let placement = join_clients(self.placement).await;
         let made = [
             ("registry", registry.as_ref().map(|clients| clients.calls)),
             ("rivals", contenders.map(|clients| clients.calls)),
@@ -191,7 +191,7 @@ impl Stopped {
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        self.history.note("etcd", "could not leave things in order");
+        self.history.note("etcd", "could not clean up");
         false
     }
 }
@@ -199,7 +199,7 @@ impl Stopped {
 const NO_PANIC: &str = "a client does not panic";
 
 /// Waits for clients that stop, and returns them.
-async fn done<T>(clients: Option<JoinHandle<T>>) -> Option<T> {
+async fn join_clients<T>(clients: Option<JoinHandle<T>>) -> Option<T> {
     match clients {
         Some(clients) => Some(clients.await.expect(NO_PANIC)),
         None => None,
@@ -291,7 +291,7 @@ mod tests {
     use crate::store_process::StoreProcess;
 
     #[tokio::test(start_paused = true)]
-    async fn who_cannot_leave_things_in_order_says_so() {
+    async fn cleanup_of_clients_reports_its_failure() {
         for runs in [true, false] {
             let start = datetime!(2026-01-01 00:00 UTC);
             let clock = Arc::new(SimulatedClock::new(start));

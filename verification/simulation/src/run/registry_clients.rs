@@ -22,7 +22,7 @@ use crate::checker::Checker;
 use crate::corruption::Spoiling;
 use crate::history::History;
 use crate::network::Endpoint;
-use crate::routed::Routed;
+use crate::routed::LinkedTransport;
 use crate::world::{INTERVAL, World};
 
 /// Maximum share of machines that the clients keep out of service at a time.
@@ -43,7 +43,7 @@ const BETWEEN_MISTAKES: Duration = Duration::from_secs(25 * 60);
 /// Number of polls that a mistake lasts: more than the removal guard waits for.
 const MISTAKE_POLLS: Range<f64> = 5.0..10.0;
 
-type Transport = Routed<Spoiling<InMemoryHttp>>;
+type Transport = LinkedTransport<Spoiling<InMemoryHttp>>;
 
 /// A machine without addresses in the registry, by mistake.
 struct Mistake {
@@ -70,7 +70,7 @@ impl OfRegistry {
     pub(super) fn new(world: &World, seed: u64) -> Self {
         let link = world.network.link(Endpoint::People, Endpoint::Registry);
         let inner = world.corruption.spoiling(Arc::new(world.registry.in_memory()));
-        let transport = Arc::new(Routed::new(inner, link, Arc::clone(&world.requests.registry)));
+        let transport = Arc::new(LinkedTransport::new(inner, link, Arc::clone(&world.requests.registry)));
         Self {
             search: SabakanRegistry::new(Arc::clone(&transport)),
             transport,
@@ -89,7 +89,7 @@ impl OfRegistry {
         let mistakes = often(rate, BETWEEN_MISTAKES);
         while next(rate, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
-            self.mend(Instant::now());
+            self.end_mistakes(Instant::now());
             if self.chance.random_bool(mistakes) {
                 self.make_a_mistake();
                 continue;
@@ -133,7 +133,7 @@ impl OfRegistry {
     }
 
     /// Ends mistakes whose time is over.
-    fn mend(&mut self, now: Instant) {
+    fn end_mistakes(&mut self, now: Instant) {
         let over = |mistake: &mut Mistake| mistake.until <= now;
         for Mistake { serial, addresses, .. } in self.mistakes.extract_if(.., over).collect::<Vec<_>>() {
             let mended = match self.registry.set_addresses(&serial, &addresses) {
@@ -197,7 +197,7 @@ impl OfRegistry {
         for mistake in &mut self.mistakes {
             mistake.until = Instant::now();
         }
-        self.mend(Instant::now());
+        self.end_mistakes(Instant::now());
         self.history.note("registry", "rests");
     }
 }

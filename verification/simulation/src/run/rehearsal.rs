@@ -277,13 +277,13 @@ impl RehearsalParameters<'_> {
         let mut calm = tokio::select! {
             biased;
             () = self.pace.runs_away() => {
-                waiting.never(&observer, self.pace.ran_away().into_iter().collect())
+                waiting.without_wait(&observer, self.pace.ran_away().into_iter().collect())
             },
             calm = waiting.until_calm(&mut injector, &observer) => calm,
         };
         let held = observer.held(injector.leader());
         // Taken before the instances stop, because their last writes do not count.
-        let seen = observer.seen();
+        let seen = observer.observations();
         let counts = *injector.world.counts.lock().unwrap();
         let skipped = std::mem::take(&mut injector.skipped);
         let injected = injector.injected;

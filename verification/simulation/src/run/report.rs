@@ -96,7 +96,7 @@ impl Report {
 
     /// Short names of the failures. A shrunk run must keep one of them.
     #[must_use]
-    pub fn wrong(&self) -> Vec<String> {
+    pub fn failures(&self) -> Vec<String> {
         let broken = self.invariants.iter().filter(|(_, verdict)| !verdict.violations.is_empty());
         let mut wrong: Vec<String> = broken.map(|(id, _)| id.name().to_owned()).collect();
         let broken = self.promises.iter().filter(|(_, verdict)| !verdict.violations.is_empty());

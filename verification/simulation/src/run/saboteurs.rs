@@ -168,11 +168,11 @@ impl Saboteurs {
         let clock = matches!(fault, Fault::ClockSet(_));
         let (switch, facts) = (self.registry.faults().clone(), self.facts.clone());
         let told = format!("the registry: {fault:?} for {length:?}");
-        facts.tell(&Fact::Troubled { place: Place::Registry, clock, begins: true });
+        facts.report(&Fact::Troubled { place: Place::Registry, clock, begins: true });
         switch.set(fault.clone());
         self.undo_after(length, move || {
             switch.clear(&fault);
-            facts.tell(&Fact::Troubled { place: Place::Registry, clock, begins: false });
+            facts.report(&Fact::Troubled { place: Place::Registry, clock, begins: false });
         });
         told
     }

@@ -16,7 +16,7 @@ use crate::drains::Drains;
 use crate::facts::Facts;
 use crate::network::Endpoint;
 use crate::nodes::Nodes;
-use crate::operator::Wanted;
+use crate::operator::ExpectedSize;
 use crate::pace::Pace;
 use crate::placement::PlacementCounts;
 use crate::repair::{RepairCounts, RepairJudge};
@@ -103,7 +103,7 @@ pub(super) async fn settle(
     let calm_after = last.map(|last| span(last.saturating_sub(began)));
     let mut found: Vec<String> = pace.ran_away().into_iter().collect();
     if !rested {
-        found.push("those who work with it could not leave things in order".to_owned());
+        found.push("the simulated clients could not clean up after themselves".to_owned());
     }
     if to_the_end && calm_after.is_none() {
         let written = placement.changes_since(history.now().saturating_sub(QUIET));
@@ -115,7 +115,7 @@ pub(super) async fn settle(
     // Read before `unserved` connects to every instance.
     let traffic = traffic(&injector);
     if to_the_end {
-        found.extend(as_it_should_be(scenario, &injector));
+        found.extend(final_deviations(scenario, &injector));
         found.extend(operations::deviations(&injector, repairs).await);
         found.extend(unserved(scenario, &injector).await);
     }
@@ -152,11 +152,11 @@ pub(super) async fn settle(
     let refused = injector.world.rivals.as_ref().map(Rivals::refused);
     found.extend(refused.iter().filter(|_| to_the_end).flat_map(|refused| too_few(refused, length)));
     if to_the_end {
-        found.extend(never(scenario, &repairs.seen(), placement.seen()));
+        found.extend(missing_events(scenario, &repairs.counts(), placement.counts()));
     }
     let drilled = to_the_end && super::drill::is_held(scenario, length);
     let counts_of_nodes = injector.world.nodes.as_ref().filter(|_| drilled).map(Nodes::counts);
-    found.extend(counts_of_nodes.into_iter().flat_map(operations::never));
+    found.extend(counts_of_nodes.into_iter().flat_map(operations::missing_events));
     let has_nodes = injector.world.operations.is_some();
     let untested = promises.iter().filter(|(_, verdict)| drilled && verdict.judged == 0);
     let untested = untested.filter(|(promise, _)| has_nodes || !promise.needs_nodes());
@@ -205,7 +205,7 @@ pub(super) fn cut_short(to_the_end: bool, nothing_found: bool) -> Option<String>
 }
 
 /// Events that runs with certain clients must contain, and that this run lacks.
-fn never(scenario: &Scenario, repairs: &RepairCounts, placement: PlacementCounts) -> Vec<String> {
+fn missing_events(scenario: &Scenario, repairs: &RepairCounts, placement: PlacementCounts) -> Vec<String> {
     let of_reboots = [
         ("old records deleted", repairs.collected),
         ("repairs waited beside a reboot", repairs.beside_reboots),
@@ -245,7 +245,7 @@ fn too_few(refused: &BTreeMap<&'static str, u64>, length: Span) -> Vec<String> {
 
 /// Deviations from the required final state: one leader, all instances running and none given up, the cluster's size
 /// and nodes, and a place for each application that fits somewhere.
-fn as_it_should_be(scenario: &Scenario, injector: &Injector) -> Vec<String> {
+fn final_deviations(scenario: &Scenario, injector: &Injector) -> Vec<String> {
     let mut found = Vec::new();
     let leaders: Vec<&str> = injector
         .running
@@ -263,7 +263,7 @@ fn as_it_should_be(scenario: &Scenario, injector: &Injector) -> Vec<String> {
     for (name, _) in injector.running.iter().filter(|(_, running)| *running.instance.view().melted.borrow()) {
         found.push(format!("{name} has given up"));
     }
-    let wanted = Wanted::of(scenario.world.machines);
+    let wanted = ExpectedSize::of(scenario.world.machines);
     match injector.world.checker.cluster() {
         None => found.push("no cluster was committed".to_owned()),
         Some(cluster) => {
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_without_a_machine_that_fits_it_is_told() {
+    async fn node_without_a_fitting_machine_is_reported() {
         let start = datetime!(2026-01-01 00:00 UTC);
         let datacenter = Datacenter::new(DatacenterConfig::demo(1, start)).unwrap();
         let registry = SimulatedRegistry::new(datacenter, std::sync::Arc::new(SimulatedClock::new(start)));

@@ -33,7 +33,7 @@ pub fn shrink(
     failed: Report,
     mut go_on: impl FnMut(u32) -> bool,
 ) -> Result<Shrunk, SimulateError> {
-    let wrong: BTreeSet<String> = failed.wrong().into_iter().collect();
+    let wrong: BTreeSet<String> = failed.failures().into_iter().collect();
     let (seed, mut length) = (failed.seed, failed.length);
     let mut only: Vec<usize> = (0..failed.schedule.injections.len()).collect();
     let (mut runs, mut best) = (0, failed);
@@ -41,7 +41,7 @@ pub fn shrink(
         *runs += 1;
         let options = Options { only: Some(only.iter().copied().collect()), ..Options::default() };
         let report = simulate(scenario, seed, length, options)?;
-        Ok(report.wrong().iter().any(|what| wrong.contains(what)).then_some(report))
+        Ok(report.failures().iter().any(|what| wrong.contains(what)).then_some(report))
     };
     let mut parts = 2;
     while !only.is_empty() && go_on(runs) {

@@ -75,7 +75,7 @@ async fn a_value_begins_where_it_was_and_walks_within_its_bounds_by_the_seed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_fixed_stays_and_what_is_not_known_is_assumed() {
+async fn fixed_metrics_stay_and_unknown_metrics_take_the_middle_of_their_range() {
     let site = site(1, 50.0);
     advance(Duration::from_secs(24 * 3600)).await;
     assert_eq!(site.asked("one", "stands").await, Ok(13.0));

@@ -94,7 +94,7 @@ fn failure(seen: Instant) -> TaintsPoll {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_are_asked_for_once_an_interval_and_only_tainted_ones_are_told() {
+async fn nodes_are_listed_once_an_interval_and_only_tainted_nodes_are_reported() {
     let api = Arc::new(Api::default());
     *api.nodes.lock().unwrap() =
         vec![node("10.0.0.1", "broken"), KubeNode { name: "10.0.0.2".into(), ..KubeNode::default() }];
@@ -160,7 +160,7 @@ async fn the_last_good_answer_counts_until_it_is_too_old() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_failure_lets_plans_be_made_without_taints() {
+async fn first_failure_of_the_taint_query_allows_plans_without_taints() {
     let mut known = unlooked();
     let (changed, event) = known.update(&failure(Instant::now()), MOST, 0.0);
     assert!(changed && !known.awaited() && known.known().is_empty());

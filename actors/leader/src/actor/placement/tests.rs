@@ -92,7 +92,7 @@ fn key() -> ObjectKey {
 }
 
 #[test]
-fn a_binding_compares_the_leader_the_owner_and_whatever_it_was_judged_by() {
+fn binding_compares_the_leader_the_owner_and_all_evidence() {
     let unchanged_application = BTreeMap::from([(key(), 5)]);
     let change = PlacementMutation { unchanged: unchanged_application, kept: moves().kept, ..binding("DE") };
     let made = made(&OURS, &change).unwrap();
@@ -110,7 +110,7 @@ fn a_binding_compares_the_leader_the_owner_and_whatever_it_was_judged_by() {
 }
 
 #[test]
-fn what_may_not_be_committed_becomes_no_transaction() {
+fn forbidden_placement_mutation_makes_no_transaction() {
     let conflict = |keys: &[&str]| {
         Err(CommitError::Conflict { keys: keys.iter().map(|key| (*key).to_owned()).collect() })
     };
@@ -334,7 +334,7 @@ async fn a_store_that_was_restored_to_a_time_before_the_claim_is_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_leader_of_the_prefix_owned_is_taken_over() {
+async fn new_leader_takes_over_ownership_from_its_predecessor() {
     let root = FakeStore::default();
     root.write(put(ownership::KEY, "/a/", 77)).await;
     let led = Led::start("takes-over", &root).await;
@@ -359,7 +359,7 @@ async fn a_leader_that_may_not_claim_leads_all_the_same_and_tries_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_whose_key_is_gone_is_refused_by_the_store() {
+async fn store_refuses_writes_of_a_leader_without_its_key() {
     let root = FakeStore::default();
     let led = Led::start("deposed", &root).await;
     root.write(Write::Delete { key: "/a/leader//1".into() }).await;

@@ -20,7 +20,7 @@ async fn world(entries: &[RepairQueueEntry]) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_is_repaired_and_the_history_tells_it() {
+async fn machine_is_repaired_and_the_history_shows_it() {
     let mut world = world(&[queued(0, "w", "plain")]).await;
     world.host.0.lock().unwrap().cured.insert("w".to_owned());
     world.begin().await;
@@ -118,7 +118,7 @@ async fn a_lost_command_is_not_repeated_and_health_decides() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_older_state_that_somebody_writes_runs_nothing_twice() {
+async fn restored_older_entry_runs_no_command_twice() {
     let entry = queued(0, "w", "plain");
     let mut world = world(std::slice::from_ref(&entry)).await;
     world.begin().await;
@@ -191,7 +191,7 @@ async fn a_commit_of_unknown_outcome_runs_its_command_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_commits_of_unknown_outcome_the_one_that_lands_decides_whose_command_may_run() {
+async fn durable_commit_of_two_with_unknown_outcome_decides_which_command_may_run() {
     // The second entry's back-off ends between the attempts: it was begun, and therefore precedes the first.
     let backing_off = RepairQueueEntry {
         operation: "plain".to_owned(),
@@ -276,7 +276,7 @@ async fn a_command_that_waits_for_its_permit_is_not_started_when_the_queue_is_di
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_whose_change_is_refused_keeps_nobody_else_back() {
+async fn refused_change_of_an_entry_delays_no_other_entry() {
     let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain")]).await;
     world.host.0.lock().unwrap().cured.extend(["w".to_owned(), "x".to_owned()]);
     let error = CommitError::Invariant { violations: Vec::new() };
@@ -288,7 +288,7 @@ async fn an_entry_whose_change_is_refused_keeps_nobody_else_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_entry_goes_also_while_disabled() {
+async fn deleted_entry_is_removed_even_while_the_queue_is_disabled() {
     let mut world = world(&[RepairQueueEntry { deleted: true, ..queued(0, "w", "plain") }]).await;
     world.change(|store| store.text(keys::REPAIRS_DISABLED, "true"));
     world.begin().await;
@@ -410,7 +410,7 @@ async fn failed_once(interval: u32) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn health_is_asked_between_attempts_and_a_healthy_machine_is_left_alone() {
+async fn health_is_checked_between_attempts_and_a_healthy_machine_gets_no_command() {
     let world = failed_once(600).await;
     let before = world.host.0.lock().unwrap().checked["w"];
     tokio::time::sleep(Duration::from_secs(100)).await;
@@ -442,7 +442,7 @@ async fn health_is_asked_before_another_attempt_also_without_a_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_speaks_against_another_attempt_ends_the_pause() {
+async fn obstacle_to_another_attempt_ends_the_pause() {
     let world = failed_once(3_600).await;
     world.change(|store| {
         let entry = store.state().repair.entries[&0].value.clone();
@@ -504,7 +504,7 @@ async fn a_check_that_takes_longer_than_two_rounds_is_believed_when_it_answers()
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_go_on_lets_others_be_repaired_and_goes_on_later() {
+async fn blocked_repair_yields_its_slot_and_resumes_later() {
     // Two slots: the watch of the first two ends while their operation is not configured.
     let mut world = world(&[queued(0, "w", "plain"), queued(1, "x", "plain"), queued(2, "y", "later")]).await;
     let gone = crate::testing::REPAIR.replace("\"plain\"", "\"later\"");

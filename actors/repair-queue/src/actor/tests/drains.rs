@@ -139,8 +139,7 @@ async fn a_job_is_waited_for_and_a_pod_that_never_ends_gives_the_drain_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_down_silent_slow_or_refusing_for_an_hour_leaves_the_node_unrepaired_and_others_go_on()
- {
+async fn failing_api_server_blocks_only_repairs_that_drain() {
     let unavailable = KubernetesError::Unavailable { what: "pods".into(), why: "connection refused".into() };
     let refused = KubernetesError::Refused { what: "pods".into(), status: 403, why: "forbidden".into() };
     let hour = Duration::from_secs(3_600);
@@ -309,7 +308,7 @@ async fn a_drain_that_is_taken_over_before_its_cordon_begins_with_the_dry_run() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_that_is_taken_over_after_its_cordon_goes_on_with_what_is_left() {
+async fn drain_taken_over_after_its_cordon_evicts_only_the_remaining_pods() {
     let mut world = taken_over(1, true).await;
     world.begin().await;
     world.until_status(0, RepairStatus::Succeeded).await;
@@ -367,7 +366,7 @@ async fn a_drain_whose_time_is_over_is_given_up_when_it_was_seen_or_cannot_be() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_goes_on_with_a_new_leader_and_ends_when_the_queue_is_disabled() {
+async fn drain_continues_under_a_new_leader_and_ends_when_the_queue_is_disabled() {
     let mut world = world().await;
     world.kubernetes.0.lock().unwrap().stuck.insert("web".to_owned());
     world.begin().await;
@@ -400,7 +399,7 @@ fn cuts(count: usize) -> impl Iterator<Item = KubernetesError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_permit_ended_is_asked_for_again_with_another_and_gives_no_drain_up() {
+async fn request_cut_off_by_its_permit_is_repeated_with_a_new_permit() {
     let mut world = world().await;
     // The dry run, the cordon and the eviction have 60 s together here, and a permit 10 s.
     world.kubernetes.0.lock().unwrap().cut.extend(cuts(4));
@@ -414,7 +413,7 @@ async fn what_a_permit_ended_is_asked_for_again_with_another_and_gives_no_drain_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_takes_longer_than_any_permit_is_given_up_when_the_drains_time_is_over() {
+async fn request_longer_than_any_permit_is_given_up_at_the_drain_timeout() {
     let mut world = world().await;
     world.kubernetes.0.lock().unwrap().cut.extend(cuts(1_000));
     world.begin().await;

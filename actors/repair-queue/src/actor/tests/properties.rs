@@ -446,7 +446,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, max_shrink_time: 60_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn whoever_leads_and_whatever_fails_the_invariants_hold_and_no_command_runs_twice(
+    fn invariants_hold_and_no_command_runs_twice_under_failures_and_handovers(
         size in 3..=MOST,
         roles in vec(0..3_u8, usize::from(MOST)),
         happenings in vec(happening(), 1..70),

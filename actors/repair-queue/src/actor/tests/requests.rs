@@ -66,7 +66,7 @@ async fn a_report_becomes_an_entry_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rack_that_fails_is_held_and_repairs_nobody() {
+async fn failing_rack_is_held_without_repairs() {
     let mut world = world(10).await;
     world.begin().await;
     report(&world, &[machine(1, 3, 50.0), machine(2, 3, 51.0), machine(3, 3, 52.0), machine(4, 4, 50.0)]);
@@ -100,7 +100,7 @@ async fn false_reports_for_many_machines_add_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_refusal_is_told_once_and_not_per_poll() {
+async fn each_refusal_is_reported_once_and_not_per_poll() {
     let mut world = world(0).await;
     world.begin().await;
     let news = |world: &World| {
@@ -311,7 +311,7 @@ fn told_waiting(world: &World, entry: i64, why: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_of_a_rack_and_cannot_be_read_holds_it_until_it_can_be_or_is_removed() {
+async fn unreadable_hold_keeps_its_rack_held_until_it_is_corrected_or_removed() {
     const RELEASED: &str = r#"{"label":"rack","events":[],"released":[]}"#;
     for kept in ["", "garbage", r#"{"label":"rack","events":[{"since":"2026-01-0"#] {
         for mended in [Some(RELEASED), None] {
@@ -337,7 +337,7 @@ async fn what_is_kept_of_a_rack_and_cannot_be_read_holds_it_until_it_can_be_or_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_rack_is_held_who_stands_nobody_knows_where_waits_for_an_observation_however_long() {
+async fn while_a_rack_is_held_a_machine_of_unknown_rack_waits_for_an_observation() {
     const HELD: &str = r#"{"label":"rack","events":[{"since":"2026-01-02T03:00:00Z","machines":[
         {"changed":"2026-01-02T02:58:00Z","serial":"s1","address":"10.0.0.1"}]}]}"#;
     const RELEASED: &str = r#"{"label":"rack","released":[

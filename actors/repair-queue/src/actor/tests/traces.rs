@@ -81,7 +81,7 @@ async fn uncordoned(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repair_is_told_below_the_report_that_led_to_it_and_each_effect_below_its_decision() {
+async fn spans_of_repairs_are_children_of_their_reports_and_effects_of_their_decisions() {
     let (spans, _guard) = Spans::hear();
     let (mut world, machine) = world(|_| {}).await;
     world.begin().await;
@@ -112,7 +112,7 @@ async fn a_repair_is_told_below_the_report_that_led_to_it_and_each_effect_below_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_leader_began_is_told_in_traces_of_its_own() {
+async fn repair_begun_by_an_earlier_leader_has_its_own_trace() {
     let (spans, _guard) = Spans::hear();
     let begun = |store: &mut Store| {
         store.entry(&processing(0, "10.0.0.1", 0, RepairStepStatus::Draining, 5));

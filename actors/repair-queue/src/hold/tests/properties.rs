@@ -46,7 +46,7 @@ proptest! {
     }
 
     #[test]
-    fn released_racks_are_not_held_again_whatever_subset_is_reported_still(
+    fn released_racks_are_not_held_again_for_any_subset_of_their_reports(
         reports in reports(), keep in prop::collection::vec(any::<bool>(), 16), minutes in 0_u32..100,
     ) {
         let mut holds = at_once(&reports);
@@ -62,7 +62,7 @@ proptest! {
     }
 
     #[test]
-    fn a_rack_goes_free_exactly_when_no_event_has_three_machines_left(
+    fn rack_is_released_exactly_when_no_event_has_three_machines_left(
         reports in reports(), keep in prop::collection::vec(any::<bool>(), 16),
     ) {
         let holds = at_once(&reports);

@@ -146,7 +146,7 @@ fn a_rack_that_failed_again_between_two_answers_is_held_again() {
 }
 
 #[test]
-fn a_rack_that_recovered_for_an_answer_and_failed_again_is_held_again_whatever_the_clock() {
+fn rack_that_failed_again_after_a_recovery_is_held_again_under_any_clock() {
     for registry in [0.0, HOUR, -HOUR] {
         let machines = rack(3, 5_000.0);
         let mut leader = Leader::after_a_release(&machines);
@@ -159,7 +159,7 @@ fn a_rack_that_recovered_for_an_answer_and_failed_again_is_held_again_whatever_t
 }
 
 #[test]
-fn who_failed_again_while_the_clock_was_set_is_told_from_the_others() {
+fn new_failures_are_recognised_when_the_clock_is_set() {
     let one = rack(3, 5_000.0);
     let others = [rack(4, 90_000.0), rack(5, 40_000.0), rack(6, 20_000.0)].concat();
     for registry in [HOUR, -HOUR] {
@@ -206,7 +206,7 @@ fn a_third_machine_makes_an_event_with_two_of_before_the_clock_was_set() {
 }
 
 #[test]
-fn a_machine_whose_state_changes_anew_is_another_report() {
+fn new_change_of_a_machines_state_is_another_report() {
     let lone = rack(3, 5_000.0)[..1].to_vec();
     let mut leader = Leader::new();
     leader.asks(60.0, &lone);
@@ -247,7 +247,7 @@ fn without_settings_no_times_are_kept() {
 
 proptest! {
     #[test]
-    fn while_nobody_fails_anew_nothing_that_is_kept_changes_whatever_the_clocks_do(
+    fn holds_do_not_change_without_new_failures_under_any_clock(
         steps in prop::collection::vec(
             (1.0..600.0_f64, -86_400.0..86_400.0_f64, -86_400.0..86_400.0_f64),
             1..20,

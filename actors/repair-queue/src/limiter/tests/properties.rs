@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_added_never_exceeds_the_maximum_nor_doubles_an_entry(case in cases()) {
+    fn added_entries_never_exceed_the_maximum_nor_repeat_a_machine(case in cases()) {
         let decision = case.decide();
         let all = i64::try_from(decision.add.len() + case.entries.len()).unwrap();
         prop_assert!(decision.add.is_empty() || all <= case.constraints.maximum_repair_queue_entries);

@@ -204,7 +204,7 @@ async fn variables_of_the_user_are_sent_as_soon_as_they_are_stored_and_unusable_
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_url_or_while_it_is_switched_off_nobody_is_asked() {
+async fn registry_is_not_asked_without_a_url_or_while_disabled() {
     let mut world = World::new().await;
     for stored in [&[][..], &[OFF], &[URL, OFF], &[URL, OFF, ("madako/repair/holds/3", RELEASED)]] {
         world.store(stored).await;
@@ -229,7 +229,7 @@ async fn while_a_rack_is_held_its_recovery_is_asked_for_also_when_it_is_switched
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_poll_changes_nothing_and_is_told_once() {
+async fn failed_poll_changes_nothing_and_is_reported_once() {
     let mut world = World::new().await;
     world.answers(Ok(fetched(&["a", "b"], &["c"])));
     world.store(&[URL]).await;
@@ -258,7 +258,7 @@ async fn a_failed_poll_changes_nothing_and_is_told_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_says_which_revision_of_the_store_was_known_when_it_was_asked_for() {
+async fn answer_has_the_store_revision_of_its_request() {
     let mut world = World::new().await;
     world.store(&[URL]).await;
     assert_eq!(world.reports.newest().map(|reports| reports.revision), Some(1));

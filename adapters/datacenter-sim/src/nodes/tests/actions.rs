@@ -83,7 +83,7 @@ async fn a_foreign_container_and_a_used_volume_refuse_actions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_tells_an_empty_volume_from_data_and_from_another_volume() {
+async fn status_distinguishes_an_empty_volume_from_data_and_from_another_volume() {
     let fleet = Fleet::bootstrapped(1).await;
     let address = fleet.all[0].as_str();
     let connection = fleet.connect(address).await.unwrap();
@@ -105,7 +105,7 @@ fn last(fleet: &Fleet) -> NodeFact {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_action_that_was_sent_happens_after_its_caller_has_gone() {
+async fn sent_action_happens_after_its_caller_has_left() {
     let fleet = Fleet::new(1);
     let address = fleet.all[0].as_str();
     let connection = fleet.connect(address).await.unwrap();

@@ -30,7 +30,7 @@ async fn a_dead_node_loses_its_containers_and_keeps_its_disk() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_breaks_connections_after_a_time_and_a_reset_at_once() {
+async fn silence_breaks_connections_after_a_time_and_a_reset_immediately() {
     let fleet = Fleet::new(2);
     let (one, two) = (fleet.all[0].as_str(), fleet.all[1].as_str());
     let began = Instant::now();
@@ -125,7 +125,7 @@ async fn a_full_disk_and_a_dead_engine_fail_actions_and_end_etcd() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_is_installed_anew_has_another_key_and_no_data() {
+async fn reinstalled_machine_has_another_key_and_no_data() {
     let fleet = Fleet::bootstrapped(1).await;
     let address = fleet.all[0].as_str();
     let connection = fleet.connect(address).await.unwrap();

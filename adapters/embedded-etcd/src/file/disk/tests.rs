@@ -65,7 +65,7 @@ impl StorageBackend for Counting {
 }
 
 #[test]
-fn room_is_filled_once_ahead_of_its_use_and_never_over_what_is_there() {
+fn file_space_is_filled_once_ahead_of_use_and_never_over_data() {
     let storage = Arc::new(Counting(InMemoryBackend::new(), AtomicU64::new(0)));
     let written = || storage.1.load(Ordering::Relaxed);
     let len = 3 * MAX_FILL_BYTES;

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_to_be_together_is_in_the_types_of_requests_only() {
+    fn rules_across_fields_are_only_in_request_types() {
         let document = document("1");
         let types = &document["components"]["schemas"];
         for name in ["ApplicationSpec", "ClusterSpec", "ImSpec"] {

@@ -20,7 +20,7 @@ pub(super) fn allow(world: &World, name: &str, api: &str, resource: &str, namesp
 }
 
 #[tokio::test]
-async fn each_right_opens_what_it_names_and_nothing_else() {
+async fn each_right_opens_exactly_its_paths() {
     for &kind in Kind::ALL {
         let collection = collection(kind, "testing");
         let object = format!("{collection}/absent");
@@ -83,7 +83,7 @@ async fn a_list_over_all_namespaces_shows_those_that_the_roles_name() {
 }
 
 #[tokio::test]
-async fn a_right_that_is_taken_away_is_gone_at_once() {
+async fn revoked_right_ends_immediately() {
     let world = rbac();
     allow(&world, "reader", "core", "roles", &[], "list");
     world.ask("GET", "/core/roles").await.with(200);
@@ -92,7 +92,7 @@ async fn a_right_that_is_taken_away_is_gone_at_once() {
 }
 
 #[tokio::test]
-async fn nobody_is_let_in_without_a_name() {
+async fn requests_without_an_identity_are_refused() {
     let nobody = world_with(settings(Authorization::AlwaysAllow), vec![]);
     let refused = nobody.ask("GET", "/me").await.with(401).json();
     assert_eq!(

@@ -91,7 +91,7 @@ async fn a_client_may_name_the_version_that_it_reads_or_believes_to_be_there() {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_answer_is_said() {
+async fn silent_store_is_reported_to_the_client() {
     use madako_domain::store::{StoreError, StoreErrorKind};
     let world = world();
     let (path, value) = world.created(Kind::Application, "echo").await;

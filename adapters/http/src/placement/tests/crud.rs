@@ -99,7 +99,7 @@ async fn an_application_has_krakes_fields_defaults_and_nulls() {
 }
 
 #[tokio::test]
-async fn what_a_request_may_not_set_is_passed_over() {
+async fn fields_that_a_request_may_not_set_are_ignored() {
     let world = world();
     let mut body = example(Kind::Application, "echo");
     body["metadata"]["namespace"] = json!("elsewhere");
@@ -125,7 +125,7 @@ async fn what_a_request_may_not_set_is_passed_over() {
 }
 
 #[tokio::test]
-async fn what_is_there_already_is_not_created() {
+async fn existing_resource_is_not_created_again() {
     let world = world();
     for kind in [Kind::Application, Kind::Role] {
         world.created(kind, "one").await;
@@ -244,7 +244,7 @@ async fn an_update_that_changes_nothing_is_refused() {
 }
 
 #[tokio::test]
-async fn what_never_changes_is_named() {
+async fn change_of_an_immutable_field_is_refused_by_name() {
     let world = world();
     let (path, created) = world.created(Kind::Application, "echo").await;
     for (field, value) in [("namespace", "override"), ("name", "other")] {
@@ -285,7 +285,7 @@ async fn finalizers_only_go_while_a_deletion_is_in_progress() {
 }
 
 #[tokio::test]
-async fn force_takes_applications_and_clusters_away_at_once() {
+async fn forced_deletion_removes_applications_and_clusters_immediately() {
     for &kind in Kind::ALL {
         let world = world();
         let (path, _) = world.created(kind, "one").await;
@@ -313,7 +313,7 @@ async fn a_deletion_waits_for_the_shutdown_hook() {
 }
 
 #[tokio::test]
-async fn what_somebody_else_wrote_is_seen_at_once() {
+async fn writes_of_other_clients_are_visible_immediately() {
     let world = world();
     let (path, mut value) = world.created(Kind::Application, "echo").await;
     value["metadata"]["labels"] = json!({"written": "elsewhere"});
@@ -373,7 +373,7 @@ async fn one_bad_value_fails_no_list_and_is_reported() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_said_in_the_same_way_everywhere_and_goes_by_force() {
+async fn unreadable_resource_is_reported_by_every_method_and_deleted_by_force() {
     let world = world();
     let application = stored(Kind::Application, "bad");
     let paths = ["/core/roles/bad", "/kubernetes/namespaces/testing/applications/bad"];
@@ -412,7 +412,7 @@ async fn what_cannot_be_read_is_said_in_the_same_way_everywhere_and_goes_by_forc
 }
 
 #[tokio::test]
-async fn what_somebody_else_changed_meanwhile_does_not_go_by_force() {
+async fn forced_deletion_spares_a_resource_repaired_meanwhile() {
     let world = world();
     let key = stored(Kind::Role, "r");
     world.objects.put(&key, "{");

@@ -107,7 +107,7 @@ async fn the_document_is_served_and_describes_itself() {
 }
 
 #[test]
-fn what_is_not_as_described_is_found() {
+fn schema_validation_finds_deviations() {
     let document = openapi::document("1");
     let role = json!({"$ref": "#/components/schemas/RoleRequest"});
     let mut body = example(Kind::Role, "r");

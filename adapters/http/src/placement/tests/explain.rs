@@ -115,7 +115,7 @@ fn namespaces(answer: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn everybody_who_may_everything_sees_every_candidate() {
+async fn user_with_all_rights_sees_every_candidate() {
     let answer = world().ask("GET", &format!("{PATH}/known/explain")).await.with(200).json();
     assert_eq!(namespaces(&answer), ["testing", "other"]);
     assert_eq!(answer["decision"]["outcome"], "stays");
@@ -154,7 +154,7 @@ async fn candidates_of_others_stay_theirs() {
 }
 
 #[tokio::test]
-async fn of_a_bound_cluster_that_the_user_may_not_list_the_name_alone_is_shown() {
+async fn bound_cluster_without_list_permission_is_shown_by_name_only() {
     let world = rbac();
     allow(&world, "creator", "kubernetes", "applications", &["testing"], "create");
     allow(&world, "binder", "kubernetes", "applications/binding", &["testing"], "update");
@@ -191,7 +191,7 @@ async fn of_a_bound_cluster_that_the_user_may_not_list_the_name_alone_is_shown()
 }
 
 #[tokio::test]
-async fn who_does_not_decide_tells_the_last_decision_and_who_decides() {
+async fn follower_shows_the_last_decision_and_names_the_leader() {
     let answer = world().ask("GET", &format!("{PATH}/kept/explain")).await.with(200).json();
     assert_eq!((&answer["leader"], &answer["decision"]), (&json!("host1"), &Value::Null));
     assert_eq!(

@@ -171,7 +171,7 @@ async fn an_application_shuts_down_when_it_is_waited_for() {
 }
 
 #[tokio::test]
-async fn only_what_is_degraded_is_tried_again() {
+async fn only_degraded_applications_are_retried() {
     let world = world();
     let (path, _) = world.created(Kind::Application, "echo").await;
     // krakectl sends no body.

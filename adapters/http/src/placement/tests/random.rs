@@ -163,7 +163,7 @@ impl Draw {
 }
 
 #[tokio::test]
-async fn what_is_as_described_round_trips_and_what_is_not_is_refused() {
+async fn valid_bodies_round_trip_and_invalid_bodies_are_refused() {
     let document = openapi::document("1");
     let mut draw = Draw { chance: ChaCha8Rng::seed_from_u64(4), document: document.clone() };
     let mut round_trips = 0;

@@ -41,7 +41,7 @@ fn server(world: &World, limits: Limits) -> Server {
     let (dialer, listener) = memory::listener();
     let (stop, stopped) = oneshot::channel::<()>();
     let router = router_before(world.router.clone(), Arc::new(Pages), Duration::from_secs(2));
-    let serving = tokio::spawn(serve(listener, router, limits, crate::nobody, async move {
+    let serving = tokio::spawn(serve(listener, router, limits, crate::no_client_certificate, async move {
         // Dropping the sender stops the server too.
         let _ = stopped.await;
     }));
@@ -116,7 +116,7 @@ async fn a_watch_is_not_cut_by_the_deadline_and_ends_with_the_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_cannot_go_on_has_no_proper_end_on_the_wire() {
+async fn broken_watch_has_no_regular_end_on_the_wire() {
     let world = world();
     let server = server(&world, Limits::PLACEMENT);
     let mut io = server.open("GET", "/core/roles?watch", "").await;
@@ -148,7 +148,7 @@ async fn a_body_that_never_comes_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_goes_away_gives_its_watch_back() {
+async fn client_that_disconnects_frees_its_watch() {
     let settings = Settings { streams: 1, ..settings(Authorization::AlwaysAllow) };
     let world = world_with(settings, vec![Arc::new(StaticUser("alice".into()))]);
     let server = server(&world, Limits::PLACEMENT);

@@ -68,7 +68,7 @@ fn is(kind: &str, name: &str) -> (String, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_tells_of_every_change_after_its_beginning() {
+async fn watch_delivers_every_change_after_its_begin() {
     let world = world();
     world.created(Kind::Application, "before").await;
     let all = collection(Kind::Application, "testing");
@@ -120,7 +120,7 @@ async fn a_quiet_watch_shows_signs_of_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_cannot_go_on_breaks_off() {
+async fn watch_with_a_gap_breaks_off() {
     let world = world();
     let mut lines = world.watch("/core/roles?watch").await;
     world.created(Kind::Role, "r").await;
@@ -139,7 +139,7 @@ async fn a_watch_that_cannot_go_on_breaks_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_ends_when_the_server_goes_down() {
+async fn watch_ends_when_the_server_stops() {
     let world = world();
     let (close, closing) = watch::channel(false);
     let mut request = request("GET", "/core/roles?watch", Body::empty());
@@ -165,7 +165,7 @@ async fn watches_are_limited_and_give_their_places_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_shows_what_the_user_may_see_for_as_long_as_that_is_so() {
+async fn watch_shows_only_permitted_resources_and_ends_with_the_permission() {
     let world = world_with(settings(Authorization::Rbac), vec![Arc::new(StaticUser("alice".into()))]);
     let metadata = json!({
         "name": "r", "uid": "u", "created": "2026-01-01T00:00:00", "modified": "2026-01-01T00:00:00",
@@ -238,7 +238,7 @@ async fn an_answer_waits_a_minute_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_waits_until_the_resource_is_gone() {
+async fn blocking_deletion_waits_until_the_resource_is_removed() {
     let world = world();
     let (path, _) = world.created(Kind::Application, "echo").await;
     let collecting = async {
@@ -263,7 +263,7 @@ async fn a_deletion_waits_until_the_resource_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_by_labels_tells_when_they_begin_and_cease_to_match() {
+async fn watch_by_labels_reports_the_begin_and_end_of_a_match() {
     let world = world();
     let mut lines = world.watch("/core/roles?watch&labelSelector=team%3Da").await;
     let (path, mut role) = world.created(Kind::Role, "r").await;
@@ -281,7 +281,7 @@ async fn a_watch_by_labels_tells_when_they_begin_and_cease_to_match() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_from_before_the_write_is_not_what_was_waited_for() {
+async fn blocking_update_ignores_states_before_its_write() {
     let world = world();
     let (path, mut value) = world.created(Kind::Application, "echo").await;
     world.objects.rival(|objects| {

@@ -110,7 +110,7 @@ impl Writers {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_while_others_are_under_way_goes_with_all_who_wait() {
+async fn waiting_writes_share_the_next_transaction() {
     let writers = writers(Noting::poisoned(None));
     let mut tasks = Vec::new();
     for (key, revision) in [("a", 0), ("b", 0), ("c", 0), ("d", 3), ("e", 0)] {
@@ -143,7 +143,7 @@ async fn one_that_the_store_does_not_take_spoils_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_nobody_knows_what_became_of_a_request_each_of_it_is_told_so_and_none_is_sent_again() {
+async fn writes_of_a_request_with_an_unknown_outcome_fail_and_are_not_resent() {
     for kind in [StoreErrorKind::Unavailable, StoreErrorKind::Deadline] {
         let writers = writers(Noting::poisoned(Some(("d", kind))));
         let mut tasks = Vec::new();
@@ -179,7 +179,7 @@ async fn writes_of_one_key_are_sent_in_the_order_in_which_they_came() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_nobody_writes_any_longer_all_who_wait_are_told_at_once() {
+async fn waiting_writes_fail_immediately_when_the_writer_ends() {
     let under_way = writers(Noting::poisoned(None));
     let writer = Arc::clone(&under_way.writer);
     let mut tasks = Vec::new();
@@ -197,7 +197,7 @@ async fn when_nobody_writes_any_longer_all_who_wait_are_told_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_waits_for_any_longer_is_not_sent() {
+async fn abandoned_writes_are_not_sent() {
     let writers = writers(Noting::poisoned(None));
     let first = [writers.write("a", 0).await, writers.write("b", 0).await];
     let given_up = writers.write("c", 0).await;

@@ -44,7 +44,7 @@ fn listed(revision: i64) -> View {
 }
 
 #[test]
-fn a_view_goes_on_revision_by_revision() {
+fn view_advances_revision_by_revision() {
     let mut view = listed(10);
     assert_eq!(view.advance(11, vec![put("b", 11), put("a", 11)]).0, []);
     assert_eq!(view.advance(13, vec![put("b", 12), delete("a", 13)]).0, []);
@@ -72,7 +72,7 @@ fn a_view_goes_on_revision_by_revision() {
 }
 
 #[test]
-fn what_cannot_be_read_is_a_fault_until_it_can_and_is_told_as_gone() {
+fn unreadable_resource_is_a_fault_and_appears_deleted_until_it_is_readable() {
     let mut view = listed(1);
     view.advance(2, vec![put("a", 2), put("b", 2)]);
     let (new, news) = view.advance(3, vec![spoil("a", 3)]);
@@ -90,7 +90,7 @@ fn what_cannot_be_read_is_a_fault_until_it_can_and_is_told_as_gone() {
 }
 
 #[test]
-fn a_list_replaces_everything_and_ends_who_follows() {
+fn list_replaces_the_view_and_ends_its_followers() {
     let mut view = listed(100);
     view.advance(101, vec![put("a", 101), spoil("x", 101)]);
     let generation = view.generation();
@@ -111,7 +111,7 @@ fn a_list_replaces_everything_and_ends_who_follows() {
 }
 
 #[test]
-fn nobody_follows_what_was_not_read() {
+fn unread_view_cannot_be_followed() {
     let view = View::default();
     assert_eq!(view.follow(1).unwrap_err(), Gap::Relisted { why: "the store was not read yet".into() });
 }

@@ -31,7 +31,6 @@ const WORKERS: usize = 1_000;
 const MEMORY: u64 = 190 << 20;
 /// Memory of an actor, without and with its connection.
 const ACTOR: [u64; 2] = [32 << 10, 128 << 10];
-/// Measured collections.
 const COLLECTIONS: usize = 15;
 /// A node that refused a connection for some time is tried again after at most a minute.
 const CONNECTED: Duration = Duration::from_secs(180);

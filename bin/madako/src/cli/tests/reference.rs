@@ -141,7 +141,7 @@ fn wrapped(text: &str) -> String {
 }
 
 #[test]
-fn the_reference_is_what_the_program_says() {
+fn command_reference_matches_the_help_texts() {
     let reference = reference();
     let path = Path::new(PATH);
     if std::env::var_os("MADAKO_WRITE_REFERENCE").is_some() {

@@ -35,7 +35,7 @@ pub(super) async fn run(address: &str, output: OutputArgs, store: &dyn Store) ->
     }
     let Some(format) = output.output else {
         return print(&format!(
-            "{address}: the leader restarts etcd in its next round; `madako ops` and `madako history` show it\n"
+            "{address}: the leader restarts etcd in its next pass; `madako ops` and `madako history` show it\n"
         ));
     };
     let asked = json!({ "address": address, "requested_at": serde_json::to_value(request)?["requested_at"] });

@@ -12,14 +12,14 @@ use madako_operation_runner::{Decision, Images, Input, Settings, decide};
 use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
 
-use super::{ShownCommand, ShownHeld, ShownOperation, collected, named, tables};
+use super::{ShownCommand, ShownHeld, ShownOperation, collected, join_addresses, tables};
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::input::{STDIN, in_file, read_text};
 use crate::output::{Format, show, warn};
 use crate::serve_args::parse_updates;
 
-/// Shows the operations of the next round, and the operations that are held, with the reasons. Changes nothing.
+/// Shows the operations of the next reconcile pass, and the operations that are held, with the reasons. Changes nothing.
 ///
 /// Without files, the command reads the cluster from the store and collects the status itself: it connects to every node
 /// with the sections `ssh` and `pki` of the configuration, whether a leader runs or not. It pins no host key. Nodes whose
@@ -109,7 +109,7 @@ fn from_files(cluster_file: &str, status_file: &str) -> Result<Inputs, Failure> 
 fn warn_of<'a>(what: &str, addresses: impl Iterator<Item = &'a str>) {
     let addresses: Vec<&str> = addresses.collect();
     if !addresses.is_empty() {
-        warn(format_args!("{what} {}", named(&addresses)));
+        warn(format_args!("{what} {}", join_addresses(&addresses)));
     }
 }
 

@@ -10,7 +10,7 @@ use madako_protocol::store::Store;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{ShownHeld, ShownOperation, named, tables};
+use super::{ShownHeld, ShownOperation, join_addresses, tables};
 use crate::access::get;
 use crate::failure::Failure;
 use crate::limits::{MAX_OPS_PAGE, MAX_TOLD, OPS_DEADLINE};
@@ -121,7 +121,7 @@ fn table(page: &Page) -> String {
 
 fn running(running: &Running) -> String {
     let Running { record, operation, command, targets } = running;
-    format!("{operation} on {}: {command} (record {record})", named(targets))
+    format!("{operation} on {}: {command} (record {record})", join_addresses(targets))
 }
 
 /// Nodes on which no operation runs now, with state and reason.

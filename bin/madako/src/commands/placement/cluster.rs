@@ -13,7 +13,7 @@ use super::show::Column;
 use super::words::{
     Create, Resource, Update, backoffs, global_metric, labels, metric, name, switch, text, texts,
 };
-use super::{CommandScope, Rewritten, rewrite};
+use super::{CommandScope, RewriteOutcome, rewrite};
 use crate::failure::Failure;
 use crate::input::read_documents;
 use crate::output::warn;
@@ -240,8 +240,8 @@ pub(super) async fn set_state(
     let name = given.name()?;
     let apply = Change::new(move |cluster| put(cluster, &["status", "state"], state)).apply;
     match rewrite(api, place, &[name, "status"], Vec::new(), &apply).await? {
-        Rewritten::Same(cluster) | Rewritten::Changed(Some(cluster)) => Ok(cluster),
-        Rewritten::Changed(None) => Ok(Value::Null),
+        RewriteOutcome::Same(cluster) | RewriteOutcome::Changed(Some(cluster)) => Ok(cluster),
+        RewriteOutcome::Changed(None) => Ok(Value::Null),
     }
 }
 

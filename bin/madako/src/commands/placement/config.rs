@@ -159,7 +159,7 @@ struct Reading {
 }
 
 impl Reading {
-    fn wrong(&mut self, field: &str, got: &str, expected: &str) {
+    fn add_problem(&mut self, field: &str, got: &str, expected: &str) {
         let (got, expected) = (got.to_owned(), expected.to_owned());
         self.problems.push(Problem { field: field.to_owned(), got, expected });
     }
@@ -169,8 +169,8 @@ impl Reading {
         match &parent[name] {
             Value::String(text) if !text.is_empty() => return Some(text.clone()),
             Value::Null if !required => {}
-            Value::Null => self.wrong(field, "", "a text"),
-            _ => self.wrong(field, "another value", "a text"),
+            Value::Null => self.add_problem(field, "", "a text"),
+            _ => self.add_problem(field, "another value", "a text"),
         }
         None
     }
@@ -182,14 +182,14 @@ impl Reading {
             Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let url = url.filter(|url| url.username().is_empty() && url.password().is_none());
         if url.is_none() {
-            self.wrong(field, "another value", expected);
+            self.add_problem(field, "another value", expected);
         }
         url
     }
 
     fn tls(&mut self, tls: &Value) -> Option<Tls> {
         if !tls.is_null() && !tls.is_object() {
-            self.wrong(
+            self.add_problem(
                 "tls",
                 "another value",
                 "a mapping with enabled, client_ca, client_cert and client_key",
@@ -201,7 +201,7 @@ impl Reading {
             Value::Bool(false) => return None,
             Value::Null if tls.is_null() => return None,
             _ => {
-                self.wrong("tls.enabled", "", "true or false");
+                self.add_problem("tls.enabled", "", "true or false");
                 return None;
             }
         }
@@ -209,7 +209,7 @@ impl Reading {
             let path = PathBuf::from(self.text(tls, field, required)?);
             let there = fs::metadata(&path).is_ok_and(|facts| facts.is_file());
             if !there {
-                self.wrong(field, &path.display().to_string(), "an existing file");
+                self.add_problem(field, &path.display().to_string(), "an existing file");
             }
             Some(path)
         };
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_is_what_tls_says_and_the_path_does_not_count() {
+    fn scheme_follows_the_tls_setting_and_the_path_is_ignored() {
         for (text, url) in [
             ("api_url: http://a:8080", "http://a:8080/"),
             ("api_url: https://a/\ntls: {enabled: false}", "http://a/"),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_api_or_user_says_so_when_it_matters() {
+    fn missing_api_or_user_is_reported_only_when_it_is_needed() {
         assert!(message("user: me").contains("api_url"));
         assert!(message("- a").contains("mapping"));
         assert!(message("").contains("mapping"));

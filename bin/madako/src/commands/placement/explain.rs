@@ -100,14 +100,14 @@ pub(super) async fn run(
 
 fn text(application: &str, shown: &ExplanationView) -> String {
     let mut text = match (&shown.decision, &shown.leader) {
-        (Some(decision), _) => format!("{application}: {}\n", printable(&said(decision))),
+        (Some(decision), _) => format!("{application}: {}\n", printable(&describe_decision(decision))),
         (None, Some(host)) => {
             format!("{application}: ask the leader on {} for the present decision\n", printable(host))
         }
         (None, None) => format!("{application}: no instance makes placement decisions now\n"),
     };
     if let Some(last) = &shown.last {
-        text += &format!("last decision, at {}: {}\n", last.at, printable(&said(last)));
+        text += &format!("last decision, at {}: {}\n", last.at, printable(&describe_decision(last)));
     }
     for (heading, candidates) in [("CLUSTER", &shown.clusters), ("CLOUD", &shown.clouds)] {
         if candidates.is_empty() {
@@ -176,7 +176,7 @@ impl Candidate {
 }
 
 /// A decision on one line.
-fn said(decision: &Decision) -> String {
+fn describe_decision(decision: &Decision) -> String {
     let mut said = match &decision.outcome {
         Outcome::Bound { to } => format!("is bound to {to}"),
         Outcome::Stays { on, why } => format!("stays on {on} ({})", word(why)),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_service_says_is_a_table() {
+    fn explanation_of_the_service_is_shown_as_a_table() {
         let unmet = vec![Unmet::Label { constraint: "location is DE".to_owned(), got: None }];
         let explanation = Explanation {
             application: ObjectKey::new(Kind::Application, Some("testing"), "echo"),
@@ -353,9 +353,9 @@ mod tests {
     }
 
     #[test]
-    fn an_application_that_fits_nowhere_is_told_what_comes_next() {
+    fn explanation_of_a_degraded_application_names_the_next_attempt() {
         let told = |retries, retry| {
-            said(&Decision {
+            describe_decision(&Decision {
                 at: OffsetDateTime::UNIX_EPOCH,
                 outcome: Outcome::Degraded { retries, retry },
                 best: None,
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_decide_tells_what_was_decided_last() {
+    fn follower_shows_the_last_decision() {
         let last = json!({
             "at": "2026-01-01T00:00:00Z", "outcome": "failed", "best": null, "runner_up": null, "gain": null,
             "clusters": Counts::default(),

@@ -50,9 +50,9 @@ fn line(source: impl BufRead) -> io::Result<Vec<u8>> {
 }
 
 /// Raw mode of the terminal; its drop restores the echo.
-struct Unseen;
+struct HiddenInput;
 
-impl Drop for Unseen {
+impl Drop for HiddenInput {
     fn drop(&mut self) {
         // A failure cannot be handled here.
         let _ = disable_raw_mode();
@@ -64,7 +64,7 @@ fn typed(of_whom: &str) -> Result<Vec<u8>, Failure> {
     write!(io::stderr(), "Password of {of_whom}: ")?;
     io::stderr().flush()?;
     enable_raw_mode()?;
-    let _unseen = Unseen;
+    let _unseen = HiddenInput;
     let mut bytes = Vec::new();
     for byte in io::stdin().lock().bytes() {
         match byte? {

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_told_in_words_on_one_line() {
+    fn values_are_shown_in_words_on_one_line() {
         for (value, told) in [
             (json!(null), "None"),
             (json!({}), "None"),

@@ -114,7 +114,7 @@ const CREATES: &[&str] = &[
 ];
 
 #[test]
-fn what_is_created_is_what_krakectl_creates_with_the_same_words() {
+fn create_commands_send_the_documents_of_krakectl() {
     let files = files();
     let lines: Vec<&str> = SENT.lines().collect();
     let posts: Vec<_> = lines.chunks(2).filter(|pair| pair[0].starts_with("POST ")).collect();
@@ -139,7 +139,7 @@ fn what_is_created_is_what_krakectl_creates_with_the_same_words() {
 }
 
 #[test]
-fn what_follows_the_values_of_the_shutdown_hook_is_its_own() {
+fn options_after_the_values_of_the_shutdown_hook_are_separate() {
     let files = files();
     for (options, seconds, strategy, hooks) in [
         ("-f @/app.yaml --hook-shutdown 5 -o json", 5, None, json!(["shutdown"])),
@@ -159,7 +159,7 @@ fn what_follows_the_values_of_the_shutdown_hook_is_its_own() {
 }
 
 #[test]
-fn an_update_changes_what_is_given_and_nothing_else() {
+fn update_changes_only_given_fields() {
     let application = json!({
         "metadata": {"name": "it", "labels": {"a": "b", "c": "d"}},
         "spec": {
@@ -277,7 +277,7 @@ fn an_update_changes_what_is_given_and_nothing_else() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_refused_before_anything_is_sent() {
+fn contradictory_options_are_refused_before_a_request() {
     let files = files();
     for (line, part) in [
         ("kube app create it", "--file or --url"),
@@ -401,7 +401,7 @@ fn variables_are_put_in_place_of_their_names() {
 }
 
 #[test]
-fn no_password_is_in_what_is_debugged() {
+fn debug_output_hides_passwords() {
     let command = command("infra provider register it --type im --url u --password hunter2");
     assert!(!format!("{command:?}").contains("hunter2"));
 }

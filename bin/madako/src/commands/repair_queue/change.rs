@@ -42,8 +42,8 @@ fn mark_deleted(entry: &mut RepairQueueEntry) -> bool {
 pub(super) async fn delete(index: i64, store: &dyn Store) -> Result<(), Failure> {
     match change(store, index, mark_deleted).await? {
         Some((changed, entry)) => print(&match changed {
-            true => format!("{}: to be removed\n", called(&entry)),
-            false => format!("{}: to be removed, as before\n", called(&entry)),
+            true => format!("{}: to be removed\n", entry_name(&entry)),
+            false => format!("{}: to be removed, as before\n", entry_name(&entry)),
         }),
         None => Err(Failure::failed(format_args!("the repair queue has no entry {index}"))),
     }
@@ -84,12 +84,12 @@ pub(super) async fn reset_backoff(store: &dyn Store) -> Result<(), Failure> {
             waits
         };
         if let Some((true, entry)) = change(store, entry.index, reset).await? {
-            print(&format!("{}: retried at once\n", called(&entry)))?;
+            print(&format!("{}: retried at once\n", entry_name(&entry)))?;
         }
     }
     Ok(())
 }
 
-fn called(entry: &RepairQueueEntry) -> String {
+fn entry_name(entry: &RepairQueueEntry) -> String {
     format!("entry {} ({} of {}, {})", entry.index, entry.operation, entry.address, entry.status)
 }

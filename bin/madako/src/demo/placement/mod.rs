@@ -83,7 +83,7 @@ impl Placing {
     }
 
     /// The next line about an outage. Cancel safe.
-    pub(crate) async fn told(&mut self) -> String {
+    pub(crate) async fn next_outage_line(&mut self) -> String {
         match self.told.recv().await {
             Some(told) => told,
             // No line will follow.

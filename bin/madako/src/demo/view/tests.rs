@@ -181,14 +181,14 @@ fn everything_that_matters_is_on_screens_of_every_usual_size() {
 }
 
 #[test]
-fn an_api_of_its_own_address_is_told() {
+fn separate_address_of_the_api_is_shown() {
     let elsewhere = Picture { placement: "127.0.0.1:4711".to_owned(), ..picture() };
     assert!(screen(&elsewhere, 80, 24).join("\n").contains("placement API 127.0.0.1:4711"));
     assert!(!screen(&picture(), 80, 24).join("\n").contains("placement API"));
 }
 
 #[test]
-fn where_a_list_does_not_fit_it_says_how_much_is_missing() {
+fn list_that_does_not_fit_shows_the_number_of_missing_items() {
     for (width, height, _) in SIZES {
         let [_, after_tab] = screens(width, height);
         assert!(after_tab.contains(" more reasons"), "{after_tab}");
@@ -215,7 +215,7 @@ fn no_room_is_left_empty_while_something_is_not_shown() {
 }
 
 #[test]
-fn a_short_plan_leaves_its_room_to_what_happened() {
+fn short_plan_leaves_its_space_to_the_list_of_events() {
     let mut picture = picture();
     picture.last_plan = None;
     picture.plan_first = true;
@@ -225,7 +225,7 @@ fn a_short_plan_leaves_its_room_to_what_happened() {
 }
 
 #[test]
-fn who_was_placed_just_now_stands_out() {
+fn recently_placed_application_is_highlighted() {
     let mut picture = picture();
     let cyan = |picture: &Picture| -> Vec<String> {
         let lines = places::lines(picture, 80);
@@ -239,7 +239,7 @@ fn who_was_placed_just_now_stands_out() {
 }
 
 #[test]
-fn a_sentence_goes_on_below_its_beginning_and_loses_no_word() {
+fn long_sentence_wraps_without_losing_a_word() {
     let sentence = "one two threeandmuchlongerthanaline four";
     for width in 6..60 {
         let lines = hanging(" h ", sentence, width, Style::new());

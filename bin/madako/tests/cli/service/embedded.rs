@@ -24,7 +24,7 @@ async fn site_on(racks: u32, machines: &[(&str, u32)], more: &str) -> Site {
 }
 
 #[tokio::test]
-async fn a_killed_process_goes_on_where_it_was() {
+async fn restarted_process_resumes_after_a_kill() {
     let site = site_on_embedded(4, &super::site::MACHINES).await;
     let service = site.serve("2s", QUICK).await;
     let (_, mut epoch) = leader_after(&[&service], 0).await;

@@ -63,7 +63,7 @@ impl Somebody {
 }
 
 #[tokio::test]
-async fn who_has_a_role_and_a_certificate_works_with_the_api() {
+async fn user_with_a_role_and_a_certificate_can_use_the_api() {
     let Some(etcd) = RealEtcd::start(&[]).await else { return };
     let (files, ours, port) = (Files::new(), authority(), free_port());
     let ca = files.write("ca.pem", ours.pem());
@@ -121,7 +121,7 @@ async fn who_has_a_role_and_a_certificate_works_with_the_api() {
 }
 
 #[tokio::test]
-async fn an_instance_that_does_not_lead_tells_what_was_decided_last_and_who_decides() {
+async fn follower_instance_shows_the_last_decision_and_names_the_leader() {
     let Some(etcd) = RealEtcd::start(&[]).await else { return };
     let files = Files::new();
     let user = "{strategy: {static: {enabled: true, name: testing}}}";

@@ -53,7 +53,7 @@ async fn a_killed_leader_is_succeeded_and_a_store_that_was_away_is_used_again() 
 }
 
 #[tokio::test]
-async fn a_deleted_leader_key_and_a_signal_hand_leadership_over_at_once() {
+async fn deleted_leader_key_and_a_signal_hand_leadership_over_immediately() {
     let Some((_etcd, site)) = RealEtcd::with_site().await else { return };
     let mut services = Vec::new();
     for waiting in 0..3 {

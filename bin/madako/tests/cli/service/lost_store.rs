@@ -11,7 +11,7 @@ const VALUES: usize = 12;
 const FAILED: &str = "madako_store_failure_timestamp_seconds";
 
 #[tokio::test]
-async fn a_store_that_fails_for_good_ends_the_process_and_tells_why() {
+async fn final_failure_of_the_store_ends_the_process_with_its_reason() {
     let site = site_on_embedded(4, &MACHINES).await;
     let mut service = site.serve("2s", QUICK).await;
     leader_after(&[&service], 0).await;

@@ -20,7 +20,7 @@ const LONG_TTL: &str = "600s";
 const LONG_TTL_SECONDS: i64 = 600;
 /// Maximum time from the start of a process to its leadership: far below the time to live.
 const QUICKLY: Duration = Duration::from_secs(30);
-const ENDED: &str = "ended the session lease of the previous process";
+const ENDED: &str = "the session lease of the previous process is ended";
 
 #[tokio::test]
 async fn a_killed_process_does_not_keep_the_next_one_from_leading() {

@@ -41,7 +41,7 @@ async fn the_late_write_of_a_paused_leader_is_refused_by_the_store() {
     assert_eq!(site.keys.revision().await, calm, "it changed nothing at all");
 
     paused.signal(Signal::CONT);
-    paused.until_log("\"message\":\"leads no longer\"").await;
+    paused.until_log("\"message\":\"the instance lost leadership\"").await;
     eventually("it stands for election again", async || {
         (site.keys.candidates().await.len() == 3).then_some(())
     })
@@ -84,7 +84,7 @@ async fn a_leader_that_was_paused_past_its_lease_writes_nothing() {
     others[successor].until_metric("madako_planner_blocked", &blocked, 1.0).await;
 
     paused.signal(Signal::CONT);
-    paused.until_log("\"message\":\"leads no longer\"").await;
+    paused.until_log("\"message\":\"the instance lost leadership\"").await;
     eventually("it stands for election again", async || {
         (site.keys.candidates().await.len() == 3).then_some(())
     })
@@ -99,7 +99,7 @@ async fn a_leader_that_was_paused_past_its_lease_writes_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_leader_missed_is_read_again_when_history_was_compacted() {
+async fn leader_lists_the_store_again_after_a_compaction() {
     let Some((etcd, site)) = RealEtcd::with_site().await else { return };
     let proxy = Proxy::to(etcd.address()).await;
     let behind = site.files.write("behind.yml", format!("endpoints: ['{}']\n", proxy.endpoint()));

@@ -72,7 +72,7 @@ async fn no_answer_at_all() {
 }
 
 #[tokio::test]
-async fn a_registry_that_fails_changes_nothing_and_is_told() {
+async fn failing_registry_changes_nothing_and_is_reported() {
     // Concurrently, since one of them mostly waits.
     tokio::join!(every_way_to_fail(), no_answer_at_all());
 }
@@ -89,7 +89,7 @@ async fn a_registry_that_is_slower_than_the_interval_is_heard() {
 
 /// All machines are gone at once: the cluster stays, however many polls agree.
 #[tokio::test]
-async fn an_empty_list_takes_nobody_away() {
+async fn empty_machine_list_removes_no_node() {
     let (site, service) = site_at_work(QUICK).await;
     let before = site.keys.cluster().await.unwrap();
     for (fault, kind) in [(Fault::EmptyList, "failed"), (Fault::NullList, "failed")] {

@@ -149,7 +149,7 @@ impl Site {
 }
 
 #[tokio::test]
-async fn what_was_rehearsed_is_what_happens() {
+async fn rehearsal_matches_the_real_system() {
     let Some(site) = Site::open().await else { return };
     let service = site.serve().await;
     eventually("a cluster is committed", async || site.keys.cluster().await).await;

@@ -78,7 +78,7 @@ pub(crate) fn runs(pid: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_machine_is_repaired_by_its_commands_and_the_history_tells_it() {
+async fn machine_is_repaired_by_its_commands_and_the_history_shows_it() {
     let reset = "echo reset \"$1\" >> \"$D/done\"; echo it is on again; : > \"$D/healthy-$1\"";
     let Some(workshop) = Workshop::open(reset).await else { return };
     let service = workshop.serve().await;
@@ -111,7 +111,7 @@ fn failed_steps(service: &Serve) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_repair_that_fails_says_so_in_the_history_and_is_a_warning() {
+async fn failed_repair_is_in_the_history_and_logged_as_a_warning() {
     // A command that fails; and one without effect on the machine's health, with no step left.
     for (reset, operation, outcome, why) in [
         ("echo no power; exit 3", "repair-execute", "cancelled before its end", "no power"),

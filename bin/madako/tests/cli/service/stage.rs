@@ -88,7 +88,7 @@ impl Serve {
             if let Some(status) = child.try_wait().unwrap() {
                 panic!("it ended: {status}: {}", std::fs::read_to_string(&log).unwrap());
             }
-            let line = lines(&log).into_iter().find(|line| line["message"] == "started")?;
+            let line = lines(&log).into_iter().find(|line| line["message"] == "the service started")?;
             Some(line["http"].as_str()?.parse().unwrap())
         })
         .await;

@@ -17,7 +17,7 @@ async fn until_shown(site: &Site, part: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_is_stuck_is_shown_with_its_time_while_it_is_and_written_once() {
+async fn stuck_state_is_shown_with_its_begin_and_written_once() {
     let site = site_on_embedded(4, &MACHINES).await;
     let service = site.serve("60s", QUICK).await;
     site.equip().await;
@@ -61,7 +61,7 @@ async fn what_is_stuck_is_shown_with_its_time_while_it_is_and_written_once() {
 }
 
 #[tokio::test]
-async fn the_leader_keeps_what_it_works_by_and_plans_beside_it_use_that() {
+async fn leader_stores_its_settings_and_offline_plans_use_them() {
     let site = site_on_embedded(4, &MACHINES).await;
     let service = site.serve("60s", "2s").await;
     site.equip().await;

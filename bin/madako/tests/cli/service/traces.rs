@@ -96,7 +96,7 @@ async fn a_commit_is_traced_back_to_the_observation_that_led_to_it() {
     let second = Serve::start_with(site.config(), "60s", QUICK, &["--otlp-endpoint", &url]).await;
     site.until_workers(WORKERS + 1).await;
     // The commit is visible before its log line is written.
-    let committed = second.until_told("committed", "cluster").await;
+    let committed = second.until_told("the leader committed a change", "cluster").await;
     assert!(second.terminate().await.success());
 
     assert_eq!(text(&collector.resource(), "service.name").as_deref(), Some("madako"));

@@ -212,7 +212,7 @@ fn a_custom_resource_is_there_or_not() {
 }
 
 #[test]
-fn what_is_stored_is_kept_as_written_and_meets_nothing_if_it_cannot_be_read() {
+fn unreadable_stored_constraint_is_kept_and_matches_nothing() {
     let json = r#"["load > 5","load > abc","load > nan"," load=>5 "]"#;
     let stored: Vec<MetricConstraint> = serde_json::from_str(json).unwrap();
     assert_eq!(serde_json::to_string(&stored).unwrap(), json);

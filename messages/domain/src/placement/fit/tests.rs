@@ -79,7 +79,7 @@ fn judged(constraints: serde_json::Value, offer: &Offer<'_>) -> Vec<String> {
 }
 
 #[test]
-fn each_constraint_that_drops_a_cluster_says_why() {
+fn each_unmet_constraint_names_its_reason() {
     let cluster = cluster(
         json!({"location": "DE"}),
         json!([
@@ -168,7 +168,7 @@ fn metrics_are_compared_by_their_value_or_weighted_as_krake_does() {
 }
 
 #[test]
-fn of_two_references_by_one_name_the_last_counts_and_each_has_its_own_namespace() {
+fn last_of_two_references_by_one_name_counts_and_each_has_its_own_namespace() {
     let cluster = cluster(
         json!({}),
         json!([{"name": "load", "weight": 1.0}, {"name": "load", "weight": 1.0, "namespaced": true}]),
@@ -180,7 +180,7 @@ fn of_two_references_by_one_name_the_last_counts_and_each_has_its_own_namespace(
 }
 
 #[test]
-fn a_cluster_inherits_what_its_flags_and_its_own_constraints_say() {
+fn cluster_inherits_by_its_flags_and_constraints() {
     let cloud = cloud(
         json!({"location": "SK", "tier": "gold"}),
         json!([{"name": "load", "weight": 1.0}, {"name": "green", "weight": 3.0}]),
@@ -210,7 +210,7 @@ fn a_cluster_inherits_what_its_flags_and_its_own_constraints_say() {
 }
 
 #[test]
-fn what_is_unmet_can_be_kept_and_read_again() {
+fn unmet_constraints_survive_json() {
     let cause = MetricFault { code: "UNKNOWN_METRIC".into(), message: "there is none".into() };
     let all = vec![
         Unmet::NotOnline { state: ClusterState::Offline },
@@ -227,7 +227,7 @@ fn what_is_unmet_can_be_kept_and_read_again() {
 }
 
 #[test]
-fn what_is_not_met_is_told_in_its_canonical_form() {
+fn unmet_constraints_are_shown_in_canonical_form() {
     let cluster = cluster(json!({"loc": "SK"}), json!([]));
     let known = std::collections::BTreeMap::new();
     let offer = Offer::of_cluster(&cluster, None, &known, Compared::Value);
@@ -245,7 +245,7 @@ proptest! {
     /// For all constraints and offers, `met_by` agrees with the list of `unmet`, and a constraint on an absent label or
     /// metric is never met.
     #[test]
-    fn the_quick_answer_is_the_long_one(
+    fn quick_fit_check_agrees_with_the_full_one(
         labels in prop::collection::btree_map("[a-c]", "[x-z]", 0..3),
         metrics in prop::collection::vec(("[a-c]", 0.0..3.0, any::<bool>()), 0..4),
         known in prop::collection::btree_map("[a-c]", -1.0..4.0, 0..3),

@@ -39,7 +39,7 @@ fn every_kind_has_an_example() {
 }
 
 #[test]
-fn what_krake_stored_is_written_back_byte_for_byte() {
+fn resources_stored_by_krake_are_written_back_byte_for_byte() {
     for Example { kind, stored, .. } in examples() {
         let object = Object::from_stored(kind, stored).unwrap();
         assert_eq!((object.kind(), &*object.to_json()), (kind, stored));
@@ -49,14 +49,14 @@ fn what_krake_stored_is_written_back_byte_for_byte() {
 }
 
 #[test]
-fn what_is_absent_has_krakes_default_where_it_is_stored() {
+fn absent_stored_fields_have_krakes_defaults() {
     for Example { kind, given, stored, .. } in examples() {
         assert_eq!(Object::from_stored(kind, given).unwrap().to_json(), stored);
     }
 }
 
 #[test]
-fn what_a_request_leaves_out_has_krakes_default() {
+fn absent_request_fields_have_krakes_defaults() {
     let minimal: Vec<_> = examples().into_iter().filter(|example| example.minimal).collect();
     assert!(minimal.len() >= Kind::ALL.len());
     for Example { kind, given, stored, .. } in minimal {

@@ -11,7 +11,7 @@ use madako_json::krake::document::RequestError;
 const SENT: &str = include_str!("krakectl.txt");
 
 #[test]
-fn what_krakectl_sends_is_taken_and_only_its_own_mistakes_are_passed_over() {
+fn requests_of_krakectl_are_accepted_and_only_its_known_mistakes_are_ignored() {
     let lines: Vec<_> = SENT.lines().collect();
     let mut kinds = std::collections::BTreeSet::new();
     for lines in lines.chunks(2) {

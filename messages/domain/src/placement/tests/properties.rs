@@ -58,9 +58,9 @@ fn kept(given: &Value, written: &Value) -> bool {
 }
 
 /// A value that is invalid for the shape.
-fn wrong(shape: &Shape) -> Value {
+fn wrong_value(shape: &Shape) -> Value {
     match shape {
-        Shape::Nullable(some) => wrong(some),
+        Shape::Nullable(some) => wrong_value(some),
         Shape::Bool | Shape::Time | Shape::Choice(_) => json!("neither"),
         Shape::Integer => json!(1.5),
         Shape::Number => json!("nan"),
@@ -80,7 +80,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     #[test]
-    fn what_is_stored_is_written_back_whole_and_the_same_again((kind, document) in any_document()) {
+    fn stored_resource_is_written_back_completely_and_stably((kind, document) in any_document()) {
         let object = stored(kind, &document).map_err(|error| TestCaseError::fail(error.to_string()))?;
         let text = object.to_json();
         prop_assert!(!text.contains(['\n', '\r']));
@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_request_brought_is_the_same_after_it_was_stored_and_sent_again((kind, document) in any_document()) {
+    fn requested_resource_survives_storage_and_another_request((kind, document) in any_document()) {
         let mut object = requested(kind, &document).map_err(|error| TestCaseError::fail(error.to_string()))?;
         let now = Timestamp::new(datetime!(2026-01-31 12:00 UTC));
         let namespace = kind.namespaced().then_some("of.the:path");
@@ -111,7 +111,7 @@ proptest! {
         let sites = Site::all(kind.schema(), &document);
         let site = place.get(&sites);
         let mut document = document.clone();
-        *site.in_mut(&mut document) = wrong(site.shape);
+        *site.in_mut(&mut document) = wrong_value(site.shape);
         prop_assert_eq!(fields(stored(kind, &document)), vec![site.path.clone()]);
         let named = if site.ours { vec![] } else { vec![site.path.clone()] };
         prop_assert_eq!(fields(requested(kind, &document)), named);
@@ -164,7 +164,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_schema_says_of_names_is_what_is_read(
+    fn names_that_match_the_schema_are_accepted(
         name in matching(Rule::Name.pattern().unwrap()),
         key in matching(Rule::Labels.key_pattern().unwrap()),
         value in matching(Rule::Labels.pattern().unwrap()),
@@ -175,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_schema_says_of_constraints_is_what_is_read(
+    fn constraints_that_match_the_schema_are_accepted(
         label in matching(Shape::LabelConstraint.pattern().unwrap()),
         metric in matching(Shape::MetricConstraint.pattern().unwrap()),
     ) {

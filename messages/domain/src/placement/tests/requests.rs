@@ -60,7 +60,7 @@ fn said(cases: &[(Kind, &[(&str, Value)])]) -> String {
 }
 
 #[test]
-fn every_wrong_field_is_named_with_what_it_held_and_what_was_expected() {
+fn every_wrong_field_is_named_with_its_value_and_the_expectation() {
     use Kind::{Application, Cluster, GlobalMetric, MetricsProvider, Role};
     insta::assert_snapshot!(said(&[
         (Application, &[("/api", json!("core")), ("/kind", json!(1)), ("/spec/backof", json!(1))]),
@@ -137,7 +137,7 @@ fn a_constraint_is_refused_at_its_column() {
 }
 
 #[test]
-fn what_a_resource_is_made_of_has_to_fit_together() {
+fn parts_of_a_resource_must_be_consistent() {
     let config = |path: &str, value: Value| {
         let mut config = super::documents::kubeconfig();
         *config.pointer_mut(path).unwrap() = value;
@@ -190,7 +190,7 @@ fn what_a_resource_is_made_of_has_to_fit_together() {
 }
 
 #[test]
-fn a_kubeconfig_says_who_its_user_and_what_its_cluster_is_if_only_with_nothing() {
+fn kubeconfig_must_define_its_user_and_cluster_even_if_empty() {
     let sent = |path: &str, value: Value| {
         let mut config = super::documents::kubeconfig();
         *config.pointer_mut(path).unwrap() = value;
@@ -218,7 +218,7 @@ fn a_kubeconfig_says_who_its_user_and_what_its_cluster_is_if_only_with_nothing()
 }
 
 #[test]
-fn what_may_be_secret_is_in_no_error() {
+fn errors_never_contain_secrets() {
     let hidden = json!("hunter2");
     for (kind, pointer) in [
         (Kind::Cluster, "/spec/kubeconfig"),
@@ -277,7 +277,7 @@ fn custom_resources_are_opaque_and_a_metric_may_be_named_twice() {
 }
 
 #[test]
-fn what_only_the_service_sets_is_passed_over_null_or_not() {
+fn service_owned_fields_of_a_request_are_ignored_with_any_value() {
     let plain = request(Kind::Application, &right(Kind::Application)).unwrap().value;
     for value in [json!(null), json!("it"), json!(7), json!({"state": 1})] {
         let sent = with(
@@ -301,7 +301,7 @@ fn what_only_the_service_sets_is_passed_over_null_or_not() {
 }
 
 #[test]
-fn what_krakectl_sends_by_mistake_is_passed_over_and_said() {
+fn misplaced_fields_of_krakectl_are_ignored_and_reported() {
     let sent =
         with(Kind::Cloud, &[("/metadata/password", json!("it")), ("/metadata/constraints", json!({}))]);
     let requested = request(Kind::Cloud, &sent).unwrap();
@@ -363,7 +363,7 @@ fn nesting_is_bounded_and_nothing_overflows() {
 }
 
 #[test]
-fn a_body_that_is_no_json_is_told_from_one_that_is_wrong() {
+fn malformed_json_and_invalid_bodies_are_distinguished() {
     for text in ["", "{", "nope", "{}{}", "{\"a\":}", "\u{feff}{}", "[1 2]", "{'a': 1}"] {
         let error = Object::from_request(Kind::Role, text).unwrap_err();
         assert!(matches!(error, RequestError::NotJson(_)), "{text}: {error}");

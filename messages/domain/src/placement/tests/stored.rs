@@ -19,7 +19,7 @@ fn read(kind: Kind, text: &str) -> Object {
 }
 
 #[test]
-fn what_no_request_could_bring_is_read_where_it_is_stored() {
+fn stored_values_that_no_request_may_set_are_read() {
     let mut document: Value = serde_json::from_str(&stored(Kind::Cluster)).unwrap();
     document["metadata"]["name"] = json!("a name / of old");
     document["metadata"]["labels"] = json!({"": "not a value", "b c": ""});
@@ -45,7 +45,7 @@ fn what_no_request_could_bring_is_read_where_it_is_stored() {
 }
 
 #[test]
-fn numbers_that_nobody_can_hold_are_null_in_what_is_not_ours() {
+fn unrepresentable_numbers_in_foreign_fields_become_null() {
     let mut document: Value = serde_json::from_str(&stored(Kind::Application)).unwrap();
     document["spec"]["manifest"] = json!([{"a": 4_711, "b": "NaN 1e999"}]);
     document["unknown"] = json!({"c": [4_711]});
@@ -104,7 +104,7 @@ fn the_last_of_two_fields_counts_and_line_ends_go() {
 }
 
 #[test]
-fn what_cannot_stand_for_its_field_is_named_and_not_shown_if_it_is_secret() {
+fn unreadable_stored_fields_are_named_and_secrets_are_hidden() {
     let error = |kind, text: &str| Object::from_stored(kind, text).unwrap_err();
     for text in ["", "it", "[]", "{\"a\"", &"[".repeat(100_000), &"{\"a\":".repeat(100_000)] {
         assert!(!error(Kind::Role, text).problems.is_empty());

@@ -41,7 +41,7 @@ fn request(metadata: &Value) -> Application {
 }
 
 #[test]
-fn what_the_service_sets_stays_and_the_rest_is_taken_over() {
+fn update_keeps_service_owned_fields_and_takes_the_others() {
     let mut application = application();
     let labels =
         json!({"name": "it", "namespace": "testing", "labels": {"a": "b"}, "uid": "other", "deleted": NOW});
@@ -58,7 +58,7 @@ fn what_the_service_sets_stays_and_the_rest_is_taken_over() {
 }
 
 #[test]
-fn every_field_that_never_changes_is_named_and_what_stood_there() {
+fn every_immutable_field_is_named_with_its_stored_value() {
     let mut application = application();
     let moved = json!({"name": "that", "namespace": "production"});
     let error = document::update("Application", &mut application, request(&moved)).unwrap_err();
@@ -81,7 +81,7 @@ fn the_number_of_masters_of_a_magnum_cluster_never_changes() {
 }
 
 #[test]
-fn a_status_is_taken_whatever_else_is_sent_with_it() {
+fn status_update_ignores_the_specification() {
     // A request cannot set this constraint, but an earlier version may have stored it.
     let mut body = json!({
         "api": "kubernetes",

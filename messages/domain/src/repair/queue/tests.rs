@@ -25,7 +25,7 @@ fn an_empty_store_has_an_enabled_empty_queue_that_begins_as_ckes() {
 }
 
 #[test]
-fn what_cannot_be_read_is_a_fault_and_hinders_nothing_else() {
+fn unreadable_value_is_a_fault_and_affects_no_other_key() {
     let (queue, mut faults) = decode(&[
         ("repairs/data/0000000000000000", r#"{"index":"0","address":"10.0.0.1"}"#),
         ("repairs/data/0000000000000001", r#"{"index":1}"#),
@@ -57,7 +57,7 @@ fn what_cannot_be_read_is_a_fault_and_hinders_nothing_else() {
 }
 
 #[test]
-fn only_what_changed_is_read_again() {
+fn only_changed_entries_are_decoded_again() {
     let mut values = store(&[
         ("repairs/data/0000000000000000", r#"{"index":"0"}"#),
         ("repairs/data/0000000000000001", r#"{"index":"1"}"#),
@@ -73,7 +73,7 @@ fn only_what_changed_is_read_again() {
 }
 
 #[test]
-fn records_know_the_next_number_and_who_has_not_ended() {
+fn records_give_the_next_number_and_the_unfinished_operations() {
     let record = |id: i64, status: &str| {
         format!(r#"{{"id":"{id}","status":"{status}","operation":"repair-execute","targets":null}}"#)
     };
@@ -92,7 +92,7 @@ fn records_know_the_next_number_and_who_has_not_ended() {
 }
 
 #[test]
-fn what_was_kept_of_another_entry_of_the_same_number_says_nothing() {
+fn kept_data_of_a_former_entry_with_the_same_number_is_ignored() {
     let (queue, _) = decode(&[
         ("madako/repair/entries/0000000000000000", r#"{"entry":2,"drain":"mine"}"#),
         ("repairs/data/0000000000000000", r#"{"index":"0"}"#),

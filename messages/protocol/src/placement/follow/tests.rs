@@ -162,7 +162,7 @@ async fn a_message_comes_when_the_one_before_it_was_handled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_gap_everything_is_told_anew_with_the_reason_and_not_at_once() {
+async fn follower_lists_again_after_a_gap_with_the_reason_and_a_pause() {
     let mut setup = Setup::new().await;
     drop(setup.next().await);
     for (list, limit) in [(200, 7), (300, 8)] {

@@ -18,14 +18,14 @@ const DELETED: &str = "DELETED";
 
 /// A change as a watch event.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Shown {
+pub(super) struct WatchEvent {
     /// `ADDED`, `MODIFIED` or `DELETED`.
     pub(super) event: String,
     /// The new object, or the deleted one.
     pub(super) object: Value,
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for WatchEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let modified = self.object["metadata"]["modified"].as_str().unwrap_or("at no time");
         write!(f, "{} {} (modified {modified})", self.event, key_of(&self.object))
@@ -37,7 +37,7 @@ impl fmt::Display for Shown {
 pub(super) struct Step {
     revision: i64,
     at: Micros,
-    pub(super) changes: BTreeMap<String, Shown>,
+    pub(super) changes: BTreeMap<String, WatchEvent>,
 }
 
 /// Every revision that changed applications, in order.
@@ -61,10 +61,12 @@ impl Stored {
                         let known = objects.insert(key, Value::clone(&object)).is_some();
                         let event =
                             if known && change.created != revision.revision { "MODIFIED" } else { "ADDED" };
-                        Some(Shown { event: event.to_owned(), object })
+                        Some(WatchEvent { event: event.to_owned(), object })
                     }
                     // A deletion event has the last object.
-                    None => objects.remove(key).map(|object| Shown { event: DELETED.to_owned(), object }),
+                    None => {
+                        objects.remove(key).map(|object| WatchEvent { event: DELETED.to_owned(), object })
+                    }
                 };
                 changes.extend(shown.map(|shown| (key.to_owned(), shown)));
             }
@@ -76,7 +78,7 @@ impl Stored {
     }
 
     /// Number of steps observed until `at`: a lower bound of the store's steps at that time.
-    pub(super) fn seen(&self, at: Micros) -> usize {
+    pub(super) fn steps_until(&self, at: Micros) -> usize {
         self.steps.partition_point(|step| step.at <= at)
     }
 
@@ -108,7 +110,7 @@ impl Stored {
     }
 
     /// Describes the steps from `first` to `last`.
-    pub(super) fn told(&self, first: usize, last: usize) -> String {
+    pub(super) fn describe_steps(&self, first: usize, last: usize) -> String {
         let steps = self.steps.iter().take(last.saturating_add(1)).skip(first);
         let mut words: Vec<String> = steps
             .flat_map(|step| {

@@ -43,7 +43,7 @@ fn listed(asked: Micros, items: &[(&str, u64)]) -> Event {
     Event::Listed { follower: 0, asked, answer: json!({"items": items}) }
 }
 
-fn told(event: &str, name: &str, value: u64) -> Event {
+fn line(event: &str, name: &str, value: u64) -> Event {
     Event::WatchLine { follower: 0, line: json!({"type": event, "object": version(name, value)}) }
 }
 
@@ -56,11 +56,11 @@ fn good() -> Vec<Event> {
     vec![
         OPENED,
         listed(26, &[("a", 2)]),
-        told("MODIFIED", "a", 2),
-        told("ADDED", "b", 4),
-        told("MODIFIED", "a", 3),
-        told("DELETED", "a", 3),
-        told("ADDED", "a", 5),
+        line("MODIFIED", "a", 2),
+        line("ADDED", "b", 4),
+        line("MODIFIED", "a", 3),
+        line("DELETED", "a", 3),
+        line("ADDED", "a", 5),
         listed(75, &[("a", 5), ("b", 4)]),
         closed(None),
     ]
@@ -75,7 +75,7 @@ fn broken(events: Vec<Event>) -> [u64; 2] {
 }
 
 #[test]
-fn a_watch_that_tells_everything_from_its_list_on_is_right() {
+fn watch_that_delivers_everything_after_its_list_passes() {
     assert_eq!(broken(good()), [0, 0]);
     let mut verdicts = Verdicts::default();
     let events: Vec<(Micros, Event)> = good().into_iter().map(|event| (0, event)).collect();
@@ -88,7 +88,7 @@ fn a_watch_that_tells_everything_from_its_list_on_is_right() {
 }
 
 #[test]
-fn a_watch_that_broke_off_need_not_have_told_everything_but_another_one_must_be_there_at_the_end() {
+fn broken_watch_may_be_incomplete_but_needs_a_successor_at_the_end() {
     let mut short: Vec<Event> = good().drain(..4).collect();
     short.push(closed(Some("it ended")));
     assert_eq!(broken(short.clone()), [0, 1]);
@@ -110,10 +110,10 @@ fn each_way_to_spoil_a_watch_is_found() {
         ("a change that the list has not is left out at the beginning", |events| drop(events.drain(2..4))),
         ("one is left out", |events| drop(events.remove(4))),
         ("two are told the other way round", |events| events.swap(4, 5)),
-        ("one is told twice", |events| events.insert(3, told("MODIFIED", "a", 2))),
-        ("one is told of before the watch was asked for", |events| events.insert(2, told("ADDED", "a", 1))),
-        ("what was deleted is shown as living", |events| events[5] = told("MODIFIED", "a", 3)),
-        ("a state that never was", |events| events[4] = told("MODIFIED", "a", 8)),
+        ("one is told twice", |events| events.insert(3, line("MODIFIED", "a", 2))),
+        ("one is told of before the watch was asked for", |events| events.insert(2, line("ADDED", "a", 1))),
+        ("what was deleted is shown as living", |events| events[5] = line("MODIFIED", "a", 3)),
+        ("a state that never was", |events| events[4] = line("MODIFIED", "a", 8)),
         ("what comes last is withheld", |events| drop(events.remove(6))),
         ("no event at all", |events| {
             events[4] = Event::WatchLine { follower: 0, line: json!("{\"type") };
@@ -124,7 +124,7 @@ fn each_way_to_spoil_a_watch_is_found() {
         spoil(&mut events);
         assert_eq!(broken(events), [0, 1], "{what}");
     }
-    assert_eq!(broken(vec![told("ADDED", "a", 1)]), [0, 1], "nobody watches");
+    assert_eq!(broken(vec![line("ADDED", "a", 1)]), [0, 1], "nobody watches");
     let silent = vec![OPENED, listed(26, &[("a", 1)]), listed(75, &[("a", 5), ("b", 4)]), closed(None)];
     assert_eq!(broken(silent), [0, 1], "it tells nothing");
 }

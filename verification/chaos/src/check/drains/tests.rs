@@ -22,7 +22,7 @@ impl Story {
     fn asked(&mut self, at: f64, instance: u32, asked: KubernetesRequest, node: &str) {
         let pod = matches!(asked, KubernetesRequest::Evict | KubernetesRequest::Delete)
             .then(|| "web/front-1".to_owned());
-        let what = What::Kubernetes { instance, asked, node: node.to_owned(), pod, refused: false };
+        let what = LineContent::Kubernetes { instance, asked, node: node.to_owned(), pod, refused: false };
         #[expect(clippy::cast_possible_truncation, reason = "times of a test")]
         self.journal.push(Line { at: (at * 1e6) as i64, what });
     }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A call with its span of time, operation and answer; `None`: unknown.
-fn call(called: u64, returned: u64, op: Op, said: Option<Ret>) -> Call {
+fn call(called: u64, returned: u64, op: Op, said: Option<CallResult>) -> Call {
     let end = said.map_or(End::Unknown { why: "late".to_owned() }, |said| End::Answered {
         status: 200,
         said,
@@ -12,7 +12,7 @@ fn call(called: u64, returned: u64, op: Op, said: Option<Ret>) -> Call {
     Call { client: 1, instance: 1, object: "a".to_owned(), op, expected: None, called, returned, end }
 }
 
-const DONE: Option<Ret> = Some(Ret::Done { value: None, deleting: false });
+const DONE: Option<CallResult> = Some(CallResult::Done { value: None, deleting: false });
 
 fn create(value: u64) -> Op {
     Op::Create { value }
@@ -22,8 +22,8 @@ fn write(value: u64, over: Option<u64>) -> Op {
     Op::Write { value, over }
 }
 
-fn read(value: u64) -> Option<Ret> {
-    Some(Ret::Done { value: Some(value), deleting: false })
+fn read(value: u64) -> Option<CallResult> {
+    Some(CallResult::Done { value: Some(value), deleting: false })
 }
 
 fn fits(calls: &[Call]) -> bool {
@@ -36,16 +36,16 @@ fn fits(calls: &[Call]) -> bool {
 #[test]
 fn calls_in_order_fit() {
     assert!(fits(&[
-        call(0, 1, Op::Read, Some(Ret::Absent)),
+        call(0, 1, Op::Read, Some(CallResult::Absent)),
         call(2, 3, create(1), DONE),
-        call(4, 5, create(2), Some(Ret::Exists)),
+        call(4, 5, create(2), Some(CallResult::Exists)),
         call(6, 7, Op::Read, read(1)),
         call(8, 9, write(3, Some(1)), DONE),
-        call(10, 11, write(4, Some(1)), Some(Ret::Changed)),
+        call(10, 11, write(4, Some(1)), Some(CallResult::Changed)),
         call(12, 13, Op::Read, read(3)),
-        call(14, 15, Op::Delete, Some(Ret::Done { value: None, deleting: true })),
-        call(16, 17, Op::Read, Some(Ret::Done { value: Some(3), deleting: true })),
-        call(18, 19, Op::Read, Some(Ret::Absent)),
+        call(14, 15, Op::Delete, Some(CallResult::Done { value: None, deleting: true })),
+        call(16, 17, Op::Read, Some(CallResult::Done { value: Some(3), deleting: true })),
+        call(18, 19, Op::Read, Some(CallResult::Absent)),
         call(20, 21, create(5), DONE),
         call(22, 23, Op::Read, read(5)),
     ]));
@@ -71,32 +71,35 @@ fn a_lost_update_fits_nowhere() {
     assert!(fits(&[
         call(0, 1, create(1), DONE),
         call(2, 6, write(2, Some(1)), DONE),
-        call(3, 7, write(3, Some(1)), Some(Ret::Changed)),
+        call(3, 7, write(3, Some(1)), Some(CallResult::Changed)),
     ]));
 }
 
 #[test]
-fn what_was_acknowledged_and_is_gone_fits_nowhere() {
-    assert!(!fits(&[call(0, 1, create(1), DONE), call(2, 3, Op::Read, Some(Ret::Absent))]));
+fn history_that_lost_an_acknowledged_write_is_not_linearizable() {
+    assert!(!fits(&[call(0, 1, create(1), DONE), call(2, 3, Op::Read, Some(CallResult::Absent))]));
     assert!(!fits(&[
         call(0, 1, create(1), DONE),
-        call(2, 3, Op::Delete, Some(Ret::Done { value: None, deleting: true })),
+        call(2, 3, Op::Delete, Some(CallResult::Done { value: None, deleting: true })),
         call(4, 5, Op::Read, read(1)),
     ]));
     assert!(!fits(&[call(0, 1, create(1), DONE), call(2, 3, create(2), DONE)]));
 }
 
 #[test]
-fn a_read_that_is_answered_without_saying_what_there_is_fits_nowhere() {
-    let unreadable = Some(Ret::Done { value: None, deleting: false });
-    for wrong in [Some(Ret::Refused), unreadable] {
+fn read_answered_without_a_value_is_not_linearizable() {
+    let unreadable = Some(CallResult::Done { value: None, deleting: false });
+    for wrong in [Some(CallResult::Refused), unreadable] {
         for (before, at) in [(vec![], 1), (vec![call(0, 1, create(1), DONE)], 2)] {
             let mut calls = before;
             calls.push(call(at, at + 1, Op::Read, wrong));
             assert!(!fits(&calls), "{wrong:?}");
         }
     }
-    assert!(fits(&[call(0, 1, create(1), Some(Ret::Refused)), call(2, 3, Op::Read, Some(Ret::Absent))]));
+    assert!(fits(&[
+        call(0, 1, create(1), Some(CallResult::Refused)),
+        call(2, 3, Op::Read, Some(CallResult::Absent))
+    ]));
 }
 
 #[test]
@@ -116,7 +119,7 @@ fn a_call_without_an_end_may_have_happened_at_any_later_time_or_never() {
 }
 
 #[test]
-fn what_was_never_sent_and_reads_without_an_end_say_nothing() {
+fn unsent_calls_and_unanswered_reads_are_not_judged() {
     let mut never = call(0, 1, create(1), None);
     never.end = End::NotSent;
     let judged = judge(&[never, call(2, 3, Op::Read, None)]);

@@ -5,18 +5,18 @@ use madako_faults::{Injection, InstanceTarget, Span, Target};
 use madako_judges::{KubernetesRequest, Promise};
 
 use super::*;
-use crate::check::linear::{Op, Ret};
+use crate::check::linear::{CallResult, Op};
 use crate::observer::Change as Stored;
 use crate::world::terms;
 
 const SECOND: Micros = 1_000_000;
 
-fn line(second: i64, what: What) -> Line {
+fn line(second: i64, what: LineContent) -> Line {
     Line { at: second * 1_000_000, what }
 }
 
 fn polled(second: i64, machines: Option<Vec<MachineSeen>>, spoilt: Option<Spoilt>) -> Line {
-    line(second, What::Polled { question: Question::Machines, machines, spoilt })
+    line(second, LineContent::Polled { question: Question::Machines, machines, spoilt })
 }
 
 fn healthy(address: &str) -> MachineSeen {
@@ -39,7 +39,7 @@ fn facts(lines: &[Line], events: &[(Micros, Event)], act: Act) -> Vec<(Micros, F
         begins: Span::seconds(1),
         ends: None,
     };
-    let outside = Outside {
+    let outside = RunObservations {
         lines,
         unix: OffsetDateTime::UNIX_EPOCH + Duration::from_secs(100),
         revisions: &[Revision { revision: 5, at: 3 * SECOND, changes: vec![leader] }],
@@ -65,7 +65,7 @@ fn polls_and_values_are_of_the_leader_and_answers_that_read_as_none_are_no_answe
         polled(105, None, Some(Spoilt::WrongTypes)),
         line(
             106,
-            What::Fetched {
+            LineContent::Fetched {
                 asked: "/query=free_a_b|free_c".to_owned(),
                 values: BTreeMap::from([("free_c".to_owned(), 1.0)]),
             },
@@ -104,8 +104,8 @@ fn polls_and_values_are_of_the_leader_and_answers_that_read_as_none_are_no_answe
 }
 
 #[test]
-fn a_command_whose_end_is_not_told_ends_with_its_time() {
-    let acts = What::Acts {
+fn command_without_a_reported_end_ends_at_its_deadline() {
+    let acts = LineContent::Acts {
         number: 7,
         instance: 2,
         address: "10.0.0.4".to_owned(),
@@ -118,7 +118,7 @@ fn a_command_whose_end_is_not_told_ends_with_its_time() {
     let lost = facts(&[line(105, acts.clone())], &[], Act::Kill);
     assert!(matches!(began(&lost), (at, Fact::Began { command: Command::Repair, .. }) if at == 4 * SECOND));
     assert!(matches!(ends(&lost), (at, Fact::Ended { good: false, .. }) if at == 15 * SECOND));
-    let acted = What::Acted { number: 7, whole: true, ran: true };
+    let acted = LineContent::Acted { number: 7, whole: true, ran: true };
     let whole = facts(&[line(105, acts), line(107, acted)], &[], Act::Kill);
     assert!(matches!(ends(&whole), (at, Fact::Ended { good: true, .. }) if at == 7 * SECOND));
 }
@@ -149,8 +149,11 @@ fn faults_are_of_the_places_that_they_are_on() {
 
 #[test]
 fn a_client_that_names_a_version_is_heard() {
-    let end =
-        End::Answered { status: 200, said: Ret::Done { value: None, deleting: false }, revision: Some(9) };
+    let end = End::Answered {
+        status: 200,
+        said: CallResult::Done { value: None, deleting: false },
+        revision: Some(9),
+    };
     let op = Op::Write { value: 2, over: Some(1) };
     let object = "/kubernetes/applications/chaos/a".to_owned();
     let call = Call {
@@ -169,10 +172,10 @@ fn a_client_that_names_a_version_is_heard() {
 }
 
 #[test]
-fn a_promise_that_is_broken_is_told() {
+fn broken_promise_is_reported() {
     let protected = |second: i64, asked, refused| {
         let (node, pod) = ("10.0.0.4".to_owned(), Some(format!("{PROTECTED}/a")));
-        line(100 + second, What::Kubernetes { instance: 2, asked, node, pod, refused })
+        line(100 + second, LineContent::Kubernetes { instance: 2, asked, node, pod, refused })
     };
     let lines =
         [protected(3, KubernetesRequest::Evict, true), protected(4, KubernetesRequest::Delete, false)];

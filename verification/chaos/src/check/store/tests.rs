@@ -152,7 +152,7 @@ fn a_cluster_that_breaks_a_rule_is_found() {
 }
 
 #[test]
-fn a_cluster_of_somebody_who_does_not_lead_is_found() {
+fn cluster_committed_without_leadership_is_found() {
     let mut story = Story::good();
     story.cluster(&["10.0.0.1"], &["10.0.0.3"], 4);
     assert_eq!(story.broken(), ["I1"], "there is no such epoch");
@@ -163,7 +163,7 @@ fn a_cluster_of_somebody_who_does_not_lead_is_found() {
 }
 
 #[test]
-fn placement_that_is_decided_by_somebody_else_is_found() {
+fn placement_decided_without_ownership_is_found() {
     for spoil in [
         (ownership::KEY, Some(b"/other/".to_vec()), LEASE),
         (ownership::KEY, Some(PREFIX.as_bytes().to_vec()), LEASE + 1),
@@ -218,7 +218,7 @@ fn a_cluster_of_an_old_answer_or_of_one_that_comes_later_is_found() {
 }
 
 #[test]
-fn the_same_cluster_again_needs_another_template_whatever_is_noted_of_it() {
+fn unchanged_cluster_needs_another_template_despite_its_noted_revision() {
     let mut story = Story::good();
     story.write(vec![("/cke/sabakan/template", Some(b"{\"name\": \"b\"}".to_vec()), 0)]);
     story.cluster(&["10.0.0.1"], &["10.0.0.2"], 2);
@@ -229,7 +229,7 @@ fn the_same_cluster_again_needs_another_template_whatever_is_noted_of_it() {
 }
 
 #[test]
-fn what_is_calm_has_done_what_it_had_to() {
+fn quiescent_system_has_finished_its_work() {
     let all: (Micros, &[&str]) = (0, &["10.0.0.1", "10.0.0.2"]);
     let mut story = Story::good();
     assert_eq!(story.broken_at_the_end(&[all], true), Vec::<String>::new());

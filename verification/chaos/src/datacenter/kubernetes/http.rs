@@ -13,7 +13,7 @@ use madako_judges::KubernetesRequest;
 use serde_json::Value;
 
 use super::objects::{self, Failure};
-use super::{ApiServer, Came, Change, find, path_of};
+use super::{ApiServer, Change, ChangeOutcome, find, path_of};
 use crate::datacenter::journal::JournalError;
 
 impl From<JournalError> for Failure {
@@ -46,7 +46,7 @@ async fn nodes(State(server): State<ApiServer>) -> Json<Value> {
     let machines = server.registry.machines();
     let named: BTreeMap<&str, &Machine> =
         machines.iter().filter_map(|machine| Some((machine.address()?, machine))).collect();
-    let nodes = server.look(|cluster| cluster.nodes());
+    let nodes = server.read_cluster(|cluster| cluster.nodes());
     let node = |node| objects::node(node, named.get(node.name.as_str()).copied());
     objects::list("Node", nodes.iter().map(node).collect())
 }
@@ -65,9 +65,9 @@ async fn patch_node(
     };
     let missing = Failure::not_found(&format!("nodes {node:?}"));
     match server.change(instance, &Change { asked, node, pod: None })? {
-        Came::Done => Ok(objects::done(StatusCode::OK)),
-        Came::Refused(why) => Err(Failure::internal(why)),
-        Came::NotThere => Err(missing),
+        ChangeOutcome::Done => Ok(objects::done(StatusCode::OK)),
+        ChangeOutcome::Refused(why) => Err(Failure::internal(why)),
+        ChangeOutcome::NotThere => Err(missing),
     }
 }
 
@@ -76,7 +76,7 @@ async fn namespaces(
     Query(parameters): Parameters,
 ) -> Result<Json<Value>, Failure> {
     let selector = parameters.get("labelSelector").map_or("", String::as_str);
-    let chosen = server.look(|cluster| cluster.namespaces(selector)).map_err(Failure::bad_request)?;
+    let chosen = server.read_cluster(|cluster| cluster.namespaces(selector)).map_err(Failure::bad_request)?;
     Ok(objects::list("Namespace", chosen.iter().map(|name| objects::namespace(name)).collect()))
 }
 
@@ -88,7 +88,7 @@ async fn pods(
     let selector = parameters.get("fieldSelector").map_or("", String::as_str);
     let node = selector.strip_prefix("spec.nodeName=");
     let node = node.ok_or_else(|| Failure::bad_request(format!("no selector of a node: {selector:?}")))?;
-    let pods = server.look(|cluster| cluster.pods_on(node));
+    let pods = server.read_cluster(|cluster| cluster.pods_on(node));
     Ok(objects::list("Pod", pods.iter().map(|pod| objects::pod(pod, node)).collect()))
 }
 
@@ -98,7 +98,7 @@ async fn pod(
     State(server): State<ApiServer>,
     Path((_, namespace, name)): Named,
 ) -> Result<Json<Value>, Failure> {
-    let (node, pod) = server.named(&namespace, &name)?;
+    let (node, pod) = server.find_pod(&namespace, &name)?;
     Ok(Json(objects::pod(&pod, &node)))
 }
 
@@ -108,21 +108,21 @@ async fn evict(
     Json(body): Json<Value>,
 ) -> Answer {
     let options = &body["deleteOptions"];
-    let (node, pod) = server.wanted(&namespace, &name, options)?;
+    let (node, pod) = server.find_wanted_pod(&namespace, &name, options)?;
     let came = if options["dryRun"].is_null() {
         server
             .change(instance, &Change { asked: KubernetesRequest::Evict, node, pod: Some(pod.to_string()) })?
     } else {
-        match server.look(|cluster| cluster.evict(&pod, true)) {
-            Ok(Eviction::Accepted) => Came::Done,
-            Ok(Eviction::Gone) => Came::NotThere,
-            Ok(Eviction::Refused { why }) | Err(why) => Came::Refused(why),
+        match server.read_cluster(|cluster| cluster.evict(&pod, true)) {
+            Ok(Eviction::Accepted) => ChangeOutcome::Done,
+            Ok(Eviction::Gone) => ChangeOutcome::NotThere,
+            Ok(Eviction::Refused { why }) | Err(why) => ChangeOutcome::Refused(why),
         }
     };
     match came {
-        Came::Done => Ok(objects::done(StatusCode::CREATED)),
-        Came::Refused(why) => Err(Failure::budget(why)),
-        Came::NotThere => Err(Failure::not_found(&format!("pods {pod}"))),
+        ChangeOutcome::Done => Ok(objects::done(StatusCode::CREATED)),
+        ChangeOutcome::Refused(why) => Err(Failure::budget(why)),
+        ChangeOutcome::NotThere => Err(Failure::not_found(&format!("pods {pod}"))),
     }
 }
 
@@ -131,28 +131,33 @@ async fn delete(
     Path((instance, namespace, name)): Named,
     Json(options): Json<Value>,
 ) -> Answer {
-    let (node, pod) = server.wanted(&namespace, &name, &options)?;
+    let (node, pod) = server.find_wanted_pod(&namespace, &name, &options)?;
     match server
         .change(instance, &Change { asked: KubernetesRequest::Delete, node, pod: Some(pod.to_string()) })?
     {
-        Came::Done => Ok(objects::done(StatusCode::OK)),
-        Came::Refused(why) => Err(Failure::internal(why)),
-        Came::NotThere => Err(Failure::not_found(&format!("pods {pod}"))),
+        ChangeOutcome::Done => Ok(objects::done(StatusCode::OK)),
+        ChangeOutcome::Refused(why) => Err(Failure::internal(why)),
+        ChangeOutcome::NotThere => Err(Failure::not_found(&format!("pods {pod}"))),
     }
 }
 
 impl ApiServer {
     /// A pod and its node; the node is empty if the pod is pending.
-    fn named(&self, namespace: &str, name: &str) -> Result<(String, Pod), Failure> {
+    fn find_pod(&self, namespace: &str, name: &str) -> Result<(String, Pod), Failure> {
         let name = format!("{namespace}/{name}");
-        let found = self.look(|cluster| find(cluster, &name));
+        let found = self.read_cluster(|cluster| find(cluster, &name));
         let (node, pod) = found.ok_or_else(|| Failure::not_found(&format!("pods {name}")))?;
         Ok((node.unwrap_or_default(), pod))
     }
 
-    /// [`Self::named`], with the preconditions of the request.
-    fn wanted(&self, namespace: &str, name: &str, options: &Value) -> Result<(String, PodId), Failure> {
-        let (node, pod) = self.named(namespace, name)?;
+    /// [`Self::find_pod`], with the preconditions of the request.
+    fn find_wanted_pod(
+        &self,
+        namespace: &str,
+        name: &str,
+        options: &Value,
+    ) -> Result<(String, PodId), Failure> {
+        let (node, pod) = self.find_pod(namespace, name)?;
         match options["preconditions"]["uid"].as_str() {
             Some(uid) if uid != pod.id.uid => {
                 Err(Failure::conflict(format!("the uid in the precondition ({uid}) is not {}", pod.id.uid)))

@@ -61,7 +61,7 @@ async fn client(server: &ApiServer, files: &Path) -> madako_kubernetes::ApiServe
 
 /// Nodes and pods with everything that the API shows of them.
 fn state(server: &ApiServer) -> String {
-    server.look(|cluster| format!("{:?}\n{:?}", cluster.nodes(), cluster.pods()))
+    server.read_cluster(|cluster| format!("{:?}\n{:?}", cluster.nodes(), cluster.pods()))
 }
 
 fn journal_in(files: &Path) -> PathBuf {
@@ -124,7 +124,9 @@ async fn a_node_is_drained_by_the_services_own_client_and_a_restart_forgets_noth
 
     let told = read(&journal).unwrap();
     let told = told.iter().map(|line| match &line.what {
-        What::Kubernetes { instance: 3, asked, node: of, refused, .. } if *of == node => (*asked, *refused),
+        LineContent::Kubernetes { instance: 3, asked, node: of, refused, .. } if *of == node => {
+            (*asked, *refused)
+        }
         what => panic!("{what:?}"),
     });
     let evict = |refused| (KubernetesRequest::Evict, refused);

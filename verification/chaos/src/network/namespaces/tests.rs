@@ -29,14 +29,14 @@ async fn packets_are_lost_on_the_wire_and_nothing_is_left() {
     let server = echo(listener);
     let mut client = connected(&namespaces, &CLIENT, at, PATIENCE).await.unwrap();
     let from = client.local_addr().unwrap();
-    assert_eq!(namespaces.whose(from.ip()), Some(CLIENT));
-    assert_eq!(namespaces.whose(Ipv4Addr::LOCALHOST.into()), None);
+    assert_eq!(namespaces.node_of(from.ip()), Some(CLIENT));
+    assert_eq!(namespaces.node_of(Ipv4Addr::LOCALHOST.into()), None);
     says(&mut client, b"open").await;
     for node in [CLIENT, SERVER] {
         cut_off(&namespaces, &node, &mut client, at).await;
         lossy(&namespaces, &node, &mut client).await;
     }
-    let error = namespaces.lose(&Node::Registry, Loses::All, true).await.unwrap_err();
+    let error = namespaces.lose(&Node::Registry, DroppedShare::All, true).await.unwrap_err();
     assert_eq!(error.to_string(), "registry has no namespace");
 
     let mut spaces: Vec<&Space> = namespaces.sites.values().map(|site| &site.space).collect();
@@ -51,14 +51,15 @@ async fn packets_are_lost_on_the_wire_and_nothing_is_left() {
 
 /// Nothing passes a cut, without notice, and data sent meanwhile arrives afterwards. Observers are not cut off.
 async fn cut_off(namespaces: &Namespaces, node: &Node, client: &mut TcpStream, at: SocketAddr) {
-    let before = namespaces.dropped(node, Loses::All).await.unwrap();
+    let before = namespaces.dropped(node, DroppedShare::All).await.unwrap();
     // Two cuts: they hold until both are over.
     for _ in 0..2 {
-        namespaces.lose(node, Loses::All, true).await.unwrap();
+        namespaces.lose(node, DroppedShare::All, true).await.unwrap();
     }
-    namespaces.lose(node, Loses::All, false).await.unwrap();
+    namespaces.lose(node, DroppedShare::All, false).await.unwrap();
     client.write_all(b"late").await.unwrap();
-    until("it is counted", async || namespaces.dropped(node, Loses::All).await.unwrap() > before).await;
+    until("it is counted", async || namespaces.dropped(node, DroppedShare::All).await.unwrap() > before)
+        .await;
     let mut heard = [0; 4];
     assert!(timeout(SILENCE, client.read_exact(&mut heard)).await.is_err(), "{node}: nothing passes a cut");
     let attempt = connected(namespaces, &CLIENT, at, SILENCE).await;
@@ -69,22 +70,22 @@ async fn cut_off(namespaces: &Namespaces, node: &Node, client: &mut TcpStream, a
     // Without a listener the connection is refused at once: packets arrive.
     let said = timeout(PATIENCE, TcpStream::connect(past.unwrap())).await.unwrap();
     assert_eq!(said.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
-    namespaces.lose(node, Loses::All, false).await.unwrap();
+    namespaces.lose(node, DroppedShare::All, false).await.unwrap();
     hears(client, b"late").await;
 }
 
-/// Lost packets are retransmitted: all data arrives.
+/// DropCounts packets are retransmitted: all data arrives.
 async fn lossy(namespaces: &Namespaces, node: &Node, client: &mut TcpStream) {
-    assert_eq!(namespaces.dropped(node, Loses::Some).await.unwrap(), 0);
-    namespaces.lose(node, Loses::Some, true).await.unwrap();
+    assert_eq!(namespaces.dropped(node, DroppedShare::Some).await.unwrap(), 0);
+    namespaces.lose(node, DroppedShare::Some, true).await.unwrap();
     let began = Instant::now();
-    while namespaces.dropped(node, Loses::Some).await.unwrap() == 0 {
+    while namespaces.dropped(node, DroppedShare::Some).await.unwrap() == 0 {
         assert!(began.elapsed() < PATIENCE, "{node}: nothing was lost within {PATIENCE:?}");
         for _ in 0..WORDS {
             says(client, b"more").await;
         }
     }
-    namespaces.lose(node, Loses::Some, false).await.unwrap();
+    namespaces.lose(node, DroppedShare::Some, false).await.unwrap();
     says(client, b"done").await;
 }
 

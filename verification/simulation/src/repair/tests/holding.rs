@@ -50,7 +50,7 @@ impl HoldingTest {
         world.put(&entry(0, MACHINE)).await;
         world.put(&entry(1, "10.0.0.99")).await;
         let case = Self(world);
-        case.0.judge.heard(ALPHA, &Event::Elected { epoch: case.0.epoch });
+        case.0.judge.take_event(ALPHA, &Event::Elected { epoch: case.0.epoch });
         case
     }
 
@@ -58,7 +58,7 @@ impl HoldingTest {
         let count = machines.len();
         let fetched = RegistryMachines { machines, left_out: Vec::new() };
         self.0.judge.answered(ALPHA, &fetched, faults);
-        self.0.judge.heard(ALPHA, &Event::Reported { machines: count });
+        self.0.judge.take_event(ALPHA, &Event::Reported { machines: count });
         tokio::time::advance(Duration::from_secs(1)).await;
     }
 
@@ -95,7 +95,7 @@ async fn an_entry_that_begins_in_a_rack_that_should_be_held_is_found() {
     case.answer(failed(), &[]).await;
     case.write().await;
     case.begin().await;
-    assert_eq!((case.found(), case.0.judge.seen().to_be_held), (1, 1));
+    assert_eq!((case.found(), case.0.judge.counts().to_be_held), (1, 1));
 
     let mut case = HoldingTest::new().await;
     case.answer(failed(), &[]).await;
@@ -179,7 +179,7 @@ async fn an_entry_passes_while_the_leader_may_not_know_the_reason() {
 
     let mut case = HoldingTest::new().await;
     case.answer(failed(), &[]).await;
-    case.0.judge.heard(ALPHA, &Event::Elected { epoch: case.0.epoch + 1000 });
+    case.0.judge.take_event(ALPHA, &Event::Elected { epoch: case.0.epoch + 1000 });
     case.write().await;
     case.begin().await;
     assert_eq!(case.found(), 0, "another leader got the answer");
@@ -188,7 +188,7 @@ async fn an_entry_passes_while_the_leader_may_not_know_the_reason() {
     case.answer(failed(), &[]).await;
     let why = "killed".to_owned();
     let failure = Event::ActorFailed { actor: "repair".to_owned(), why, restart_in: None };
-    case.0.judge.heard(ALPHA, &failure);
+    case.0.judge.take_event(ALPHA, &failure);
     case.write().await;
     case.begin().await;
     assert_eq!(case.found(), 0, "an actor failed with it");
@@ -198,7 +198,7 @@ async fn an_entry_passes_while_the_leader_may_not_know_the_reason() {
     case.answer(failed_later(3600.0), &[Fault::ClockSet(3600)]).await;
     case.write().await;
     case.begin().await;
-    assert_eq!((case.found(), case.0.judge.seen().shifted_answers), (0, 1), "clocks were set");
+    assert_eq!((case.found(), case.0.judge.counts().shifted_answers), (0, 1), "clocks were set");
 
     let mut case = HoldingTest::new().await;
     case.0.write(&[(keys::AUTO_REPAIR_DISABLED.to_owned(), Some(json!(true)))]).await;

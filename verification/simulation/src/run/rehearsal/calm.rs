@@ -88,7 +88,7 @@ impl Waiting<'_> {
     }
 
     /// The result without a wait; `found` has the reason.
-    pub(super) fn never(&self, observer: &Observer, found: Vec<String>) -> Calm {
+    pub(super) fn without_wait(&self, observer: &Observer, found: Vec<String>) -> Calm {
         Calm { after: None, within: span(self.within(observer)), found }
     }
 

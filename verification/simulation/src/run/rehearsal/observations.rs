@@ -30,7 +30,6 @@ pub struct RepairSeen {
     pub begins: Option<Span>,
     /// Time of its end; `None`: not ended.
     pub ends: Option<Span>,
-    /// Last status.
     pub status: String,
     /// In order of time.
     pub steps: Vec<StepSeen>,

@@ -131,11 +131,13 @@ impl Observer {
             let key = String::from_utf8_lossy(kv.key()).into_owned();
             (key, (event.event_type() == EventType::Put).then(|| entry_of(kv)))
         };
-        every_revision_from(revision + 1, store, "", read, |revision, changes| self.see(revision, changes))
-            .await;
+        every_revision_from(revision + 1, store, "", read, |revision, changes| {
+            self.observe(revision, changes)
+        })
+        .await;
     }
 
-    fn see(&self, revision: i64, changes: Vec<(String, Option<Entry>)>) {
+    fn observe(&self, revision: i64, changes: Vec<(String, Option<Entry>)>) {
         let now = self.history.now();
         let mut inner = self.inner.lock().unwrap();
         let inner = &mut *inner;
@@ -240,7 +242,7 @@ impl Observer {
         inner.queue.entries.values().filter(|item| !item.value.is_finished()).count()
     }
 
-    pub(super) fn seen(&self) -> RehearsalObservations {
+    pub(super) fn observations(&self) -> RehearsalObservations {
         let inner = self.inner.lock().unwrap();
         let last_change = inner.last_write(Duration::ZERO).map(span);
         RehearsalObservations { last_change, ..inner.seen.clone() }
@@ -251,7 +253,7 @@ impl Observer {
         let inner = self.inner.lock().unwrap();
         let mut held = Vec::new();
         if leader.is_none() {
-            held.push(Held { what: "everything".to_owned(), why: "nobody leads".to_owned() });
+            held.push(Held { what: "everything".to_owned(), why: "no instance leads".to_owned() });
         }
         held.extend(inner.told.held(&inner.queue));
         let mut add = |what: String, why: String| held.push(Held { what, why });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::refusal::{Reason, Refusal};
 use madako_faults::Span;
-use madako_protocol::event::{BlockedBy, Event};
+use madako_protocol::event::{Event, PlanBlockedBy};
 
 use super::observations::{Held, StepSeen, WaitSeen};
 use super::observer::RehearsalObservations;
@@ -31,7 +31,7 @@ impl LastReports {
         match event {
             // A new leader reports everything again.
             Event::Elected { .. } => *self = Self::default(),
-            Event::Held(_) | Event::Blocked(BlockedBy::NoState | BlockedBy::NoObservation) => {}
+            Event::Held(_) | Event::Blocked(PlanBlockedBy::NoState | PlanBlockedBy::NoObservation) => {}
             Event::Blocked(why) => {
                 if self.blocked.as_ref().is_none_or(|(name, _)| *name != why.name()) {
                     seen.wait(now, "plans", why.to_string());

@@ -18,7 +18,7 @@ pub fn providers(resources: &[Arc<Stored>]) -> (Vec<CopiedProvider>, Vec<String>
     }
     let mut providers: BTreeMap<_, CopiedProvider> = BTreeMap::new();
     let mut undefined = Vec::new();
-    for key in catalog.wanted() {
+    for key in catalog.wanted_metrics() {
         let Ok(source) = catalog.resolve(&key) else {
             undefined.push(key.to_string());
             continue;
@@ -30,13 +30,10 @@ pub fn providers(resources: &[Arc<Stored>]) -> (Vec<CopiedProvider>, Vec<String>
         });
         let (least, greatest) = (source.spec.min, source.spec.max);
         let fixed = !source.spec.allowed_values.is_empty() || !provider.is_elsewhere();
-        let metric = provider.metrics.entry(source.there().to_owned()).or_insert_with(|| CopiedMetric {
-            names: BTreeSet::new(),
-            least,
-            greatest,
-            fixed,
-            value: None,
-        });
+        let metric = provider
+            .metrics
+            .entry(source.name_at_provider().to_owned())
+            .or_insert_with(|| CopiedMetric { names: BTreeSet::new(), least, greatest, fixed, value: None });
         metric.names.insert(key.to_string());
         // Of several definitions, the narrowest range applies to all.
         metric.least = metric.least.max(least);

@@ -146,7 +146,7 @@ fn a_node_is_drained_of_the_pods_that_are_assumed() {
 }
 
 #[test]
-fn a_rack_that_fails_as_one_is_held_and_told() {
+fn rack_that_fails_together_is_held_and_reported() {
     let rehearsal = rehearsed(&["kill rack=2 at 5m"], 1);
     let held = rehearsal.waits.0.iter().any(|wait| wait.what == "repairs of rack 2");
     assert!(held, "{:#?}", rehearsal.waits);
@@ -160,7 +160,7 @@ fn a_rack_that_fails_as_one_is_held_and_told() {
 }
 
 #[test]
-fn a_target_that_the_copy_lacks_is_refused_with_what_it_has() {
+fn target_missing_in_the_copy_is_refused_with_the_available_ones() {
     let refused = |fault: &str| check(&copied(), &scenario(&[fault])).map_err(|error| error.to_string());
     assert_eq!(refused("kill rack=3 at 1m"), Ok(()));
     assert_eq!(refused("cut provider=one at 1m for 1m"), Ok(()));
@@ -177,7 +177,7 @@ fn a_target_that_the_copy_lacks_is_refused_with_what_it_has() {
 }
 
 #[test]
-fn what_cannot_be_simulated_is_refused() {
+fn impossible_simulations_are_refused() {
     let played = |copied: Copied, length| {
         rehearse(copied, service(), ASSUMED, &scenario(&[]), (1, length), Options::default()).map(drop)
     };
@@ -191,7 +191,7 @@ fn what_cannot_be_simulated_is_refused() {
 }
 
 #[test]
-fn what_belongs_to_a_process_is_not_copied() {
+fn keys_with_leases_and_secrets_are_not_copied() {
     let Copied { own, root, .. } = copied();
     let (own, _) = without_leases(own, root);
     assert_eq!(

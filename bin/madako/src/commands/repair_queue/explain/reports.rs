@@ -13,7 +13,7 @@ use madako_repair_queue::explain::reports::{Prospect, prospects};
 use madako_repair_queue::hold::times::{Times, changed_at};
 use madako_repair_queue::limiter::Removed;
 use madako_repair_queue::racks::Racks;
-use madako_repair_queue::requests::{RegistryAnswer, evaluate, kept, unreadable};
+use madako_repair_queue::requests::{RegistryAnswer, evaluate, readable_holds, unreadable};
 use madako_sabakan::SabakanRegistry;
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -66,7 +66,7 @@ pub(super) async fn gather(
     hold: Option<&HoldSettings>,
     clock: &dyn Clock,
 ) -> Result<ReportsAnswer, Failure> {
-    let kept = kept(state);
+    let kept = readable_holds(state);
     let holds = kept.clone();
     let mut found = ReportsAnswer { reports: None, kept, holds, reported: None, observed: None };
     if let Some(key) = unreadable(state) {

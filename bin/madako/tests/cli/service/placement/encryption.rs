@@ -53,7 +53,7 @@ async fn password(api: Api, cluster: &str) -> Value {
 }
 
 #[tokio::test]
-async fn secrets_are_encrypted_in_etcd_and_nobody_without_the_key_destroys_them() {
+async fn secrets_are_encrypted_in_etcd_and_safe_from_instances_without_the_key() {
     let Some(place) = PlacementFixture::new().await else { return };
     let keyed = place.with_keys("old.yml", OLD, "");
     let service = Serve::start(&keyed, "10m", "1s").await;

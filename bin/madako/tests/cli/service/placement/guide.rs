@@ -82,7 +82,7 @@ impl Operator {
         let mut child = self.shell(&format!("exec {line}")).stderr(log).spawn().unwrap();
         eventually("the service starts", async || {
             assert!(child.try_wait().unwrap().is_none(), "{}", self.log());
-            self.log().contains("started").then_some(())
+            self.log().contains("the service started").then_some(())
         })
         .await;
         self.service = Some(child);

@@ -7,7 +7,7 @@ use super::{PlacementFixture, api, key, until_decides};
 
 /// The decision was sent and never arrived. The next leader binds the acknowledged applications from before and after.
 #[tokio::test]
-async fn what_a_killed_leader_decided_and_did_not_commit_its_successor_binds_once() {
+async fn successor_binds_once_after_its_predecessor_died_before_the_commit() {
     let Some(place) = PlacementFixture::new().await else { return };
     let proxy = Proxy::to(place.etcd.address()).await;
     // Its request has a longer time limit than its life.
@@ -52,7 +52,7 @@ async fn what_a_killed_leader_decided_and_did_not_commit_its_successor_binds_onc
 
 /// Invariant I11: the commit was sent when the cluster was online, and arrives when it is not.
 #[tokio::test]
-async fn a_cluster_that_goes_offline_in_mid_pass_gets_nothing() {
+async fn cluster_that_goes_offline_in_mid_pass_gets_no_application() {
     let Some(place) = PlacementFixture::new().await else { return };
     let proxy = Proxy::to(place.etcd.address()).await;
     let behind = format!("endpoints: ['{}']\ntimeout: 2m\n", proxy.endpoint());

@@ -168,7 +168,7 @@ async fn ends_soon(service: Serve, how: &str) {
 }
 
 #[tokio::test]
-async fn a_signal_ends_the_process_whatever_the_store_does() {
+async fn signal_ends_the_process_in_every_state_of_the_store() {
     let Some(mut place) = PlacementFixture::new().await else { return };
     let (there, paused, gone) = (place.serve("2s").await, place.serve("2s").await, place.serve("2s").await);
     let _watches = [api(&there).watch().await, api(&paused).watch().await, api(&gone).watch().await];

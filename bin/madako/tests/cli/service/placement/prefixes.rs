@@ -6,7 +6,7 @@ use super::{PlacementFixture, api, until_decides};
 const OWNER: &str = "/madako/placement-owner";
 
 #[tokio::test]
-async fn of_two_prefixes_one_decides_until_its_lease_ends_and_who_has_no_controllers_never_does() {
+async fn one_of_two_prefixes_places_until_its_lease_ends_and_an_instance_without_controllers_never_does() {
     let Some(place) = PlacementFixture::new().await else { return };
     let config = |name: &str, prefix: &str, placement: &str| {
         place.config(name, &format!("{}prefix: {prefix}\n", place.etcd.settings()), placement)

@@ -28,7 +28,7 @@ async fn put(api: Api, application: &Value, if_match: Option<i64>) -> Reply {
 }
 
 #[tokio::test]
-async fn of_two_who_change_the_same_version_one_is_told_and_nothing_is_lost() {
+async fn concurrent_update_of_one_version_conflicts_and_loses_nothing() {
     let Some(place) = PlacementFixture::new().await else { return };
     let instances = instances(&place, 1).await;
     let [left, right] = [api(&instances[0]), api(&instances[1])];
@@ -75,7 +75,7 @@ async fn of_two_who_change_the_same_version_one_is_told_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn who_names_no_version_gets_a_conflict_only_when_its_retries_are_used_up() {
+async fn update_without_a_version_conflicts_only_after_its_retries() {
     let Some(place) = PlacementFixture::new().await else { return };
     let hasty = instances(&place, 0).await;
     let [left, right] = [api(&hasty[0]), api(&hasty[1])];

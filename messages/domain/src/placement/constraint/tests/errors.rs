@@ -136,7 +136,7 @@ fn of_metric_constraints() {
 }
 
 #[test]
-fn an_error_says_it_in_one_line() {
+fn constraint_error_is_one_line() {
     let error = LabelConstraint::parse("location is DE UK").unwrap_err();
     assert_eq!(
         error.to_string(),

@@ -113,7 +113,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     #[test]
-    fn every_spelling_of_a_label_constraint_says_the_same((rule, written) in label_constraint()) {
+    fn every_spelling_of_a_label_constraint_has_the_same_meaning((rule, written) in label_constraint()) {
         let read = LabelConstraint::parse(&written).map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(read.rule(), Ok(&rule));
         let canonical = LabelConstraint::parse(read.canonical()).unwrap();
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn every_spelling_of_a_metric_constraint_says_the_same((rule, written) in metric_constraint()) {
+    fn every_spelling_of_a_metric_constraint_has_the_same_meaning((rule, written) in metric_constraint()) {
         let read = MetricConstraint::parse(&written).map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(read.rule(), Ok(&rule));
         let canonical = MetricConstraint::parse(read.canonical()).unwrap();
