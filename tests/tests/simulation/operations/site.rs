@@ -272,6 +272,19 @@ impl Site {
         Ok(())
     }
 
+    /// Waits until a key is gone.
+    pub async fn until_deleted(&mut self, key: &str) -> Result<(), Stopped> {
+        let patience = Instant::now() + PATIENCE;
+        while self.get(key).await.is_some() {
+            self.pass(INTERVAL).await;
+            if Instant::now() > patience {
+                self.restless = Some(format!("{key} is not deleted\n{}", self.world.history.last(40)));
+                return Err(Stopped);
+            }
+        }
+        Ok(())
+    }
+
     /// Waits for the last disturbance, and for the end of its effects.
     pub async fn calm(&mut self) -> Result<(), Stopped> {
         while let Some((at, _)) = self.acts.back() {
