@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::instance::InstanceView;
+pub use crate::predecessor::LeaseWait;
 use crate::telemetry::is_of_a_leader;
 use crate::tree::ChildSpec;
 
@@ -37,6 +38,8 @@ pub struct HttpSettings {
     pub timeout: Duration,
     pub metrics: MetricsText,
     pub version: &'static str,
+    /// The wait for the lease of a killed process; without an embedded store there is none.
+    pub lease_wait: LeaseWait,
 }
 
 /// A listener that is bound before the tree starts, so that a taken address fails the start. A restart binds the same
@@ -200,6 +203,10 @@ impl madako_http::Service for Pages {
                 false
             }
         }
+    }
+
+    fn waits_for(&self) -> Option<String> {
+        self.settings.lease_wait.text()
     }
 
     fn version(&self) -> String {

@@ -11,6 +11,8 @@
 //! were killed too.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use madako_embedded_etcd::{EarlierLeases, LeftLease};
 use madako_host::{CommandsLeft, LeftCommands};
@@ -31,8 +33,33 @@ pub(crate) fn own_mark() -> Option<String> {
     Some(boot.trim().to_owned()).filter(|boot| !boot.is_empty())
 }
 
+/// The wait for the leases of earlier processes, which pages show. Clones share their state.
+#[derive(Debug, Clone, Default)]
+pub struct LeaseWait(Arc<Mutex<Option<(Duration, String)>>>);
+
+impl LeaseWait {
+    fn set(&self, wait: Option<(Duration, String)>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = wait;
+    }
+
+    /// The wait in words; `None`: no lease of an earlier process prevents leading.
+    #[must_use]
+    pub fn text(&self) -> Option<String> {
+        let wait = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        wait.as_ref().map(|(lasts, why)| {
+            let because = if why.is_empty() { String::new() } else { format!(": {why}") };
+            format!(
+                "the session lease of the previous process, which expires in at most {} s{because}",
+                lasts.as_secs()
+            )
+        })
+    }
+}
+
 /// Leases and commands of earlier processes.
 pub(crate) struct Predecessor {
+    /// Shows the wait.
+    pub(crate) wait: LeaseWait,
     left: EarlierLeases,
     leases: Vec<LeftLease>,
     commands: LeftCommands,
@@ -54,7 +81,7 @@ impl Predecessor {
         for lease in foreign {
             say_it_lasts(&left, &lease, "its process ran on another boot or another machine");
         }
-        Ok(Self { left, leases, commands, notes })
+        Ok(Self { wait: LeaseWait::default(), left, leases, commands, notes })
     }
 
     /// Directory of this process's own command notes.
@@ -77,6 +104,7 @@ impl Predecessor {
             self.leases.retain(|lease| self.left.remaining(lease).is_some());
             let lasts = self.leases.iter().filter_map(|lease| self.left.remaining(lease)).max();
             madako_predecessor_lease_seconds().set(lasts.unwrap_or_default());
+            self.wait.set(lasts.map(|lasts| (lasts, why.clone())));
             if self.leases.is_empty() {
                 break;
             }

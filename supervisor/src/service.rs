@@ -250,6 +250,7 @@ impl Service {
             timeout,
             metrics: options.metrics,
             version: options.version,
+            lease_wait: predecessor.as_ref().map(|it| it.wait.clone()).unwrap_or_default(),
         };
         let mut denied = None;
         let api = match &options.placement {

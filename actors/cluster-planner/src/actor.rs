@@ -434,12 +434,12 @@ impl LastEvent {
     }
 }
 
-/// Reason in the state against planning, independent of the registry.
 /// Addresses of the control plane nodes.
 fn control_plane(cluster: &Cluster) -> BTreeSet<&str> {
     cluster.control_plane().map(|node| node.address.as_str()).collect()
 }
 
+/// Reason in the state against planning, independent of the registry.
 fn blocked_by_state(state: &ClusterState) -> Option<BlockedBy> {
     if state.disabled && !is_planted(Canary::PlannedWhileDisabled) {
         return Some(BlockedBy::Disabled);
@@ -463,3 +463,6 @@ fn blocked_by_state(state: &ClusterState) -> Option<BlockedBy> {
     }
     state.url.is_none().then_some(BlockedBy::NoUrl)
 }
+
+#[cfg(test)]
+mod tests;

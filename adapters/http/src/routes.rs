@@ -26,6 +26,11 @@ pub trait Service: Send + Sync + 'static {
     /// restart limit.
     async fn healthy(&self) -> bool;
 
+    /// What keeps this healthy instance from leading for a limited time, in words; `None`: nothing does.
+    fn waits_for(&self) -> Option<String> {
+        None
+    }
+
     fn version(&self) -> String;
 
     /// All metrics in the text format of Prometheus; see [`metrics_text`](crate::metrics_text).
@@ -39,6 +44,9 @@ pub trait Service: Send + Sync + 'static {
 #[derive(Serialize)]
 struct Health {
     health: &'static str,
+    /// Not among CKE's fields: present only during a wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits_for: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -102,8 +110,14 @@ async fn overview() -> Response {
 
 async fn health(State(pages): State<Pages>) -> Response {
     match tokio::time::timeout(pages.health_deadline, pages.service.healthy()).await {
-        Ok(true) => json(StatusCode::OK, &Health { health: "healthy" }),
-        Ok(false) | Err(_) => json(StatusCode::INTERNAL_SERVER_ERROR, &Health { health: "unhealthy" }),
+        Ok(true) => {
+            let waits_for = pages.service.waits_for();
+            json(StatusCode::OK, &Health { health: "healthy", waits_for })
+        }
+        Ok(false) | Err(_) => {
+            let health = Health { health: "unhealthy", waits_for: None };
+            json(StatusCode::INTERNAL_SERVER_ERROR, &health)
+        }
     }
 }
 

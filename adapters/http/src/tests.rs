@@ -24,6 +24,7 @@ struct Fake {
     ill: AtomicBool,
     hangs: AtomicBool,
     runs_operations: AtomicBool,
+    waits: AtomicBool,
 }
 
 #[async_trait]
@@ -33,6 +34,10 @@ impl Service for Fake {
             std::future::pending::<()>().await;
         }
         !self.ill.load(Ordering::SeqCst)
+    }
+
+    fn waits_for(&self) -> Option<String> {
+        self.waits.load(Ordering::SeqCst).then(|| "a lease".to_owned())
     }
 
     fn version(&self) -> String {
@@ -150,6 +155,9 @@ async fn the_pages_answer_as_ckes_do() {
     assert_eq!(world.ask("GET /version").await, json(200, r#"{"version":"1.2.3"}"#));
     let metrics = (200, "text/plain; version=0.0.4; charset=utf-8".to_owned(), "madako_test 1\n".to_owned());
     assert_eq!(world.ask("GET /metrics").await, metrics);
+    fake.waits.store(true, Ordering::SeqCst);
+    let waits = json(200, r#"{"health":"healthy","waits_for":"a lease"}"#);
+    assert_eq!(world.ask("GET /health").await, waits);
     fake.ill.store(true, Ordering::SeqCst);
     assert_eq!(world.ask("GET /health").await, json(500, r#"{"health":"unhealthy"}"#));
     assert_eq!(world.stop().await, Served { cut_off: 0 });

@@ -109,3 +109,32 @@ impl CopyReader {
         Ok(copy)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_are_decoded_and_unreadable_keys_are_told_with_a_reason() {
+        let entry = |value: &'static str| Entry {
+            value: value.as_bytes().into(),
+            create_revision: 3,
+            mod_revision: 7,
+            lease: 0,
+        };
+        let role = r#"{"api": "core", "kind": "Role", "rules": [],
+            "metadata": {"name": "r", "uid": "u", "created": "2026-01-01T00:00:00", "modified": "2026-01-01T00:00:00"}}"#;
+        let root = [("/core/roles/r", role), ("/core/roles/torn", "{")];
+        let copy = Keyspace {
+            revision: 9,
+            root: root.map(|(key, value)| (key.to_owned(), entry(value))).into(),
+            ..Keyspace::default()
+        };
+        let (resources, unread) = copy.resources(&Encryption::default());
+        let read: Vec<_> = resources.iter().map(|it| (it.key.name.as_str(), it.mod_revision)).collect();
+        assert_eq!(read, [("r", 7)], "{unread:?}");
+        let [(key, why)] = &unread[..] else { panic!("{unread:?}") };
+        assert_eq!(key, "/core/roles/torn");
+        assert!(!why.is_empty());
+    }
+}

@@ -63,6 +63,13 @@ mod tests {
     }
 
     #[test]
+    fn the_prefix_is_told_as_it_was_given() {
+        for prefix in ["/cke/", "/cke", ""] {
+            assert_eq!(Namespace::new(prefix).prefix(), prefix);
+        }
+    }
+
+    #[test]
     fn a_range_holds_all_keys_with_the_prefix_and_no_other() {
         let namespace = Namespace::new("/cke/");
         let Range { from, end } = namespace.range("records/");

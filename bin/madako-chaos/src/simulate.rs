@@ -359,12 +359,13 @@ impl RunResult<'_> {
         text += "\n";
         let mut table = Table::new(["EXCUSED", "USES", "AT MOST", "LONGEST", "AT MOST", "WHY"]);
         for (exemption, used) in report.exemptions.table() {
+            let [lasted, longest] = exemption.durations(used);
             table.row([
                 exemption.name().to_owned(),
                 used.uses.to_string(),
                 format!("{} an hour", exemption.most_an_hour()),
-                format!("{} s", used.longest_seconds),
-                format!("{} s", exemption.longest().as_secs()),
+                lasted,
+                longest,
                 exemption.why().to_owned(),
             ]);
         }

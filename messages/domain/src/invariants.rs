@@ -314,6 +314,13 @@ mod tests {
     }
 
     #[test]
+    fn the_first_control_plane_node_replaces_no_node() {
+        let before = cluster(&[], &["d", "e"]);
+        let after = cluster(&["a"], &["d", "e"]);
+        assert_eq!(judged(Some(&before), &after, |c, _| c.control_plane_count = 1), []);
+    }
+
+    #[test]
     fn lowering_the_control_plane_replaces_nobody() {
         let before = cluster(&["a", "b", "c", "f", "g"], &["d", "e"]);
         let after = cluster(&["a", "b", "c"], &["d", "e", "f"]);

@@ -1,7 +1,6 @@
 //! All predicates over one stream of facts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use crate::exemptions::{Exemption, Exemptions};
 use crate::fact::{At, Fact};
@@ -120,7 +119,7 @@ impl Oracle {
         let by_user = |revision: &i64| self.users.contains(revision);
         let found = self.predicates.iter().flat_map(|(.., kept)| &kept.found);
         for _ in found.filter(|(revision, _)| revision.as_ref().is_some_and(by_user)) {
-            exemptions.used(Exemption::ByUser, Duration::ZERO);
+            exemptions.used_once(Exemption::ByUser);
         }
         exemptions
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use madako_domain::keys;
 
+use crate::exemptions::Exemption;
 use crate::fact::{At, Command, Fact, Place, Question};
 use crate::oracle::{Context, Predicate, Ruling};
 use crate::picture::{Picture, Written};
@@ -81,10 +82,20 @@ impl<K: Ord + Clone> Rhythm<K> {
     }
 }
 
-/// Whether the window is free of requests that a fault held back.
-fn none_held_back(now: &Picture, terms: &Terms, at: At, interval: Duration) -> bool {
+/// Judges an event that came too often: an exemption excuses it while requests that a fault held back may arrive.
+fn too_often(
+    (now, terms): (&Picture, &Terms),
+    (at, interval): (At, Duration),
+    ruling: &mut Ruling<'_>,
+    what: impl FnOnce() -> String,
+) {
     // Held back requests arrive for about as long as the fault lasted.
-    !terms.holds_back || now.is_undisturbed(at.saturating_sub(interval * WINDOW * 2 + terms.tolerance))
+    let undisturbed = now.is_undisturbed(at.saturating_sub(interval * WINDOW * 2 + terms.tolerance));
+    if terms.holds_back && !undisturbed {
+        ruling.exemptions.used(Exemption::Bunched, at.saturating_sub(now.last_disturbed()));
+    } else {
+        ruling.broken(what());
+    }
 }
 
 fn writes(written: &[Written], keys: &[&str]) -> usize {
@@ -151,8 +162,8 @@ impl Predicate for Polls {
                 ruling.judged();
             }
             let often = self.rhythm.comes(instance, *at, terms.interval);
-            if let Some(often) = often.filter(|_| none_held_back(now, terms, *at, terms.interval)) {
-                ruling.broken(format_args!("{instance} asks {often}"));
+            if let Some(often) = often {
+                too_often((now, terms), (*at, terms.interval), ruling, || format!("{instance} asks {often}"));
             }
         }
     }
@@ -189,8 +200,10 @@ impl Predicate for MetricRounds {
         let Fact::Fetched { instance, what } = fact else { return };
         let key = (instance.clone(), what.clone());
         let often = self.rhythm.comes(&key, *at, terms.metrics_interval);
-        if let Some(often) = often.filter(|_| none_held_back(now, terms, *at, terms.metrics_interval)) {
-            ruling.broken(format_args!("{instance} fetches {what} {often}"));
+        if let Some(often) = often {
+            too_often((now, terms), (*at, terms.metrics_interval), ruling, || {
+                format!("{instance} fetches {what} {often}")
+            });
         }
         // The set of metrics in one request changes with the metrics in use, so each metric has its own rounds.
         let quiet = now.is_quiet(&[Place::Providers]);
@@ -252,8 +265,10 @@ impl Predicate for HealthChecks {
                 ruling.judged();
             }
             let often = self.rhythm.comes(address, *at, terms.interval);
-            if let Some(often) = often.filter(|_| none_held_back(now, terms, *at, terms.interval)) {
-                ruling.broken(format_args!("{instance} asks for the health of {address} {often}"));
+            if let Some(often) = often {
+                too_often((now, terms), (*at, terms.interval), ruling, || {
+                    format!("{instance} asks for the health of {address} {often}")
+                });
             }
         }
     }

@@ -9,7 +9,7 @@ use madako_domain::constraints::Constraints;
 use madako_domain::keys;
 use madako_domain::record::Record;
 use madako_domain::repair::hold::Hold;
-use madako_domain::repair::{RepairQueueEntry, RepairStepStatus};
+use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::status::{OperationPhase, ServerStatus};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
@@ -346,6 +346,16 @@ impl Picture {
         self.troubles.get(place).is_some_and(troubled)
     }
 
+    /// Time of the last beginning or end of a fault of the place.
+    pub(crate) fn trouble_changed(&self, place: &Place) -> At {
+        self.troubles.get(place).map_or(At::ZERO, |trouble| trouble.changed)
+    }
+
+    /// Time of the last beginning or end of a fault of any place.
+    pub(crate) fn last_disturbed(&self) -> At {
+        self.troubles.values().map(|trouble| trouble.changed).max().unwrap_or(At::ZERO)
+    }
+
     /// [`Picture::is_troubled`] for the leader and the store; true as well if the leader changed since.
     pub(crate) fn is_leading_troubled(&self, since: At) -> bool {
         let leader = |leader: &Leader| {
@@ -380,21 +390,28 @@ impl Picture {
 
     /// Whether the entry is in its drain, or in the watch after its command.
     pub(crate) fn is_under_way(&self, item: &Item, at: At, slack: Duration) -> bool {
-        use madako_domain::repair::RepairStatus::Processing;
-        if item.entry.status != Processing {
-            return false;
+        self.is_certainly_under_way(item) || self.watched_until(item).is_some_and(|(_, end)| end > at + slack)
+    }
+
+    /// Whether the entry is under way whatever the clocks show: in its drain, or in its command.
+    pub(crate) fn is_certainly_under_way(&self, item: &Item) -> bool {
+        let commands = || self.running.contains_key(&(item.entry.address.clone(), Command::Repair));
+        item.entry.status == RepairStatus::Processing
+            && match item.entry.step_status {
+                RepairStepStatus::Draining => true,
+                RepairStepStatus::Watching => commands(),
+                _ => false,
+            }
+    }
+
+    /// Beginning and end of the watch after the entry's command; `None`: it is not watched.
+    pub(crate) fn watched_until(&self, item: &Item) -> Option<(At, At)> {
+        let Item { entry, commanded, .. } = item;
+        if entry.status != RepairStatus::Processing || entry.step_status != RepairStepStatus::Watching {
+            return None;
         }
-        let commands = self.running.contains_key(&(item.entry.address.clone(), Command::Repair));
-        let watched = || {
-            let (step, since) = item.commanded?;
-            let watch = self.rules.steps(&item.entry)?.get(step as usize)?.watch;
-            Some(since + watch > at + slack)
-        };
-        match item.entry.step_status {
-            RepairStepStatus::Draining => true,
-            RepairStepStatus::Watching => commands || watched().unwrap_or(false),
-            _ => false,
-        }
+        let (step, since) = (*commanded)?;
+        Some((since, since + self.rules.steps(entry)?.get(step as usize)?.watch))
     }
 }
 

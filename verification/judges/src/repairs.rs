@@ -167,26 +167,42 @@ pub(crate) struct ConcurrentRepairs;
 impl Predicate for ConcurrentRepairs {
     fn see(&mut self, Context { at, now, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
         for Begun { entry, .. } in &now.begun {
-            let others = now
+            let others: Vec<&Item> = now
                 .entries
                 .iter()
-                .filter(|(index, item)| **index != entry.index && now.is_under_way(item, *at, SECONDS));
-            let (others, most) = (others.count() as u64, now.rules.max_concurrent);
-            if others + 1 == most {
+                .filter(|(index, item)| **index != entry.index && now.is_under_way(item, *at, SECONDS))
+                .map(|(_, item)| item)
+                .collect();
+            let (count, most) = (others.len() as u64, now.rules.max_concurrent);
+            if count + 1 == most {
                 ruling.judged();
             }
-            if others >= most {
-                if now.is_clock_wrong(at.saturating_sub(Duration::from_secs(600))) {
-                    ruling.exemptions.used(Exemption::WrongClock, Duration::ZERO);
-                } else {
-                    ruling.broken(format_args!(
-                        "entry {} becomes {} beside {others}, of at most {most}",
-                        entry.index, entry.step_status
-                    ));
+            if count < most {
+                continue;
+            }
+            match hidden_by_clock(now, &others, *at) {
+                Some((hidden, rest)) if count - hidden < most => {
+                    ruling.exemptions.used(Exemption::WrongClock, rest);
                 }
+                _ => ruling.broken(format_args!(
+                    "entry {} becomes {} beside {count}, of at most {most}",
+                    entry.index, entry.step_status
+                )),
             }
         }
     }
+}
+
+/// Of these entries under way, the number of those whose watch a clock that was wrong meanwhile may have ended, and
+/// the longest rest of these watches. `None`: there are none.
+fn hidden_by_clock(now: &Picture, others: &[&Item], at: At) -> Option<(u64, Duration)> {
+    let watches = others
+        .iter()
+        .filter(|item| !now.is_certainly_under_way(item))
+        .filter_map(|item| now.watched_until(item))
+        .filter(|(since, _)| now.is_clock_wrong(*since));
+    let rests: Vec<Duration> = watches.map(|(_, end)| end.saturating_sub(at)).collect();
+    Some((rests.len() as u64, *rests.iter().max()?))
 }
 
 #[derive(Default)]
@@ -375,8 +391,10 @@ impl Predicate for FreshHealth {
                 Some((asked, _)) if now.is_leading_troubled(asked) => {
                     ruling.exemptions.used(Exemption::UnderWay, *at - asked);
                 }
-                // Checks are not observable during a fault of the hosts.
-                _ if now.is_troubled(&Place::Hosts, at.saturating_sub(fresh)) => {}
+                _ if now.is_troubled(&Place::Hosts, at.saturating_sub(fresh)) => {
+                    let unseen = at.saturating_sub(now.trouble_changed(&Place::Hosts));
+                    ruling.exemptions.used(Exemption::UnseenCheck, unseen);
+                }
                 _ => ruling.broken(format_args!(
                     "entry {} becomes {}, and its machine's health was asked at {asked:?}",
                     entry.index, entry.step_status

@@ -17,7 +17,8 @@ use madako_domain::machine::MachineState;
 use serde_json::{Value, json};
 
 use crate::{
-    At, Change, Command, Fact, KubernetesRequest, MachineSeen, Oracle, PodFact, Promise, Question, Terms,
+    At, Change, Command, Exemption, Fact, KubernetesRequest, MachineSeen, Oracle, PodFact, Promise, Question,
+    Terms, Use,
 };
 
 const TERMS: Terms = Terms {
@@ -216,6 +217,11 @@ impl Tape {
         let verdicts = self.oracle.verdicts();
         let verdict = &verdicts[&promise];
         (verdict.judged, verdict.violations.len())
+    }
+
+    fn used(&self, exemption: Exemption) -> Use {
+        let table = self.oracle.exemptions().table();
+        table.into_iter().find(|(it, _)| *it == exemption).unwrap().1
     }
 
     #[track_caller]

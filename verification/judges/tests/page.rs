@@ -13,8 +13,12 @@ fn the_page_lists_what_is_promised_and_what_is_excused() {
         Promise::ALL.iter().map(|promise| format!("| `{}` | {} |", promise.name(), promise.what())).collect();
     assert_eq!(table("| Promise | Text |"), promises);
     let exemption = |exemption: &Exemption| {
-        let (seconds, most) = (exemption.longest().as_secs(), exemption.most_an_hour());
-        let longest = if seconds < 60 { format!("{seconds}s") } else { format!("{}m", seconds / 60) };
+        let most = exemption.most_an_hour();
+        let longest = match exemption.longest().map(|longest| longest.as_secs()) {
+            None => "a moment".to_owned(),
+            Some(seconds) if seconds < 60 => format!("{seconds}s"),
+            Some(seconds) => format!("{}m", seconds / 60),
+        };
         format!("| `{}` | {longest} | {most} | {} |", exemption.name(), exemption.why())
     };
     let exemptions: Vec<String> = Exemption::ALL.iter().map(exemption).collect();

@@ -40,7 +40,7 @@ const PLANNED_ON: u32 = 3;
 const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
 /// Maximum time until a commit while its leader or the store is cut off: [`Exemption::LateCommit`].
-const REMEMBERED: Duration = Exemption::LateCommit.longest();
+const REMEMBERED: Duration = Exemption::LateCommit.longest().expect("a commit is late for a time");
 
 #[derive(Default)]
 struct Judged {

@@ -7,10 +7,12 @@
 //! The leader has handled an answer before a revision if it wrote another revision of the queue between them, since
 //! it never has two writes in flight, or if the answer is older than any write in flight ([`HANDLED`]).
 //!
+//! Answers that a repair queue may have forgotten, because an actor failed or the switch for automatic requests
+//! changed, are an exemption: [`madako_judges::Exemption::ForgottenReports`].
+//!
 //! Does not judge, because only the service knows its memory: machines that later answers report with another time of
-//! change, as after a correction of the registry's clock; changes within a minute of the limit; the time right after
-//! the failure of an actor, an election or a change of the switch for automatic requests; and machines of the rack
-//! that are not in the leader's newest answer.
+//! change, as after a correction of the registry's clock; changes within a minute of the limit; answers to an earlier
+//! leader; and machines of the rack that are not in the leader's newest answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -42,6 +44,8 @@ struct ReportedMachine {
     changed: Option<f64>,
     /// Time of the leader's first answer with this machine.
     since: Duration,
+    /// The service may have forgotten the answers with this machine.
+    is_forgotten: bool,
 }
 
 /// The answers to one instance.
@@ -52,8 +56,17 @@ struct Ear {
     answer: Vec<Machine>,
     /// The newest published answer.
     told: Vec<ReportedMachine>,
-    /// Time until which published answers are ignored.
-    deaf_until: Duration,
+    /// Time at which the service may have forgotten all answers.
+    forgot: Duration,
+    /// Time until which the service may forget published answers.
+    forgets_until: Duration,
+}
+
+impl Ear {
+    fn forget(&mut self, now: Duration) {
+        self.forgot = now;
+        self.told.iter_mut().for_each(|told| told.is_forgotten = true);
+    }
 }
 
 /// The answers of the registry, and the writes to the queue.
@@ -76,6 +89,8 @@ pub struct Unheld {
     pub what: String,
     /// `None`: the leader has handled the answer, whichever client wrote the revisions.
     pub if_ours: Option<Vec<i64>>,
+    /// Time since the service may have forgotten the answer; `None`: it knows the answer.
+    pub forgotten_for: Option<Duration>,
 }
 
 impl Holding {
@@ -86,8 +101,8 @@ impl Holding {
     /// An actor of an instance failed: its current work is lost or still in progress.
     pub fn failed(&mut self, name: &str, now: Duration) {
         if let Some(ear) = self.ears.get_mut(name) {
-            ear.told.clear();
-            ear.deaf_until = now + HANDLED;
+            ear.forget(now);
+            ear.forgets_until = now + HANDLED;
         }
     }
 
@@ -103,8 +118,14 @@ impl Holding {
         let Some(ear) = self.ears.get_mut(name) else { return };
         let machines = std::mem::take(&mut ear.answer);
         let mut first = BTreeMap::new();
-        let before: BTreeMap<String, Duration> =
-            ear.told.drain(..).map(|told| (told.serial, told.since)).collect();
+        let forgets = now < ear.forgets_until;
+        // A machine that the service hears of again is new to it.
+        let before: BTreeMap<String, Duration> = ear
+            .told
+            .drain(..)
+            .filter(|told| forgets || !told.is_forgotten)
+            .map(|told| (told.serial, told.since))
+            .collect();
         for machine in machines {
             let serial = machine.spec.serial.clone();
             let told = now.as_secs_f64() - machine.status.duration;
@@ -115,14 +136,13 @@ impl Holding {
             first.insert(serial.clone(), changed);
             let address = machine.address().unwrap_or_default().to_owned();
             let since = before.get(&serial).copied().unwrap_or(now);
-            if now >= ear.deaf_until {
-                ear.told.push(ReportedMachine { rack: machine.spec.rack, address, serial, changed, since });
-            }
+            let rack = machine.spec.rack;
+            ear.told.push(ReportedMachine { rack, address, serial, changed, since, is_forgotten: forgets });
         }
         self.first = first;
-        let racks: BTreeSet<i64> = ear.told.iter().map(|told| told.rack).collect();
-        let told = &ear.told;
-        let asks = |rack: &i64| is_event(told.iter().filter(|told| told.rack == *rack));
+        let known = || ear.told.iter().filter(|told| !told.is_forgotten);
+        let racks: BTreeSet<i64> = known().map(|told| told.rack).collect();
+        let asks = |rack: &i64| is_event(known().filter(|told| told.rack == *rack));
         self.asked += racks.iter().filter(|rack| asks(rack)).count() as u64;
     }
 
@@ -151,7 +171,7 @@ impl Holding {
             }
         }
         if changes.iter().any(|(key, _)| key == keys::AUTO_REPAIR_DISABLED) {
-            self.ears.values_mut().for_each(|ear| ear.told.clear());
+            self.ears.values_mut().for_each(|ear| ear.forget(now));
         }
         let queue = [keys::REPAIRS, keys::REPAIR_KEPT, keys::RECORDS, keys::REPAIR_HOLDS];
         if changes.iter().any(|(key, _)| queue.iter().any(|prefix| key.starts_with(prefix))) {
@@ -181,11 +201,24 @@ impl Holding {
             .iter()
             .filter(|told| told.rack == rack && !released.contains(told.serial.as_str()))
             .collect();
+        let known: Vec<&ReportedMachine> =
+            failed.iter().copied().filter(|told| !told.is_forgotten).collect();
+        // The entry's own machine is among the machines that the service knows.
+        let knows = known.iter().any(|told| told.address == address);
+        let found = if knows { self.handled(&known, rack, now) } else { None };
+        found.or_else(|| {
+            let forgotten_for = Some(now.saturating_sub(ear.forgot));
+            Some(Unheld { forgotten_for, ..self.handled(&failed, rack, now)? })
+        })
+    }
+
+    /// A violation if the leader may have handled an answer with enough of these machines of an unheld rack.
+    fn handled(&self, failed: &[&ReportedMachine], rack: i64, now: Duration) -> Option<Unheld> {
         let known_at =
             |at: Duration| is_event(failed.iter().copied().filter(|told| told.since + MOMENT < at));
         let what = format!("the registry told that rack {rack} failed, and it is not held");
         if known_at(now.saturating_sub(HANDLED)) {
-            return Some(Unheld { what, if_ours: None });
+            return Some(Unheld { what, if_ours: None, forgotten_for: None });
         }
         let ours: Vec<i64> = self
             .written
@@ -195,7 +228,7 @@ impl Holding {
             .filter(|(_, at)| known_at(*at))
             .map(|(revision, _)| *revision)
             .collect();
-        (!ours.is_empty()).then_some(Unheld { what, if_ours: Some(ours) })
+        (!ours.is_empty()).then_some(Unheld { what, if_ours: Some(ours), forgotten_for: None })
     }
 }
 

@@ -4,6 +4,7 @@
 //! Does not: judge steps that users wrote.
 
 mod judged;
+mod standing;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -30,7 +31,6 @@ use self::judged::{Judged, leader, violation};
 use crate::drains::Drains;
 use crate::facts::Facts;
 use crate::history::History;
-use crate::holding::Unheld;
 use crate::revisions::every_revision;
 use crate::store_process::StoreProcess;
 use crate::world::PREFIX;
@@ -129,13 +129,15 @@ impl RepairJudge {
         let now = self.history.now();
         let Judged { holding, entries, unheld, .. } = &mut *judged;
         for began in holding.judge(revision, entries, &changes, now) {
-            self.history.note("repairs", format_args!("revision {revision}: {}", began.what));
+            if began.forgotten_for.is_none() {
+                self.history.note("repairs", format_args!("revision {revision}: {}", began.what));
+            }
             unheld.push((revision, began));
         }
         for invariant in judged.subjects(&changes) {
             self.history.judged(invariant);
         }
-        let found = judged.judge(revision, changes);
+        let found = judged.judge(revision, changes, now);
         if let Some(cluster) = judged.cluster.as_ref().filter(|_| clustered) {
             self.drains.follow(cluster);
         }
@@ -263,10 +265,9 @@ impl RepairJudge {
         let held = |(revision, _): &&(i64, Violation)| !judged.users.contains(revision);
         let mut found: Vec<Violation> =
             judged.found.iter().filter(held).map(|(_, violation)| violation.clone()).collect();
-        let ours = |revision: &i64| !judged.users.contains(revision);
-        let handled = |began: &Unheld| began.if_ours.as_ref().is_none_or(|any| any.iter().any(ours));
-        let unheld = judged.unheld.iter().filter(|(revision, began)| ours(revision) && handled(began));
-        found.extend(unheld.map(|(_, began)| violation(Id::I7, began.what.clone())));
+        let unheld = judged.unheld.iter().filter(|(revision, began)| judged.counts(*revision, began));
+        let known = unheld.filter(|(_, began)| began.forgotten_for.is_none());
+        found.extend(known.map(|(_, began)| violation(Id::I7, began.what.clone())));
         found
     }
 
@@ -275,7 +276,13 @@ impl RepairJudge {
         let judged = self.judged.lock().unwrap();
         let mut exemptions = judged.exemptions.clone();
         for _ in judged.found.iter().filter(|(revision, _)| judged.users.contains(revision)) {
-            exemptions.used(Exemption::ByUser, Duration::ZERO);
+            exemptions.used_once(Exemption::ByUser);
+        }
+        judged.standing.count(self.history.now(), &mut exemptions);
+        for (_, began) in judged.unheld.iter().filter(|(revision, began)| judged.counts(*revision, began)) {
+            if let Some(forgotten_for) = began.forgotten_for {
+                exemptions.used(Exemption::ForgottenReports, forgotten_for);
+            }
         }
         exemptions
     }

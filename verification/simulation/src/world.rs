@@ -23,7 +23,7 @@ use madako_protocol::store::Store;
 use madako_sabakan::SabakanRegistry;
 use madako_store::{CachedObjects, Encryption, EtcdStore, StoreConfig};
 use madako_supervisor::config::Metrics;
-use madako_supervisor::http::{HTTP, HttpSettings, MetricsText, PLACEMENT_API, pages};
+use madako_supervisor::http::{HTTP, HttpSettings, LeaseWait, MetricsText, PLACEMENT_API, pages};
 use madako_supervisor::instance::{Instance, InstanceOptions, InstanceView, PlacementPorts, Ports};
 use madako_supervisor::nodes::OperationsPorts;
 
@@ -465,7 +465,9 @@ impl World {
         let id = options.id.clone();
         let served = |view: &InstanceView| {
             let metrics = Arc::clone(&self.metrics);
-            let settings = HttpSettings { store, timeout: PAGES_TIMEOUT, metrics, version: "simulated" };
+            let lease_wait = LeaseWait::default();
+            let settings =
+                HttpSettings { store, timeout: PAGES_TIMEOUT, metrics, version: "simulated", lease_wait };
             let router = pages(settings, view, None);
             let link = self.network.link(Endpoint::People, place);
             let doors = Arc::clone(&self.pages);

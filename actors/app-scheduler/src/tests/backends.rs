@@ -244,6 +244,26 @@ fn a_cluster_is_created_when_none_fits_and_the_application_waits_for_it() {
 }
 
 #[test]
+fn a_created_cluster_takes_the_name_of_no_other() {
+    let drawn = |others: &[String]| {
+        let mut world = creating();
+        for name in others {
+            world.cluster(name, |cluster| cluster.status.state = ClusterState::Offline);
+        }
+        world.application("a", auto);
+        world.run();
+        let [key] = &created(&world)[..] else { panic!("one cluster beside {others:?}") };
+        key.name.clone()
+    };
+    let mut taken = vec![drawn(&[])];
+    for _ in 0..2 {
+        let another = drawn(&taken);
+        assert!(!taken.contains(&another), "{another} is among {taken:?}");
+        taken.push(another);
+    }
+}
+
+#[test]
 fn a_cluster_is_created_when_a_cloud_scores_above_every_fitting_one() {
     for (value, creates) in [(0.79, true), (0.8, false)] {
         let mut world = creating();

@@ -5,8 +5,9 @@ use madako_domain::placement::fit::Unmet;
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::kubernetes::ClusterState;
 use madako_domain::placement::metadata::MetricRef;
+use madako_json::krake::free::JsonObject;
 
-use crate::testing::{NAMESPACE, World, metric};
+use crate::testing::{NAMESPACE, World, global_cloud, metric};
 use crate::{PassInput, explain};
 
 fn asked(world: &World, what_if: &WhatIf) -> Result<Explanation, ExplainError> {
@@ -151,6 +152,27 @@ fn with_values_for_all_its_metrics_a_failing_place_is_online() {
     world.metric("gone", 0.9);
     let shown = asked(&world, &WhatIf::default()).unwrap();
     assert!(fails(&shown, "lost"));
+}
+
+#[test]
+fn with_values_for_its_metrics_a_failing_global_cloud_takes_new_clusters() {
+    let mut world = World::new();
+    world.config.cluster_creation.tosca = Some(JsonObject::from_text("{}").unwrap());
+    world.metric("lost", 0.9);
+    world.put(global_cloud("sky", &[("lost", 1.0)]));
+    world.lose("lost");
+    world.run();
+    world.application("a", |application| {
+        application.spec.auto_cluster_create = true;
+        application.spec.constraints.cluster.labels = None;
+    });
+    let creates = |with: &[(&str, f64)]| {
+        let with = with.iter().map(|(metric, value)| ((*metric).to_owned(), *value)).collect();
+        let explanation = asked(&world, &WhatIf { with, ..WhatIf::default() }).unwrap();
+        matches!(explanation.decision.outcome, Outcome::Creates { cloud, .. } if cloud.name == "sky")
+    };
+    assert!(!creates(&[]));
+    assert!(creates(&[("lost", 0.5)]));
 }
 
 #[test]

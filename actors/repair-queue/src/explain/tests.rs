@@ -104,3 +104,18 @@ fn who_may_stand_in_a_held_rack_waits_and_a_rack_that_nobody_can_read_is_named()
     assert_eq!(obstacles, ["hold-unreadable", "rack-unknown"]);
     assert!(explained[0].why.as_ref().unwrap().contains("madako repair-queue release 3"));
 }
+
+#[test]
+fn the_entries_of_one_machine_are_explained_alone() {
+    let mut store = Store::new(&["c"], &["w", "x"]);
+    for (index, address) in [(0, "w"), (1, "x"), (2, "w")] {
+        store.entry(&queued(index, address, "plain"));
+    }
+    let of = |address| {
+        let explained = explain(&store.state(), &ExplainContext::default(), address, NOW);
+        explained.iter().map(|entry| entry.index).collect::<Vec<_>>()
+    };
+    assert_eq!(of(Some("w")), [0, 2]);
+    assert_eq!(of(Some("z")), [0; 0]);
+    assert_eq!(of(None), [0, 1, 2]);
+}

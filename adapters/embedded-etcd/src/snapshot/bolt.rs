@@ -253,3 +253,29 @@ pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
         .iter()
         .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The high water mark of a file's first meta page.
+    fn high_water(file: &[u8]) -> u64 {
+        let at = PAGE_HEADER_BYTES + 4 * 4 + 3 * 8;
+        u64::from_le_bytes(file[at..at + 8].try_into().unwrap())
+    }
+
+    #[test]
+    fn the_high_water_mark_is_the_number_of_all_pages() {
+        for (leaves, branches) in [(0, 0), (1, 0), (2, 1), (250, 4)] {
+            let mut plan = Plan::new(vec![Bucket { name: CHANGES, entries: Vec::new() }]);
+            for leaf in 0_u64..leaves {
+                plan.add_leaf(leaf.to_be_bytes().to_vec(), 1);
+            }
+            let (head, tail) = (plan.head(), plan.branches());
+            assert_eq!(tail.len() / PAGE_BYTES, branches, "{leaves} leaves");
+            let pages = (head.len() + tail.len()) as u64 / PAGE_BYTES as u64 + leaves;
+            assert_eq!(high_water(&head), pages, "{leaves} leaves");
+            assert_eq!(plan.bytes(), pages * PAGE_BYTES as u64, "{leaves} leaves");
+        }
+    }
+}

@@ -23,7 +23,7 @@ use madako_sabakan::SabakanRegistry;
 use madako_store::{CachedObjects, EtcdStore, StoreConfig};
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Metrics;
-use madako_supervisor::http::{Bound, HTTP, HttpSettings, PLACEMENT_API, Served, child, pages};
+use madako_supervisor::http::{Bound, HTTP, HttpSettings, LeaseWait, PLACEMENT_API, Served, child, pages};
 use madako_supervisor::instance::{
     FETCHER, Instance, InstanceOptions, InstanceView, LEADER, PLANNER, POLLER, PlacementPorts, Ports, REIGN,
     REPAIR, SCHEDULER,
@@ -335,6 +335,7 @@ fn serving(
         timeout: PATIENCE,
         metrics: Arc::new(String::new),
         version: "bench",
+        lease_wait: LeaseWait::default(),
     };
     let serves = |(name, bound)| {
         let router = pages(settings.clone(), view, None);

@@ -141,4 +141,21 @@ mod tests {
         let job = pod("b", Some("Job"), PodPhase::Running);
         assert_eq!(unfinished(&[stays, job]).unwrap().to_string(), "the pod b/p of a job runs");
     }
+
+    #[test]
+    fn the_first_running_job_of_a_node_is_awaited() {
+        let named = |name: &str, controller, phase| {
+            let mut pod = pod("a", Some(controller), phase);
+            name.clone_into(&mut pod.id.name);
+            pod
+        };
+        let pods = [
+            named("replica", "ReplicaSet", PodPhase::Running),
+            named("ended", "Job", PodPhase::Succeeded),
+            named("first", "Job", PodPhase::Running),
+            named("second", "Job", PodPhase::Running),
+        ];
+        assert_eq!(running_job(&pods).map(|id| &*id.name), Some("first"));
+        assert_eq!(running_job(&pods[..2]), None);
+    }
 }

@@ -68,16 +68,9 @@ impl fmt::Display for Report {
         writeln!(f, "|---|---|---|---|---|---|")?;
         for exemption in Exemption::ALL {
             let used = self.exemptions.get(exemption.name()).copied().unwrap_or_default();
-            writeln!(
-                f,
-                "| {} | {} | {} | {} s | {} s | {} |",
-                exemption.name(),
-                used.uses,
-                exemption.most_an_hour(),
-                used.longest_seconds,
-                exemption.longest().as_secs(),
-                exemption.why()
-            )?;
+            let [lasted, longest] = exemption.durations(used);
+            let (name, most, why) = (exemption.name(), exemption.most_an_hour(), exemption.why());
+            writeln!(f, "| {name} | {} | {most} | {lasted} | {longest} | {why} |", used.uses)?;
         }
         writeln!(f, "\n## Counted\n\n| What | Times |\n|---|---|")?;
         for count in Count::ALL {

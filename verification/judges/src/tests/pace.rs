@@ -82,9 +82,11 @@ fn polls_that_a_fault_held_back_are_not_too_many_where_requests_are_held_back() 
         for _ in 0..20 {
             tape.later(1).poll(Question::Machines);
         }
-        tape.of(Promise::MachinePolls).1 > 0
+        (tape.of(Promise::MachinePolls).1 > 0, tape.used(Exemption::Bunched))
     };
-    assert!(often(false, 1), "in the simulation requests are not held back");
-    assert!(!often(true, 1), "they arrive at once when the fault is over");
-    assert!(often(true, 700), "no fault held for long");
+    let unused = Use::default();
+    assert_eq!(often(false, 1), (true, unused), "in the simulation requests are not held back");
+    let bunched = Use { uses: 12, longest_seconds: Some(21) };
+    assert_eq!(often(true, 1), (false, bunched), "they arrive at once when the fault is over");
+    assert_eq!(often(true, 700), (true, unused), "no fault held for long");
 }

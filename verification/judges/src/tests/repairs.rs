@@ -69,6 +69,44 @@ fn no_more_are_repaired_than_may_be() {
 }
 
 #[test]
+fn a_wrong_clock_excuses_a_repair_beside_watches_but_not_beside_commands() {
+    let begun = |wrong_for: Option<u64>, third_at: u64| {
+        let mut tape = Tape::new();
+        for index in 0..3 {
+            tape.write_entry(index, "queued", 0, "waiting");
+            tape.health(index, false);
+        }
+        tape.execute(0, 0, true);
+        tape.execute(1, 0, true);
+        if let Some(seconds) = wrong_for {
+            for begins in [true, false] {
+                tape.tell(Fact::Troubled { place: Place::Instance(LEADER.to_owned()), clock: true, begins });
+                tape.later(seconds);
+            }
+        }
+        tape.later(third_at - 2 * wrong_for.unwrap_or(0));
+        tape.execute(2, 0, true);
+        let excused = tape.used(Exemption::WrongClock);
+        (tape.of(Promise::ConcurrentRepairs).1, excused.uses, excused.longest_seconds)
+    };
+    assert_eq!(begun(None, 50), (1, 0, None));
+    // The later watch of 120 s began after 5 s.
+    assert_eq!(begun(Some(10), 50), (0, 1, Some(65)));
+    let mut tape = Tape::new();
+    for index in 0..3 {
+        tape.write_entry(index, "queued", 0, "waiting");
+        tape.health(index, false);
+    }
+    tape.tell(Fact::Troubled { place: Place::Registry, clock: true, begins: true });
+    for index in 0..2 {
+        let address = tape.announce(index, 0);
+        tape.command(Command::Repair, &address, true, false);
+    }
+    tape.later(50).execute(2, 0, true);
+    assert_eq!(tape.of(Promise::ConcurrentRepairs).1, 1, "their commands run, whatever the clocks show");
+}
+
+#[test]
 fn a_watch_lasts_its_time() {
     judges(Promise::WatchLasts, |tape, spoiled| {
         tape.write_entry(0, "queued", 0, "waiting");
@@ -173,7 +211,8 @@ fn checks_on_hosts_that_are_not_seen_are_not_missed() {
             tape.later(10).tell(Fact::Troubled { place: Place::Hosts, clock: false, begins: true });
         }
         tape.later(10).execute(0, 0, true);
-        tape.of(Promise::FreshHealth).1
+        let unseen = tape.used(Exemption::UnseenCheck);
+        (tape.of(Promise::FreshHealth).1, unseen.uses, unseen.longest_seconds)
     };
-    assert_eq!([begun(false), begun(true)], [1, 0]);
+    assert_eq!([begun(false), begun(true)], [(1, 0, None), (0, 1, Some(10))]);
 }

@@ -23,7 +23,7 @@ use crate::world::{MAX_MOVES, PREFIX, RESCHEDULE_AFTER};
 
 /// Maximum delay before the scheduler observes a change over slow and lossy links. Until then it may decide by the
 /// former state, so that an application leaves a cluster that seems online for a better one.
-const HEARD_WITHIN: Duration = Exemption::Unheard.longest();
+const HEARD_WITHIN: Duration = Exemption::Unheard.longest().expect("a change is unheard for a time");
 
 impl Judged {
     /// Checks a written application: its binding is permitted, and its decision is in the same transaction.

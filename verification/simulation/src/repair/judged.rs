@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use madako_datacenter_sim::host::RESET;
 use madako_domain::cluster::Cluster;
-use madako_domain::invariants::repair::{one_api_server, one_repair_a_machine, records};
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::keys;
 use madako_domain::repair::queue::RepairQueue;
@@ -13,6 +12,7 @@ use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::store::Entry;
 use madako_judges::{Exemption, Exemptions};
 
+use super::standing::Standing;
 use super::{ATTEMPTS, RepairCounts};
 use crate::holding::{Holding, Unheld};
 use crate::requests;
@@ -56,6 +56,8 @@ pub(super) struct Judged {
     pub(super) revision: i64,
     /// Epochs whose leader key a user deleted, with the time: they cannot know that until their lease would have ended.
     pub(super) deposed: BTreeMap<i64, Duration>,
+    /// Violations of the last judged state of the queue.
+    pub(super) standing: Standing,
     pub(super) exemptions: Exemptions,
     /// Pairs of epochs that led at once; each is reported once.
     pub(super) lead_together: BTreeSet<(i64, i64)>,
@@ -79,6 +81,12 @@ impl Judged {
             return None;
         }
         Some(violation(Id::I1, format!("epoch {epoch} acts while {leader:?} leads")))
+    }
+
+    /// True if the service began the entry, and wrote a revision after which it knows why the rack must be held.
+    pub(super) fn counts(&self, revision: i64, began: &Unheld) -> bool {
+        let ours = |revision: &i64| !self.users.contains(revision);
+        ours(&revision) && began.if_ours.as_ref().is_none_or(|any| any.iter().any(ours))
     }
 
     /// True if a user deleted the key of this epoch, and its lease would not have ended yet.
@@ -125,7 +133,12 @@ impl Judged {
         subjects
     }
 
-    pub(super) fn judge(&mut self, revision: i64, changes: Vec<(String, Option<Entry>)>) -> Vec<Violation> {
+    pub(super) fn judge(
+        &mut self,
+        revision: i64,
+        changes: Vec<(String, Option<Entry>)>,
+        now: Duration,
+    ) -> Vec<Violation> {
         self.revision = revision;
         let mut found = Vec::new();
         let (mut touched, mut clustered) = (false, false);
@@ -182,11 +195,7 @@ impl Judged {
         if touched {
             let after = RepairQueue::decode(&self.entries, Some(&self.queue), &mut Vec::new());
             let cluster = self.cluster.as_ref();
-            let before: BTreeSet<String> =
-                states(&self.queue, cluster).into_iter().map(|violation| violation.what).collect();
-            found.extend(
-                states(&after, cluster).into_iter().filter(|violation| !before.contains(&violation.what)),
-            );
+            found.extend(self.standing.judge(&after, cluster, now, &mut self.exemptions));
             for (index, item) in &after.entries {
                 let before = self.queue.entries.get(index).filter(|before| before.created == item.created);
                 let drains = |entry: &RepairQueueEntry| {
@@ -316,12 +325,4 @@ fn waits_beside_a_reboot(queue: &RepairQueue, cluster: Option<&Cluster>) -> bool
         queued && control_plane.contains(entry.address.as_str()) && reboots != Some(entry.address.as_str())
     };
     reboots.is_some() && queue.entries.values().any(|item| waits(&item.value))
-}
-
-/// Violations of I7, I8 and I10 in one state of the queue.
-fn states(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
-    let mut found = one_repair_a_machine(queue);
-    found.extend(one_api_server(queue, cluster));
-    found.extend(records(queue));
-    found
 }

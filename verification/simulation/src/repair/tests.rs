@@ -3,6 +3,7 @@
 mod holding;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, Txn, TxnOp};
 use madako_datacenter_sim::host::{RESET, SUCCESS};
@@ -10,6 +11,7 @@ use madako_domain::invariants::Id;
 use madako_domain::keys;
 use madako_domain::record::{Record, RecordStatus};
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
+use madako_judges::{Exemption, Use};
 use madako_protocol::permit::Permit;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -126,7 +128,7 @@ impl World {
     }
 
     async fn run(&mut self, epoch: i64, program: &str) -> Acting {
-        let until = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+        let until = tokio::time::Instant::now() + Duration::from_secs(60);
         self.judge.begins(&self.store, &Permit::give(epoch, until), program, MACHINE).await
     }
 
@@ -253,6 +255,60 @@ async fn an_invalid_queue_is_found_unless_a_user_wrote_it() {
     let mut world = World::announced().await;
     world.write(&[(keys::record(2), value(&record(2, MACHINE)))]).await;
     assert_eq!(world.found(), [Id::I10], "two records are unfinished");
+}
+
+/// An entry in processing between two steps.
+fn between_steps(index: i64) -> RepairQueueEntry {
+    RepairQueueEntry { status: RepairStatus::Processing, ..entry(index, MACHINE) }
+}
+
+/// A queue in which a user's write began two repairs of one machine, ten seconds ago.
+async fn repaired_twice() -> World {
+    let mut world = World::new().await;
+    for index in 0..3 {
+        let revision = world.put(&entry(index, MACHINE)).await;
+        world.judge.user_wrote(revision, None);
+    }
+    world.put(&between_steps(0)).await;
+    let revision = world.put(&between_steps(1)).await;
+    world.judge.user_wrote(revision, None);
+    tokio::time::advance(Duration::from_secs(10)).await;
+    world
+}
+
+fn standing(world: &World) -> Use {
+    let table = world.judge.exemptions().table();
+    table.into_iter().find(|(exemption, _)| *exemption == Exemption::Standing).unwrap().1
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_violation_that_stays_is_excused_once_with_its_duration() {
+    let mut world = repaired_twice().await;
+    for step in 1..4 {
+        world.put(&RepairQueueEntry { step, ..between_steps(0) }).await;
+    }
+    assert_eq!(world.found(), []);
+    assert_eq!(standing(&world), Use { uses: 1, longest_seconds: Some(10) });
+    world.put(&RepairQueueEntry { status: RepairStatus::Failed, ..between_steps(0) }).await;
+    tokio::time::advance(Duration::from_secs(10)).await;
+    assert_eq!(standing(&world), Use { uses: 1, longest_seconds: Some(10) }, "it ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_violation_that_another_repair_carries_on_or_that_comes_again_is_found() {
+    let succeeded = RepairQueueEntry { status: RepairStatus::Succeeded, ..between_steps(1) };
+    let mut world = repaired_twice().await;
+    // The number of repairs stays two.
+    world
+        .write(&[(keys::repair(1), value(&succeeded)), (keys::repair(2), value(&between_steps(2)))])
+        .await;
+    assert_eq!(world.found(), [Id::I7]);
+
+    let mut world = repaired_twice().await;
+    world.put(&succeeded).await;
+    assert_eq!(world.found(), []);
+    world.put(&between_steps(2)).await;
+    assert_eq!(world.found(), [Id::I7]);
 }
 
 #[tokio::test(start_paused = true)]

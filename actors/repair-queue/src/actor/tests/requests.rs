@@ -88,6 +88,20 @@ async fn a_rack_that_fails_is_held_and_repairs_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_registry_that_forgets_how_long_machines_have_failed_holds_no_rack() {
+    let mut world = world(10).await;
+    world.begin().await;
+    // They failed hours apart, so their rack is not held.
+    report(&world, &[machine(1, 3, 50_000.0), machine(2, 3, 25_000.0), machine(3, 3, 50.0)]);
+    world.until("an entry of each machine", |state| state.repair.entries.len() == 3).await;
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    report(&world, &[machine(1, 3, 200.0), machine(2, 3, 200.0), machine(3, 3, 200.0)]);
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    let state = world.gate.lock().unwrap().store.state();
+    assert!(state.holds.get("3").is_none_or(|hold| !hold.value.is_held()), "{:?}", state.holds);
+}
+
+#[tokio::test(start_paused = true)]
 async fn false_reports_for_many_machines_add_nothing() {
     let mut world = world(3).await;
     world.begin().await;

@@ -9,6 +9,7 @@ use crate::placement::infrastructure::GlobalCloud;
 use crate::placement::metadata::ReasonCode;
 use crate::placement::metrics::{MetricKey, MetricState, Trust, Value};
 use crate::placement::object_value::{Object, Resource};
+use crate::placement::openstack::Project;
 
 fn read<T: Resource>(value: &serde_json::Value) -> T {
     let object = Object::from_stored(T::KIND, &value.to_string()).unwrap();
@@ -207,6 +208,25 @@ fn a_cluster_inherits_what_its_flags_and_its_own_constraints_say() {
     cluster.metadata.inherit_labels = true;
     cluster.spec.inherit_metrics = true;
     assert_eq!(seen(&cluster), ([some("SK"), some("gold")], both));
+}
+
+#[test]
+fn a_magnum_cluster_goes_only_to_a_project_with_its_labels() {
+    let cluster = |constraints: serde_json::Value| -> MagnumCluster {
+        read(&json!({"api": "openstack", "kind": "MagnumCluster", "metadata": metadata("m", json!({})),
+            "spec": {"constraints": constraints}}))
+    };
+    let picky = cluster(json!({"project": {"labels": ["location is DE"]}}));
+    for (location, fits) in [("DE", true), ("SK", false)] {
+        let project = read::<Project>(&json!({"api": "openstack", "kind": "Project",
+            "metadata": metadata("p", json!({"location": location})),
+            "spec": {"url": "http://localhost", "template": "t", "auth": {"type": "application_credential",
+                "application_credential": {"id": "i", "secret": "s"}}}}));
+        let values = BTreeMap::new();
+        let offer = Offer::of_project(&project, &values, Compared::Value);
+        assert_eq!(Wants::from(&picky).met_by(&offer), fits, "{location}");
+        assert!(Wants::from(&cluster(json!(null))).met_by(&offer), "{location}");
+    }
 }
 
 #[test]

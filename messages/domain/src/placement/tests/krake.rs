@@ -7,6 +7,7 @@
 use time::macros::datetime;
 
 use crate::placement::kind::Kind;
+use crate::placement::metadata::ReasonCode;
 use crate::placement::object_value::Object;
 use madako_json::krake::timestamp::Timestamp;
 
@@ -78,4 +79,34 @@ fn no_secret_is_shown_by_debug() {
             assert!(!shown.contains(secret), "{shown}");
         }
     }
+}
+
+/// Krake's `ReasonCode`.
+const CODES: [(&str, u8); 20] = [
+    ("INTERNAL_ERROR", 1),
+    ("INVALID_RESOURCE", 10),
+    ("UNSUPPORTED_RESOURCE", 11),
+    ("INVALID_CUSTOM_RESOURCE", 12),
+    ("INVALID_TOSCA_MANIFEST", 13),
+    ("CLUSTER_NOT_REACHABLE", 20),
+    ("NO_SUITABLE_RESOURCE", 50),
+    ("KUBERNETES_ERROR", 60),
+    ("CREATE_FAILED", 70),
+    ("RECONCILE_FAILED", 71),
+    ("RECONFIGURE_FAILED", 72),
+    ("DELETE_FAILED", 73),
+    ("RETRIEVE_FAILED", 74),
+    ("NOT_FOUND", 75),
+    ("OPENSTACK_ERROR", 80),
+    ("INVALID_CLUSTER_TEMPLATE", 81),
+    ("INVALID_METRIC", 91),
+    ("UNREACHABLE_METRICS_PROVIDER", 92),
+    ("UNKNOWN_METRIC", 93),
+    ("UNKNOWN_METRICS_PROVIDER", 94),
+];
+
+#[test]
+fn each_reason_has_krakes_number() {
+    let codes = ReasonCode::ALL.iter().map(|code| (code.name(), code.number()));
+    assert_eq!(codes.collect::<Vec<_>>(), CODES);
 }

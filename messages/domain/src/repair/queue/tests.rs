@@ -51,6 +51,9 @@ fn what_cannot_be_read_is_a_fault_and_hinders_nothing_else() {
         ]
     );
     assert_eq!(queue.entries.keys().copied().collect::<Vec<_>>(), [0]);
+    // Their revisions, by which a change can overwrite them.
+    assert_eq!(queue.unreadable.entries, BTreeMap::from([(1, 2), (2, 3)]));
+    assert_eq!(queue.unreadable.kept, BTreeMap::new());
     assert!(!queue.disabled && !queue.reboots_disabled, "only the bytes `true` switch it off");
     assert!(!queue.reboots_running);
     assert_eq!((queue.write_index, queue.records.next), (None, None));

@@ -1,0 +1,113 @@
+//! Violations of I7, I8 and I10 in states of the queue.
+//!
+//! Guarantees: a violation counts when it begins, and again whenever a revision adds something to what it concerns:
+//! another repair, another busy node, another record. A violation that ended and comes again counts again.
+//!
+//! A violation that merely stays is an exemption, [`Exemption::Standing`], with one use a violation.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use madako_domain::cluster::Cluster;
+use madako_domain::invariants::repair::{is_active, one_api_server, one_repair_a_machine, records};
+use madako_domain::invariants::{Id, Violation};
+use madako_domain::repair::RepairStatus;
+use madako_domain::repair::change::MAX_RECORDS;
+use madako_domain::repair::queue::RepairQueue;
+use madako_judges::{Exemption, Exemptions};
+
+/// The violated invariants, each with its parts and the time at which its violation began.
+#[derive(Default)]
+pub(super) struct Standing(BTreeMap<Id, (BTreeSet<Part>, Duration)>);
+
+/// Something that a violation concerns.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    /// An entry of the queue, by its index and its create revision.
+    Entry(i64, i64),
+    /// A reboot, by the address of its node.
+    Reboot(String),
+    UnfinishedRecord(i64),
+    KeptRecord(i64),
+}
+
+impl Standing {
+    /// The violations that this state of the queue adds to those of the state before.
+    pub(super) fn judge(
+        &mut self,
+        queue: &RepairQueue,
+        cluster: Option<&Cluster>,
+        now: Duration,
+        exemptions: &mut Exemptions,
+    ) -> Vec<Violation> {
+        let before = std::mem::take(&mut self.0);
+        let mut found = Vec::new();
+        for violation in violations(queue, cluster) {
+            let id = violation.invariant;
+            let parts = parts(id, queue, cluster);
+            let stays = before.get(&id).filter(|(known, _)| parts.is_subset(known));
+            let began = stays.map_or(now, |(_, began)| *began);
+            if stays.is_none() {
+                found.push(violation);
+            }
+            self.0.insert(id, (parts, began));
+        }
+        for (id, (_, began)) in before {
+            if self.0.get(&id).is_none_or(|(_, since)| *since != began) && now > began {
+                exemptions.used(Exemption::Standing, now - began);
+            }
+        }
+        found
+    }
+
+    /// Adds the violations that stand at the end of a run.
+    pub(super) fn count(&self, now: Duration, exemptions: &mut Exemptions) {
+        for (_, began) in self.0.values().filter(|(_, began)| now > *began) {
+            exemptions.used(Exemption::Standing, now - *began);
+        }
+    }
+}
+
+fn violations(queue: &RepairQueue, cluster: Option<&Cluster>) -> Vec<Violation> {
+    let mut found = one_repair_a_machine(queue);
+    found.extend(one_api_server(queue, cluster));
+    found.extend(records(queue));
+    found
+}
+
+/// Everything that a violation of this invariant can concern.
+fn parts(id: Id, queue: &RepairQueue, cluster: Option<&Cluster>) -> BTreeSet<Part> {
+    let runs = |index: &i64| queue.repair_of(*index).is_some();
+    match id {
+        Id::I7 => {
+            let mut machines: BTreeMap<&str, BTreeSet<Part>> = BTreeMap::new();
+            for (index, item) in &queue.entries {
+                if item.value.status == RepairStatus::Processing || runs(index) {
+                    let part = Part::Entry(*index, item.created);
+                    machines.entry(&item.value.address).or_default().insert(part);
+                }
+            }
+            machines.into_values().filter(|parts| parts.len() > 1).flatten().collect()
+        }
+        Id::I8 => {
+            let nodes: BTreeSet<&str> = cluster
+                .into_iter()
+                .flat_map(Cluster::control_plane)
+                .map(|node| node.address.as_str())
+                .collect();
+            let entries = queue.entries.iter().filter(|(index, item)| {
+                nodes.contains(item.value.address.as_str()) && (is_active(&item.value) || runs(index))
+            });
+            let entries = entries.map(|(index, item)| Part::Entry(*index, item.created));
+            let reboots = queue.rebooting().map(|(node, _)| node).filter(|node| nodes.contains(node));
+            entries.chain(reboots.map(|node| Part::Reboot(node.to_owned()))).collect()
+        }
+        _ => {
+            let (unfinished, known) = (&queue.records.unfinished, &queue.records.known);
+            let unfinished = unfinished.keys().filter(|_| unfinished.len() > 1);
+            let kept = known.keys().filter(|_| known.len() > MAX_RECORDS);
+            let kept = kept.map(|id| Part::KeptRecord(*id));
+            unfinished.map(|id| Part::UnfinishedRecord(*id)).chain(kept).collect()
+        }
+    }
+}
