@@ -128,3 +128,17 @@ pub(crate) fn is_outdated(
         || !is_same(builtin, &status.builtin)
         || !is_same(options.extra(container), &status.extra)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_on_data_refuses_an_empty_volume_and_is_the_same_member_for_cke() {
+        let started = etcd("10.0.0.1", InitialCluster::None);
+        let initial: Vec<&String> = started.args.iter().filter(|arg| arg.starts_with("--initial-")).collect();
+        assert_eq!(initial, ["--initial-cluster-state=existing"]);
+        let members = ["10.0.0.1".to_owned()];
+        assert!(started.is_same_member(&etcd("10.0.0.1", InitialCluster::New(&members))));
+    }
+}

@@ -47,7 +47,7 @@ pub enum Stage {
 
 #[derive(Debug, Clone)]
 pub struct Point {
-    /// Operation, command and stage. A command on a container or a volume is named with it.
+    /// Operation, command and stage. A command on a volume is named with the volume.
     pub of: (String, String, Stage),
     pub at: Duration,
     /// Number of a node of the operation.
