@@ -1,7 +1,8 @@
 //! Cost of a decision about the operations of a reconcile pass.
 //!
 //! `cargo bench --workspace --bench operations` prints a table of wall-clock times and of CPU times of a decision on
-//! one thread. Everything runs on all nodes; then nothing runs; then the rivers of each node are outdated.
+//! one thread. Everything runs on all nodes; then nothing runs; then the rivers of each node are outdated. Last, a fleet
+//! that CKE set up is taken over: the decision, and the differences that `madako ops diff` shows, of which there are none.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![allow(clippy::print_stdout, reason = "a benchmark's output is its table")]
@@ -17,6 +18,7 @@ use madako_domain::node_status::{
 };
 use madako_domain::status::OperationPhase;
 use madako_json::go::RawJson;
+use madako_operation_runner::difference::{DueFiles, differences};
 use madako_operation_runner::wanted::{InitialCluster, etcd, etcd_rivers, peer_url, rivers};
 use madako_operation_runner::{Images, Input, Settings, decide};
 use rustix::time::{ClockId, clock_gettime};
@@ -25,6 +27,8 @@ use time::OffsetDateTime;
 /// Timed runs of each case, after one untimed run.
 const RUNS: usize = 31;
 const CONTROL_PLANE: usize = 5;
+/// Nodes of a fleet that is taken over.
+const TAKEN_OVER: usize = 1_000;
 
 fn address(node: usize) -> String {
     format!("10.{}.{}.{}", node >> 16, (node >> 8) & 255, node & 255)
@@ -82,8 +86,23 @@ fn on_core() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Medians of the wall-clock times and of the CPU times.
-fn measure(cluster: &Cluster, status: &FleetStatus, phase: &OperationPhase) -> (Duration, Duration) {
+/// The state that CKE leaves: members have the arguments of their bootstrap.
+fn of_cke(cluster: &Cluster) -> FleetStatus {
+    let mut status = calm(cluster);
+    let members: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
+    for address in &members {
+        let member = running(&Images::default().etcd, &etcd(address, InitialCluster::New(&members)));
+        let node = status.nodes.get_mut(address).expect("each node has a state");
+        node.containers.insert(Container::Etcd.name().to_owned(), member);
+    }
+    status
+}
+
+/// Medians of the wall-clock times and of the CPU times of `act`.
+fn measure<T>(
+    (cluster, status): (&Cluster, &FleetStatus),
+    act: impl Fn(&Input<'_>) -> T,
+) -> (Duration, Duration) {
     let options = ContainerOptions::read(&RawJson::default()).expect("absent options can be read");
     let (settings, backing_off) = (Settings::default(), BTreeSet::new());
     let input = Input {
@@ -98,18 +117,23 @@ fn measure(cluster: &Cluster, status: &FleetStatus, phase: &OperationPhase) -> (
         authorities: None,
         settings: &settings,
     };
-    assert_eq!(&decide(&input).phase, phase, "the case is what it says");
+    drop(act(&input));
     let timed = (0..RUNS).map(|_| {
         let (started, began) = (Instant::now(), on_core());
-        let decision = black_box(decide(black_box(&input)));
+        let made = black_box(act(black_box(&input)));
         let times = (started.elapsed(), on_core().saturating_sub(began));
-        drop(decision);
+        drop(made);
         times
     });
     let (mut wall, mut core): (Vec<_>, Vec<_>) = timed.unzip();
     wall.sort_unstable();
     core.sort_unstable();
     (wall[RUNS / 2], core[RUNS / 2])
+}
+
+fn print((what, nodes): (&str, usize), (wall, core): (Duration, Duration)) {
+    let shown = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
+    println!("| {what:<24} | {nodes:>6} | {:>10} | {:>10} |", shown(wall), shown(core));
 }
 
 fn main() {
@@ -127,9 +151,20 @@ fn main() {
             ("nothing runs", &empty, OperationPhase::Rivers),
             ("all rivers are outdated", &outdated, OperationPhase::Rivers),
         ] {
-            let (wall, core) = measure(&cluster, status, &phase);
-            let shown = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
-            println!("| {what:<24} | {nodes:>6} | {:>10} | {:>10} |", shown(wall), shown(core));
+            let decide = |input: &Input<'_>| {
+                let decision = decide(input);
+                assert_eq!(decision.phase, phase, "the case is what it says");
+                decision
+            };
+            print((what, nodes), measure((&cluster, status), decide));
         }
     }
+    let cluster = cluster(TAKEN_OVER);
+    let status = of_cke(&cluster);
+    let take_over = |input: &Input<'_>| {
+        let (decision, found) = (decide(input), differences(input, &DueFiles::new()));
+        assert!(decision.operations.is_empty() && decision.held.is_empty() && found.is_empty());
+        (decision, found)
+    };
+    print(("a takeover from CKE", TAKEN_OVER), measure((&cluster, &status), take_over));
 }

@@ -18,20 +18,22 @@ use crate::view::{NodeView, View};
 /// Renews the certificates of one member that runs. Neither other nodes nor the state of etcd matter: a renewal stops
 /// nothing, and may be all that the members need to answer again.
 pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
-    let due = view.control_plane_nodes().filter(|node| is_due(view, node));
+    let due = view.control_plane_nodes().filter(|node| due(view, node).next().is_some());
     let usable = view.usable(OperationName::EtcdRenewCertificates, &[], due, held);
     let target = usable.into_iter().next()?;
     Some((OperationPhase::EtcdMaintain, vec![renew_certificates(target)]))
 }
 
-/// Unreadable certificates are not due: perhaps only the login may not read them.
-fn is_due(view: &View<'_>, node: &NodeView<'_>) -> bool {
-    let must_renew = |file: &&str| {
+/// Files of the certificates to renew on a node of the control plane. Unreadable certificates are not due: perhaps only the
+/// login may not read them.
+pub(crate) fn due(view: &View<'_>, node: &NodeView<'_>) -> impl Iterator<Item = &'static str> {
+    let must_renew = |file: &&'static str| {
         let certificate = node.status.etcd_certificates.get(*file);
         let validity = certificate.and_then(|certificate| certificate.validity);
         validity.is_some_and(|validity| validity.must_renew(view.input.now))
     };
-    node.status.runs(Container::Etcd) && [ETCD_SERVER, ETCD_PEER].iter().any(must_renew)
+    let runs = node.control_plane && node.status.runs(Container::Etcd);
+    [ETCD_SERVER, ETCD_PEER].into_iter().filter(move |file| runs && must_renew(file))
 }
 
 /// The server certificate of a node's member. Vault adds the common name of CKE's request to the names; an address as common

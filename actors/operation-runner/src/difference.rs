@@ -7,11 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use madako_domain::containers::{Container, ETCD_MARK};
+use madako_domain::containers::{Container, ETCD_MARK, ServiceParams};
 use madako_domain::keys;
 use madako_domain::node_status::ConfigVersion;
 use serde::Serialize;
 
+use crate::certificates;
 use crate::input::Input;
 use crate::outdated::outdated;
 use crate::view::{NodeView, View};
@@ -77,10 +78,16 @@ pub fn differences(input: &Input<'_>, due: &DueFiles) -> Vec<Difference> {
                 add(node.address, Kind::Container, container.name(), why);
             }
         }
-        for (file, why) in due.get(node.address).into_iter().flatten() {
+        let due = due.get(node.address);
+        for (file, why) in due.into_iter().flatten() {
             let kind = if file.starts_with("ca-") { Kind::File } else { Kind::Certificate };
             add(node.address, kind, file, why.clone());
         }
+        let is_told = |file: &&str| due.is_some_and(|due| due.contains_key(*file));
+        for file in certificates::due(&view, node).filter(|file| !is_told(file)) {
+            add(node.address, Kind::Certificate, file, "it is renewed: it ends soon".to_owned());
+        }
+        of_volumes(&view, node, &mut add);
     }
     of_members(&view, &mut add);
     found
@@ -90,26 +97,52 @@ fn of_container(
     view: &View<'_>,
     node: &NodeView<'_>,
     container: Container,
-    builtin: &madako_domain::containers::ServiceParams,
+    builtin: &ServiceParams,
 ) -> Vec<String> {
     let is_wanted = container == Container::Rivers || node.control_plane;
     let status = node.status.own(container);
     if node.status.is_foreign(container) {
         return if is_wanted { vec!["another program made it: it is held".to_owned()] } else { Vec::new() };
     }
+    let is_etcd = container == Container::Etcd;
     match status.filter(|status| status.running) {
+        Some(_) if is_etcd && view.is_stale(node.address) => {
+            vec!["it is stopped: its data are older than the last restore".to_owned()]
+        }
         Some(_) if !is_wanted => vec!["it is stopped: the node is no control plane node".to_owned()],
         None if is_wanted => vec!["it is started".to_owned()],
         Some(status) => {
             let input = view.input;
             let found = outdated(container, status, builtin, input.options, &input.settings.images);
-            found.iter().map(|it| format!("it restarts: {it}")).collect()
+            let mut why: Vec<String> = found.iter().map(|it| format!("it restarts: {it}")).collect();
+            if is_etcd && input.restarts.contains(node.address) {
+                why.push("it restarts: an operator asked for it".to_owned());
+            }
+            why
         }
         None => Vec::new(),
     }
 }
 
+/// Data of a former member whose removal did not end.
+fn of_volumes(view: &View<'_>, node: &NodeView<'_>, add: &mut impl FnMut(&str, Kind, &str, String)) {
+    let is_left = !node.control_plane
+        && view.input.status.interrupted_removals.contains(node.address)
+        && !view.is_member(node.address);
+    let volumes = [
+        (node.status.etcd_data, view.input.options.etcd_volume.as_str()),
+        (node.status.etcd_mark, ETCD_MARK),
+    ];
+    for (_, volume) in volumes.into_iter().filter(|(exists, _)| is_left && *exists) {
+        add(node.address, Kind::Volume, volume, "it is removed: its member was removed".to_owned());
+    }
+}
+
 fn of_members(view: &View<'_>, add: &mut impl FnMut(&str, Kind, &str, String)) {
+    if let Some(restore) = view.input.restore {
+        let (address, path) = (&restore.request.address, &restore.request.path);
+        add(address, Kind::Member, address, format!("it is restored from {path}: an operator asked for it"));
+    }
     if view.input.status.etcd.is_none() {
         add("", Kind::Member, "etcd", "it does not answer, and its members are unknown".to_owned());
         return;

@@ -2,11 +2,14 @@
 
 mod authorities;
 mod boot;
+mod difference;
 mod fleet;
 mod maintenance;
 mod model;
+mod outdated;
 mod properties;
 mod renewal;
 mod restart;
 mod restore;
 mod rows;
+mod stories;

@@ -196,8 +196,8 @@ impl Fleet {
         self.status.bootstrap = Some(Bootstrap { status: RecordStatus::from(status), targets });
     }
 
-    pub(super) fn decide(&self) -> Decision {
-        decide(&Input {
+    pub(super) fn input(&self) -> Input<'_> {
+        Input {
             cluster: &self.cluster,
             options: &self.options,
             status: &self.status,
@@ -211,7 +211,11 @@ impl Fleet {
             stale: &self.stale,
             authorities: self.authorities.as_deref(),
             settings: &self.settings,
-        })
+        }
+    }
+
+    pub(super) fn decide(&self) -> Decision {
+        decide(&self.input())
     }
 
     /// The decision in short: the phase, then each operation with its targets, then each held operation with its

@@ -15,6 +15,7 @@ use madako_json::go::RawJson;
 use time::OffsetDateTime;
 
 use crate::command::{Command, Run, Volume};
+use crate::difference::{DueFiles, differences};
 use crate::operation::{Operation, OperationName};
 use crate::wanted::{self, InitialCluster, peer_url};
 use crate::{Decision, Images, Input, Settings, decide};
@@ -81,6 +82,7 @@ impl Model {
         model
     }
 
+    /// The decision on the present state. A state without differences has no due operation.
     pub(super) fn decide(&self) -> Decision {
         let (settings, backing_off) = (Settings::default(), BTreeSet::new());
         let input = Input {
@@ -97,6 +99,9 @@ impl Model {
         };
         let decision = decide(&input);
         assert_eq!(decision, decide(&input), "equal inputs");
+        if differences(&input, &DueFiles::new()).is_empty() {
+            assert_eq!((&decision.operations, &decision.held), (&Vec::new(), &Vec::new()), "{self:?}");
+        }
         decision
     }
 

@@ -217,3 +217,98 @@ async fn a_leader_without_operations_is_named_as_such() {
         assert!(message.contains(expected), "{expected} is not in {message}");
     }
 }
+
+/// The state in which everything runs, as CKE starts it.
+fn calm() -> Value {
+    let [tools, etcd] = ["ghcr.io/cybozu-go/cke-tools:1.30.0", "ghcr.io/cybozu/etcd:3.5.15.1"];
+    let running = |image: &str, builtin: Value| json!({"running": true, "image": image, "builtin": builtin});
+    let rivers = |upstream: u16, listen: u16| {
+        let upstreams = format!("--upstreams=10.0.0.11:{upstream}");
+        running(tools, json!({"extra_args": ["rivers", upstreams, format!("--listen=127.0.0.1:{listen}")]}))
+    };
+    let arguments = "--name=10.0.0.11 --listen-peer-urls=https://0.0.0.0:2380 --listen-client-urls=https://0.0.0.0:2379 \
+                     --advertise-client-urls=https://10.0.0.11:2379 --cert-file=/etc/etcd/pki/server.crt \
+                     --key-file=/etc/etcd/pki/server.key --client-cert-auth=true \
+                     --trusted-ca-file=/etc/etcd/pki/ca-client.crt --peer-cert-file=/etc/etcd/pki/peer.crt \
+                     --peer-key-file=/etc/etcd/pki/peer.key --peer-client-cert-auth=true \
+                     --peer-trusted-ca-file=/etc/etcd/pki/ca-peer.crt --enable-pprof=true \
+                     --auto-compaction-mode=periodic --auto-compaction-retention=5m --experimental-initial-corrupt-check \
+                     --initial-cluster-state=new";
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let pki = json!({"source": "/etc/etcd/pki", "destination": "/etc/etcd/pki", "read_only": true});
+    let member = running(etcd, json!({"extra_args": arguments, "extra_binds": [pki]}));
+    json!({
+        "config_version": "2",
+        "nodes": {
+            "10.0.0.11": {
+                "reachable": true, "etcd_data": true, "etcd_mark": true,
+                "containers": {"rivers": rivers(6443, 16443), "etcd-rivers": rivers(2379, 12379), "etcd": member},
+            },
+            "10.0.0.21": {"reachable": true, "containers": {"rivers": rivers(6443, 16443)}},
+        },
+        "etcd": {"healthy": true, "members": [
+            {"id": "1", "name": "10.0.0.11", "peer_urls": ["https://10.0.0.11:2380"], "learner": false, "in_sync": true},
+        ]},
+        "bootstrap": {"status": "completed", "targets": ["10.0.0.11"]},
+    })
+}
+
+async fn diff(status: &Value, more: &[&str]) -> Answer {
+    let files = Files::new();
+    let cluster = files.write("cluster.yml", CLUSTER);
+    let status = files.write("status.json", status.to_string());
+    madako(&[&["ops", "diff", "--cluster", &cluster, "--status", &status], more].concat()).await
+}
+
+#[tokio::test]
+async fn a_fleet_as_wanted_has_no_difference_and_no_operation() {
+    assert_eq!(diff(&calm(), &[]).await.calm(), "nothing\n");
+    assert_eq!(diff(&calm(), &["-o", "json"]).await.json(), json!({"differences": []}));
+    let planned = plan(&calm().to_string(), &["-o", "json"]).await.json();
+    assert_eq!(planned, json!({"phase": "completed", "operations": [], "held": []}));
+}
+
+#[tokio::test]
+async fn each_difference_is_shown_with_its_reason_and_exit_code_1() {
+    let mut status = calm();
+    status["nodes"]["10.0.0.21"]["containers"]["rivers"]["image"] = json!("tools:0");
+    status["nodes"]["10.0.0.11"]["etcd_mark"] = json!(false);
+    let answer = diff(&status, &[]).await;
+    assert_eq!((answer.code, answer.err.as_str()), (1, ""));
+    assert_eq!(
+        answer.out,
+        "\
+NODE       KIND       NAME               WHY
+10.0.0.21  container  rivers             it restarts: the image is tools:0, and ghcr.io/cybozu-go/cke-tools:1.30.0 is wanted
+10.0.0.11  volume     etcd-added-member  it is created: the member is added
+"
+    );
+    let answer = diff(&status, &["-o", "json"]).await;
+    assert_eq!(answer.code, 1);
+    assert_eq!(
+        answer.json()["differences"][1],
+        json!({"node": "10.0.0.11", "kind": "volume", "name": "etcd-added-member",
+               "why": "it is created: the member is added"})
+    );
+    status["nodes"]["10.0.0.21"]["reachable"] = json!(false);
+    let answer = diff(&status, &[]).await;
+    assert!(
+        answer.out.contains("10.0.0.21  node       10.0.0.21          it does not answer"),
+        "{}",
+        answer.out
+    );
+}
+
+#[tokio::test]
+async fn a_state_that_cannot_be_read_is_no_difference() {
+    let message = diff(&json!({"config_version": 2}), &[]).await.refused(2);
+    assert!(message.contains("config_version: got the number 2"), "{message}");
+    let message = madako(&["ops", "diff", "--cluster", "c.yml"]).await.refused(2);
+    assert!(message.contains("--status"), "{message}");
+    let Some(etcd) = Etcd::start().await else { return };
+    let message = etcd.run(&["ops", "diff"]).await.refused(2);
+    assert!(message.contains("operations on nodes are off"), "{message}");
+    let config = etcd.with_operations();
+    let message = madako(&["ops", "diff", "--config", &config]).await.refused(2);
+    assert!(message.contains("no cluster is stored"), "{message}");
+}

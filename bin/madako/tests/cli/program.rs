@@ -1,6 +1,8 @@
 //! The program, an etcd, and files for the tests.
 
+use std::fs::Permissions;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -12,6 +14,10 @@ use madako_store::{EtcdStore, StoreConfig};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
+
+/// Keys for operations on nodes, which open nothing.
+const SSH_KEY: &str = include_str!("../../../../adapters/ssh/src/keyring/one.key");
+const PKI_KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n";
 
 /// Long enough for a process on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -167,6 +173,18 @@ impl Etcd {
 
     pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         self.files.write(name, content)
+    }
+
+    /// A configuration file with keys for operations on nodes.
+    pub(crate) fn with_operations(&self) -> String {
+        let secrets = [("ssh-key", SSH_KEY), ("pki-keys", PKI_KEY)].map(|(name, text)| {
+            let path = self.file(name, text);
+            std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+            path
+        });
+        let [ssh, pki] = secrets;
+        let text = std::fs::read_to_string(&self.config).unwrap();
+        self.file("operations.yml", format!("{text}ssh: {{key_file: {ssh}}}\npki: {{key_file: {pki}}}\n"))
     }
 
     /// Puts a key, as another client would.

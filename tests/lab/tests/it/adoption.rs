@@ -9,13 +9,14 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType, date_time_ymd,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::Child;
+use tokio::time::Instant;
 
 use crate::contract::{self, Role};
-use crate::eventually;
 use crate::fleet::{Fleet, client_url};
 use crate::secrets::Needle;
+use crate::{eventually, measured};
 
 /// CKE's names of authorities, and the names in their certificates.
 const AUTHORITIES: [(&str, &str); 6] = [
@@ -68,7 +69,10 @@ impl Authority {
 
     /// A certificate and its key, in PEM.
     fn issue(&self, name: &str, address: Option<&str>, names: &[&str]) -> (String, String) {
-        let mut params = dated(name);
+        self.sign(dated(name), address, names)
+    }
+
+    fn sign(&self, mut params: CertificateParams, address: Option<&str>, names: &[&str]) -> (String, String) {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
         params.extended_key_usages = match self.name {
             "server" => vec![ExtendedKeyUsagePurpose::ServerAuth],
@@ -242,9 +246,64 @@ async fn rounds(fleet: &Fleet) -> Option<u64> {
     line.trim().parse().ok()
 }
 
+impl Adopted {
+    /// `madako ops diff` needs no leader, and names each change of the cluster that concerns a node.
+    async fn differs_only_after_a_change(&self) {
+        let began = Instant::now();
+        assert_eq!(self.fleet.madako(&["ops", "diff"]).await.unwrap(), "nothing\n");
+        measured("`ops diff` of four machines as wanted", began.elapsed());
+        let cluster = contract::cluster(LOGIN, &self.control_plane, &[self.fleet.address(3)]);
+        let mut changed = cluster.clone();
+        changed["options"]["rivers"]["extra_args"] = json!(["--shutdown-timeout=5s"]);
+        self.fleet.store(&["put", "/cke/cluster", &changed.to_string()]).await.unwrap();
+        let found = self.fleet.madako(&["ops", "diff"]).await.unwrap_err();
+        for machine in 0..4 {
+            let why = "container  rivers  it restarts: the argument --shutdown-timeout=5s is missing";
+            let line = format!("{}  {why}", self.fleet.address(machine));
+            assert!(found.contains(&line), "{line} is not in {found}");
+        }
+        self.fleet.store(&["put", "/cke/cluster", &cluster.to_string()]).await.unwrap();
+        assert_eq!(self.fleet.madako(&["ops", "diff"]).await.unwrap(), "nothing\n");
+    }
+
+    /// A day before its end (at most two), a certificate of CKE's authority is renewed, and etcd goes on.
+    async fn renews_a_certificate_before_its_end(&self) {
+        let address = self.fleet.address(1);
+        let end = self.fleet.program("date", &["-u", "-d", "+2 days", "+%Y %m %d"]).await.unwrap();
+        let [year, month, day] = end.split_whitespace().collect::<Vec<_>>()[..] else {
+            panic!("no date: {end}")
+        };
+        let mut params = dated(&address);
+        params.not_after = date_time_ymd(year.parse().unwrap(), month.parse().unwrap(), day.parse().unwrap());
+        let (certificate, key) = self.authority("server").sign(params, Some(&address), &SERVER_NAMES);
+        let machine = self.fleet.machine(1);
+        let containers = self.containers().await;
+        self.fleet.service.kill().await.unwrap();
+        for (name, text) in [("server.key", &key), ("server.crt", &certificate)] {
+            machine.sh(&format!("cat >/etc/etcd/pki/{name} <<'END'\n{text}END")).await.unwrap();
+        }
+        let found = self.fleet.madako(&["ops", "diff"]).await.unwrap_err();
+        let line = format!("{address}  certificate  server.crt  it is renewed: it ends soon\n");
+        assert!(found.contains(&line), "{found}");
+
+        self.fleet.serve().await;
+        let newest = async || self.fleet.history().await.into_iter().next();
+        let renewed =
+            async || newest().await.filter(|record| record["operation"] == "etcd-renew-certificates");
+        let renewed = async || renewed().await.filter(|record| record["status"] == "completed");
+        let record = eventually("the certificate is renewed", renewed).await;
+        assert_eq!(record["targets"], json!([address]));
+        let served = machine.sh("cat /etc/etcd/pki/server.crt").await.unwrap();
+        assert!(served.contains("BEGIN CERTIFICATE") && served.trim() != certificate.trim());
+        assert_eq!(self.containers().await, containers, "nothing restarts");
+        assert_eq!(self.fleet.madako(&["ops", "diff"]).await.unwrap(), "nothing\n");
+    }
+}
+
 #[tokio::test]
 async fn a_fleet_of_cke_is_left_as_it_is() {
     let Some(adopted) = Adopted::build().await else { return };
+    adopted.differs_only_after_a_change().await;
     let (containers, before) = (adopted.containers().await, adopted.keys().await);
 
     adopted.fleet.serve().await;
@@ -267,6 +326,7 @@ async fn a_fleet_of_cke_is_left_as_it_is() {
     let value = fleet.etcdctl_as("kube-apiserver", &["get", "--print-value-only", "/registry/kept"]).await;
     assert_eq!(value.unwrap().trim(), "value");
 
+    adopted.renews_a_certificate_before_its_end().await;
     let mut keys = Vec::new();
     for authority in &adopted.authorities {
         keys.extend(Needle::of_pem(authority.name, &authority.key).await);

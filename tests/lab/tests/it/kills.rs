@@ -8,22 +8,23 @@ use madako_lab::STORE;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
+use tokio::time::timeout;
 
-use crate::eventually;
 use crate::fleet::{Fleet, client_url};
+use crate::{PATIENCE, eventually};
 
 /// Names of an operation and of its command, and the command's target if it is the same in each run.
 type Place = (String, String, String);
 
 /// The records of operations as they change, from a watch that began before the service could write one.
-struct Records {
+pub(crate) struct Records {
     lines: Lines<BufReader<ChildStdout>>,
     _watch: Child,
 }
 
 impl Records {
     /// Follows the records from now on. The store need not listen yet.
-    fn follow(fleet: &Fleet) -> Self {
+    pub(crate) fn follow(fleet: &Fleet) -> Self {
         let (host, port) = STORE.split_once(':').unwrap();
         // etcdctl itself would wait a second before its second attempt to connect.
         let script = format!(
@@ -46,6 +47,20 @@ impl Records {
             }
         }
     }
+
+    /// Waits until a record announces this command.
+    pub(crate) async fn announced(&mut self, operation: &str, command: &str) {
+        let find = async {
+            loop {
+                let record = self.next().await;
+                if record["operation"] == operation && record["command"]["name"] == command {
+                    return;
+                }
+            }
+        };
+        let found = timeout(PATIENCE, find).await;
+        found.unwrap_or_else(|_| panic!("within {PATIENCE:?}: {operation} announces {command}"));
+    }
 }
 
 fn place(record: &Value) -> Place {
@@ -63,14 +78,14 @@ fn place(record: &Value) -> Place {
 
 /// Kills of the leader, at most one at each place.
 #[derive(Debug, Default)]
-struct Kills {
+pub(crate) struct Kills {
     /// The place of each announced command that a kill followed, with the end of its record.
     found: BTreeMap<Place, String>,
 }
 
 impl Kills {
     /// Lets the service work until `is_done`, and kills it at each new place.
-    async fn until(&mut self, fleet: &Fleet, is_done: impl AsyncFn() -> bool) {
+    pub(crate) async fn until(&mut self, fleet: &Fleet, is_done: impl AsyncFn() -> bool) {
         let mut records = Records::follow(fleet);
         loop {
             let met = {
@@ -110,13 +125,13 @@ impl Kills {
     }
 
     /// Commands of an operation at which the leader was killed.
-    fn commands(&self, operation: &str) -> BTreeSet<(&str, &str)> {
+    pub(crate) fn commands(&self, operation: &str) -> BTreeSet<(&str, &str)> {
         let found = self.found.keys().filter(|(name, ..)| name == operation);
         found.map(|(_, command, target)| (command.as_str(), target.as_str())).collect()
     }
 
     #[allow(clippy::print_stdout, reason = "the output of a test")]
-    fn print(&self) {
+    pub(crate) fn print(&self) {
         for ((operation, command, target), end) in &self.found {
             println!("killed at {operation}: {command} {target}; its record: {end}");
         }
@@ -124,7 +139,7 @@ impl Kills {
 }
 
 /// Cluster ids of the members: one, unless a member formed a cluster of its own.
-async fn clusters(fleet: &Fleet, members: &[usize]) -> BTreeSet<u64> {
+pub(crate) async fn clusters(fleet: &Fleet, members: &[usize]) -> BTreeSet<u64> {
     let mut clusters = BTreeSet::new();
     for member in members {
         let at = client_url(&fleet.address(*member));

@@ -12,6 +12,7 @@ mod kills;
 mod machines;
 mod nodes;
 mod operations;
+mod restore;
 mod secrets;
 mod traces;
 mod writer;

@@ -113,6 +113,8 @@ pub struct Site {
     /// The reason why the world was not calm in time.
     pub restless: Option<String>,
     pub began: Instant,
+    /// A disturbance happens at some time.
+    pub is_disturbed: bool,
     acts: VecDeque<(Duration, Act)>,
     /// The last wanted members.
     wanted: Vec<usize>,
@@ -169,6 +171,7 @@ impl Site {
             unproved: Vec::new(),
             restless: None,
             began: Instant::now(),
+            is_disturbed: !acts.is_empty(),
             acts: acts.into(),
             wanted: Vec::new(),
             workers: Vec::new(),

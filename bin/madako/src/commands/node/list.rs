@@ -10,10 +10,14 @@ use time::OffsetDateTime;
 use super::{age, age_of, stories};
 use crate::failure::Failure;
 use crate::limits::NODE_LIST_PAUSE;
-use crate::output::{Table, print};
+use crate::output::{Table, note, print};
 
 /// Shows one line for each node: its part, since when it is reachable, its containers, its member of etcd, the end of its
 /// first certificate, and what is held on it.
+///
+/// --watch goes on when the leader ends, and shows the list of its successor.
+///
+/// Exit codes: 0: shown; 1: no instance leads, or the store does not answer.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  madako node list\n  madako node list -o wide --sort-by certificates\n  \
@@ -57,18 +61,29 @@ enum Column {
 }
 
 pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
-    let mut shown = None;
-    loop {
-        let stories = stories(store).await?;
-        if shown.as_ref() != Some(&stories) {
-            print(&render(args, &stories, SystemClock.now())?)?;
-        }
-        if !args.watch {
-            return Ok(());
-        }
-        shown = Some(stories);
+    let mut shown = stories(store).await?;
+    print(&render(args, &shown, SystemClock.now())?)?;
+    // A leader that ends has a successor: its message is told once.
+    let mut told = None;
+    while args.watch {
         tokio::time::sleep(NODE_LIST_PAUSE).await;
+        match stories(store).await {
+            Ok(newer) => {
+                if newer != shown {
+                    print(&render(args, &newer, SystemClock.now())?)?;
+                }
+                (shown, told) = (newer, None);
+            }
+            Err(failure) => {
+                let message = failure.message();
+                if message != told {
+                    note(message.as_deref().unwrap_or_default());
+                }
+                told = message;
+            }
+        }
     }
+    Ok(())
 }
 
 fn render(args: &Args, stories: &Stories, now: OffsetDateTime) -> Result<String, Failure> {

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use madako_domain::cluster::Cluster;
+use madako_domain::node_status::FleetStatus;
 use madako_domain::restore::RestoreRequest;
 use madako_operation_runner::{Decision, Settings, plan_restore};
 use madako_protocol::node::SnapshotContent;
@@ -41,7 +43,10 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let snapshot = look(&gathered, &request, &settings.images.etcd).await;
     let newest = newest(&gathered, global).await?;
     let is_refused = decision.operations.is_empty() || snapshot.is_err();
-    print(&text(&gathered, &decision, snapshot, newest.as_ref()))?;
+    let inputs = &gathered.inputs;
+    let text =
+        text((&inputs.cluster, &inputs.status), &decision, snapshot, newest.as_ref(), SystemClock.now());
+    print(&text)?;
     if is_refused { Err(Failure::failed("the restore would be refused")) } else { Ok(()) }
 }
 
@@ -75,12 +80,12 @@ async fn newest(gathered: &Gathered, global: &Global) -> Result<Option<Newest>, 
 }
 
 fn text(
-    gathered: &Gathered,
+    (cluster, status): (&Cluster, &FleetStatus),
     decision: &Decision,
     snapshot: Result<SnapshotContent, String>,
     newest: Option<&Newest>,
+    now: OffsetDateTime,
 ) -> String {
-    let now = SystemClock.now();
     let mut text = String::new();
     // Writing to a text does not fail.
     let _ = match &snapshot {
@@ -104,15 +109,13 @@ fn text(
     for (command, number) in operation.commands.iter().zip(1..) {
         let _ = writeln!(text, "{number:>3}. {}", printable(&command.to_string()));
     }
-    let others =
-        gathered.inputs.cluster.control_plane().filter(|node| !operation.targets.contains(&node.address));
+    let others = cluster.control_plane().filter(|node| !operation.targets.contains(&node.address));
     let mut others = others.peekable();
     if others.peek().is_some() {
         text.push_str("\nThen, one after another:\n");
     }
     for node in others {
-        let status = gathered.inputs.status.nodes.get(&node.address);
-        let is_reachable = status.is_some_and(|status| status.reachable);
+        let is_reachable = status.nodes.get(&node.address).is_some_and(|status| status.reachable);
         let what = if is_reachable {
             "its data are removed, and it is added anew"
         } else {
@@ -138,23 +141,4 @@ fn lost(snapshot: Option<&SnapshotContent>, newest: Option<&Newest>, now: Offset
 }
 
 #[cfg(test)]
-mod tests {
-    use time::Duration;
-    use time::macros::datetime;
-
-    use super::*;
-
-    #[test]
-    fn the_loss_counts_from_the_snapshot_to_the_newest_known_revision() {
-        let now = datetime!(2026-01-02 0:00 UTC);
-        let snapshot = SnapshotContent { revision: 100, keys: 5, bytes: 9, modified: now - Duration::HOUR };
-        let newest = |revision| Newest { revision, at: None, source: "a".to_owned() };
-        assert_eq!(
-            lost(Some(&snapshot), Some(&newest(130)), now),
-            "all writes of the last 1h0m: at least 30 revisions, up to 130 (a)"
-        );
-        assert!(lost(Some(&snapshot), Some(&newest(90)), now).contains("at least 0 revisions"));
-        assert!(lost(Some(&snapshot), None, now).contains("how many is unknown"));
-        assert_eq!(lost(None, Some(&newest(1)), now), "unknown");
-    }
-}
+mod tests;
