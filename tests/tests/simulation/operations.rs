@@ -69,6 +69,20 @@ const WITHOUT_EFFECT: [&str; 11] = [
     "upgrade: upgrade-version-from-1-to-2",
 ];
 
+/// Commands of a restore, and whether they have an effect on nodes: a restored member keeps its files.
+const RESTORE: [(&str, bool); 10] = [
+    ("confirm-etcd-loss", false),
+    ("image-pull", true),
+    ("make-files", false),
+    ("prepare-etcd-certificates", false),
+    ("run-container", true),
+    ("stage-snapshot", true),
+    ("stop-etcd-members", true),
+    ("use-snapshot", true),
+    ("volume-create etcd-added-member", true),
+    ("wait-etcd-sync", false),
+];
+
 /// Plays a story, whose end is always the same.
 fn play(story: Story, disturbances: &[(Duration, Disturbance)]) -> Played {
     let played = story.play(disturbances);
@@ -157,6 +171,20 @@ fn a_restore_is_refused_for_a_damaged_snapshot_and_while_a_majority_answers() {
 }
 
 #[test]
+fn a_restore_is_disturbed_before_during_and_after_each_of_its_commands() {
+    let mut stages: BTreeMap<String, BTreeSet<Stage>> = BTreeMap::new();
+    let restore = |point: &Point| point.of.0 == "etcd-restore";
+    for point in play(Story::Restore, &[]).points.into_iter().filter(restore) {
+        stages.entry(point.of.1).or_default().insert(point.of.2);
+    }
+    let quiet = BTreeSet::from([Stage::Announced, Stage::Answered]);
+    let all = BTreeSet::from([Stage::Announced, Stage::Happened, Stage::Answered]);
+    let expected =
+        RESTORE.map(|(command, acts)| (command.to_owned(), if acts { all.clone() } else { quiet.clone() }));
+    assert_eq!(stages, expected.into());
+}
+
+#[test]
 fn etcd_is_restored_whenever_the_leader_ends() {
     disturb(Story::Restore, |_| Disturbance::Killed);
 }
@@ -170,6 +198,7 @@ fn etcd_is_restored_whenever_the_leader_is_paused_or_its_runner_fails() {
 #[test]
 fn etcd_is_restored_when_a_node_fails() {
     disturb(Story::Restore, |point| Disturbance::Dead(point.node));
+    disturb(Story::Restore, |point| Disturbance::Stuck(point.node));
 }
 
 #[test]

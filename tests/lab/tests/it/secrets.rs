@@ -78,11 +78,12 @@ impl Fleet {
     /// All that is shown and stored, with the name of its place.
     async fn everything(&self) -> Vec<(String, Vec<u8>)> {
         let mut places = vec![("the messages".to_owned(), self.log().into_bytes())];
-        for page in ["metrics", "ops", "health", "version"] {
+        for page in ["metrics", "ops", "nodes", "health", "version"] {
             let text = self.page(page).await.unwrap();
             places.push((format!("the page {page}"), text.into_bytes()));
         }
-        for words in [&["ops"][..], &["history", "-o", "json"], &["cluster", "get"], &["status"]] {
+        let nodes = ["node", "list", "-o", "json"];
+        for words in [&["ops"][..], &nodes, &["history", "-o", "json"], &["cluster", "get"], &["status"]] {
             let answer = self.madako(words).await.unwrap_or_else(|error| error);
             places.push((words.join(" "), answer.into_bytes()));
         }
