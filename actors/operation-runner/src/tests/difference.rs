@@ -47,7 +47,7 @@ fn each_object_that_an_operation_would_change_is_a_difference() {
             &[".11 container etcd: another program made it: it is held"],
         ),
         (
-            |fleet| drop(fleet.restarts.insert(A.to_owned())),
+            |fleet| fleet.restarts.extend([A.to_owned()]),
             &[".11 container etcd: it restarts: an operator asked for it"],
         ),
         (
