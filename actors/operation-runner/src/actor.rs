@@ -485,8 +485,9 @@ impl RunnerState {
     /// Ends the request of a restore that is refused, over or too old. Returns whether a change is under way.
     fn settle_restore(&mut self, state: &ClusterState) -> bool {
         let etcd = self.collected.as_ref().and_then(|(_, collected)| collected.etcd.as_ref());
+        let is_stale = |address: &str| state.restored.as_ref().is_some_and(|it| it.stale.contains(address));
         let address = state.restore.as_ref().map(|request| request.address.as_str());
-        let is_done = address.is_some_and(|address| restore::is_done(etcd, address));
+        let is_done = address.is_some_and(|address| !is_stale(address) && restore::is_done(etcd, address));
         let now = self.given.clock.now();
         let refused = self.decision.as_ref().and_then(|decision| restoring::refuse(state, decision));
         match refused.or_else(|| restoring::forget(state, is_done, now)) {

@@ -217,7 +217,7 @@ impl Maker<'_> {
     }
 
     /// Restores a snapshot on the target. `stopped` are the nodes with a container of etcd. A restore that is under way does
-    /// not prove the loss of etcd again: the restored member may answer already.
+    /// not prove the loss of etcd again: it may have stopped members.
     pub(crate) fn restore(
         &self,
         target: String,
@@ -232,16 +232,16 @@ impl Maker<'_> {
         if !is_under_way {
             commands.push(Command::ConfirmEtcdLoss { members });
         }
-        commands.extend([
-            Command::StopEtcdMembers { nodes: stopped },
-            Command::UseSnapshot { path, id },
-            Command::PrepareEtcdCertificates,
-            Command::MakeFiles,
-            Command::RunContainer { container: Container::Etcd, run: Run::Start },
-            wait(&targets),
-            Command::VolumeCreate(Volume::Mark),
-        ]);
+        commands.extend([Command::StopEtcdMembers { nodes: stopped }, Command::UseSnapshot { path, id }]);
+        commands.extend(run_restored(&targets));
         Operation { asked: true, ..Operation::new(OperationName::EtcdRestore, targets, commands) }
+    }
+
+    /// The rest of a restore whose data are in their place: it stops nothing.
+    pub(crate) fn start_restored(&self, target: String) -> Operation {
+        let targets = vec![target];
+        let commands = std::iter::once(self.pull_etcd()).chain(run_restored(&targets)).collect();
+        Operation::new(OperationName::EtcdRestore, targets, commands)
     }
 
     fn pull_etcd(&self) -> Command {
@@ -255,6 +255,17 @@ impl Maker<'_> {
 
 fn wait(members: &[String]) -> Command {
     Command::WaitEtcdSync { members: members.to_vec(), redundant: false }
+}
+
+/// Starts the restored member, or leaves it as it is.
+fn run_restored(targets: &[String]) -> [Command; 5] {
+    [
+        Command::PrepareEtcdCertificates,
+        Command::MakeFiles,
+        Command::RunContainer { container: Container::Etcd, run: Run::Start },
+        wait(targets),
+        Command::VolumeCreate(Volume::Mark),
+    ]
 }
 
 /// An operation with one command.

@@ -1,11 +1,12 @@
 //! Restores of etcd from a snapshot (`madako etcd restore`), and members that are older than the last restore.
 //!
 //! A restore begins only if no majority of the members answers. It makes a cluster of one member; the maintenance adds the
-//! other members anew, one after another, which removes their former data. Until then these members are *stale*: they are
-//! stopped wherever they run, never started, and never asked. Otherwise the former members could form a majority of their
-//! own.
+//! other members anew, one after another, which removes their former data. Until its data are replaced or removed, a node is
+//! *stale*: its member is stopped wherever it runs, never started, and never asked. Otherwise the former members could form
+//! a majority of their own.
 //!
 //! A restore that has begun goes on until etcd answers with the restored member, whatever the former members do meanwhile.
+//! It stops no restored member: the node of the restore is stale only until its data are replaced.
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::containers::Container;
@@ -39,7 +40,8 @@ pub(crate) fn stale_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
 pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let restore = view.input.restore?;
     let waits = || restore.is_under_way.then_some((OperationPhase::EtcdWait, Vec::new()));
-    if restore.is_under_way && is_done(view.input.status.etcd.as_ref(), &restore.request.address) {
+    let is_replaced = restore.is_under_way && !view.is_stale(&restore.request.address);
+    if is_replaced && is_done(view.input.status.etcd.as_ref(), &restore.request.address) {
         return None;
     }
     let refused = restore.request.refused.clone();
@@ -52,9 +54,13 @@ pub(crate) fn row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
     let node = view.node(&restore.request.address);
     let needs = [Need::Name(Container::Etcd), Need::Volume];
     let Some(target) = view.usable(NAME, &needs, node, held).into_iter().next() else { return waits() };
-    let stopped =
-        view.control_plane_nodes().filter(|node| is_to_stop(node)).map(|node| node.address.to_owned());
-    let operation = view.maker().restore(target, stopped.collect(), &restore);
+    let operation = if is_replaced {
+        view.maker().start_restored(target)
+    } else {
+        let stopped =
+            view.control_plane_nodes().filter(|node| is_to_stop(node)).map(|node| node.address.to_owned());
+        view.maker().restore(target, stopped.collect(), &restore)
+    };
     let phase = if restore.is_under_way { OperationPhase::EtcdWait } else { OperationPhase::EtcdMaintain };
     Some((phase, vec![operation]))
 }

@@ -14,11 +14,16 @@ use crate::decide::Decision;
 use crate::held::Reason;
 use crate::operation::OperationName;
 
-/// The request that the operation carries out. An operator may have replaced it meanwhile.
+/// The request that the operation carries out. An operator may have replaced it meanwhile. An operation without a snapshot
+/// starts the member of the restore that has begun.
 fn request<'s>(state: &'s ClusterState, step: &Step) -> Option<&'s RestoreRequest> {
-    let is_its = |request: &&RestoreRequest| {
-        let mut commands = step.operation.commands.iter();
-        commands.any(|command| matches!(command, Command::StageSnapshot { id, .. } if *id == request.id()))
+    let staged = step.operation.commands.iter().find_map(|command| match command {
+        Command::StageSnapshot { id, .. } => Some(id),
+        _ => None,
+    });
+    let is_its = |request: &&RestoreRequest| match staged {
+        Some(id) => *id == request.id(),
+        None => step.operation.name == OperationName::EtcdRestore && state.is_restoring(),
     };
     state.restore.as_ref().filter(is_its)
 }
@@ -51,12 +56,11 @@ pub(super) fn succeeded(
     without_data(state, step).into_iter().collect()
 }
 
-/// The restore begins: all other control plane nodes may have data of before it.
+/// The restore begins: all control plane nodes may have data of before it, the restored one until its data are replaced.
 fn begun(state: &ClusterState, request: &RestoreRequest, now: OffsetDateTime) -> Restored {
     let cluster = state.cluster.iter().flat_map(|cluster| cluster.value.control_plane());
     let before = state.restored.iter().flat_map(|restored| &restored.stale);
-    let mut stale: BTreeSet<String> = cluster.map(|node| &node.address).chain(before).cloned().collect();
-    stale.remove(&request.address);
+    let stale: BTreeSet<String> = cluster.map(|node| &node.address).chain(before).cloned().collect();
     Restored {
         address: request.address.clone(),
         path: request.path.clone(),
@@ -66,9 +70,13 @@ fn begun(state: &ClusterState, request: &RestoreRequest, now: OffsetDateTime) ->
     }
 }
 
-/// After the removal of their data, nodes have none of before the restore.
+/// After the removal or the replacement of their data, nodes have none of before the restore.
 fn without_data(state: &ClusterState, step: &Step) -> Option<RepairWrite> {
-    let Command::VolumeRemove(Volume::Data(_)) = step.command() else { return None };
+    let is_without =
+        matches!(step.command(), Command::VolumeRemove(Volume::Data(_)) | Command::UseSnapshot { .. });
+    if !is_without {
+        return None;
+    }
     let mut restored = Restored::clone(state.restored.as_ref()?);
     let before = restored.stale.len();
     restored.stale.retain(|address| !step.operation.targets.contains(address));

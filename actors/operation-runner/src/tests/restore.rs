@@ -25,12 +25,25 @@ fn lost() -> Fleet {
     fleet
 }
 
-/// The restore of [`lost`] has begun.
+/// The restore of [`lost`] has begun: its member was stopped.
 fn begun() -> Fleet {
     let mut fleet = lost();
     fleet.restore = Some((request(A), true));
-    fleet.stale = [B, C].map(str::to_owned).into();
+    fleet.stale = [A, B, C].map(str::to_owned).into();
+    fleet.stop(A, Container::Etcd);
     fleet
+}
+
+/// The restored data are in their place, and the restored member runs.
+fn replaced() -> Fleet {
+    let mut fleet = begun();
+    fleet.stale.remove(A);
+    fleet.run_etcd(A);
+    fleet
+}
+
+fn commands(fleet: &Fleet) -> Vec<String> {
+    fleet.decide().operations[0].commands.iter().map(|command| command.name().to_owned()).collect()
 }
 
 #[test]
@@ -110,14 +123,28 @@ fn a_restore_that_began_goes_on_and_keeps_all_other_operations_back() {
 }
 
 #[test]
+fn a_member_that_runs_is_stopped_before_its_data_are_replaced_and_never_afterwards() {
+    let mut running = begun();
+    running.run_etcd(A);
+    check(running, |_| {}, "stop-control-plane; stop-etcd(.11)");
+    let started =
+        ["image-pull", "prepare-etcd-certificates", "make-files", "run-container", "wait-etcd-sync"];
+    let started = [&started[..], &["volume-create"]].concat();
+    assert_eq!(commands(&replaced()), started, "etcd does not answer yet");
+    check(replaced(), |_| {}, "etcd-wait; etcd-restore(.11)");
+}
+
+#[test]
 fn a_restore_ends_with_an_answer_of_the_restored_member_alone() {
     check(
-        begun(),
+        replaced(),
         |fleet| fleet.members(&[(A, '+')]),
         "completed; held etcd-add-member unreachable(.12 .13)",
     );
     // The former majority is back before its members were stopped.
-    check(begun(), |fleet| fleet.members(&[(A, '+'), (B, '+'), (C, '-')]), "etcd-wait; etcd-restore(.11)");
+    check(replaced(), |fleet| fleet.members(&[(A, '+'), (B, '+'), (C, '-')]), "etcd-wait; etcd-restore(.11)");
+    // The single member of before is alone, too.
+    check(begun(), |fleet| fleet.members(&[(A, '+')]), "etcd-wait; etcd-restore(.11)");
 }
 
 /// The restore is complete, and etcd is down.
