@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use madako_domain::containers::{Container, ETCD_MARK, ServiceParams};
 use madako_domain::keys;
 use madako_domain::node_status::ConfigVersion;
+use madako_domain::record::RecordStatus;
 use serde::Serialize;
 
 use crate::certificates;
@@ -142,6 +143,10 @@ fn of_members(view: &View<'_>, add: &mut impl FnMut(&str, Kind, &str, String)) {
     if let Some(restore) = view.input.restore {
         let (address, path) = (&restore.request.address, &restore.request.path);
         add(address, Kind::Member, address, format!("it is restored from {path}: an operator asked for it"));
+    }
+    let bootstrap = view.input.status.bootstrap.as_ref();
+    if bootstrap.is_some_and(|bootstrap| bootstrap.status != RecordStatus::Completed) {
+        add("", Kind::Member, "etcd", "its bootstrap goes on: it was interrupted".to_owned());
     }
     if view.input.status.etcd.is_none() {
         add("", Kind::Member, "etcd", "it does not answer, and its members are unknown".to_owned());

@@ -25,7 +25,7 @@ fn a_fleet_as_wanted_has_no_difference() {
 
 #[test]
 fn each_object_that_an_operation_would_change_is_a_difference() {
-    let cases: [(fn(&mut Fleet), &[&str]); 14] = [
+    let cases: [(fn(&mut Fleet), &[&str]); 15] = [
         (|fleet| fleet.status.config_version = ConfigVersion::One, &[" key config-version: it becomes 2"]),
         (|fleet| fleet.lose(X), &[".21 node .21: it does not answer, and its state is unknown"]),
         (|fleet| fleet.stop(X, Container::Rivers), &[".21 container rivers: it is started"]),
@@ -73,6 +73,10 @@ fn each_object_that_an_operation_would_change_is_a_difference() {
         (
             |fleet| fleet.status.etcd = None,
             &[" member etcd: it does not answer, and its members are unknown"],
+        ),
+        (
+            |fleet| fleet.bootstrapped("cancelled", &[A, B, C]),
+            &[" member etcd: its bootstrap goes on: it was interrupted"],
         ),
         (
             |fleet| {

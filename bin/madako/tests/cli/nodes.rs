@@ -88,24 +88,26 @@ ADDRESS    ROLE           STATE        SINCE  CONTAINERS       ETCD     CERTIFIC
 
 #[tokio::test]
 async fn the_page_is_given_as_it_is_in_json_and_yaml() {
-    let Some((etcd, _server)) = with_pages(vec![json_said(200, &page()); 2]).await else { return };
+    let page = page();
+    let Some((etcd, _server)) = with_pages(vec![json_said(200, &page); 2]).await else { return };
     let json = etcd.run(&["node", "list", "-o", "json"]).await.json();
     let yaml = etcd.run(&["node", "list", "-o", "yaml"]).await.calm();
     assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), json);
-    let (node, shown) = (&page()["10.0.0.11"], &json["10.0.0.11"]);
+    let (node, shown) = (&page["10.0.0.11"], &json["10.0.0.11"]);
     for field in ["hostname", "host_key", "containers", "etcd", "certificates"] {
         assert_eq!(shown[field], node[field], "{field}");
     }
-    assert_eq!(json["10.0.0.21"]["held"], page()["10.0.0.21"]["held"]);
+    assert_eq!(json["10.0.0.21"]["held"], page["10.0.0.21"]["held"]);
 }
 
 #[tokio::test]
 async fn a_watch_shows_each_change_and_goes_on_without_a_leader() {
-    let mut changed = page();
+    let page = page();
+    let mut changed = page.clone();
     changed["10.0.0.21"]["reachable"] = json!(true);
     let gone = (503, "", "this instance does not lead".to_owned());
-    let pages =
-        vec![json_said(200, &page()), json_said(200, &page()), gone.clone(), gone, json_said(200, &changed)];
+    let same = json_said(200, &page);
+    let pages = vec![same.clone(), same, gone.clone(), gone, json_said(200, &changed)];
     let Some((etcd, server)) = with_pages(pages).await else { return };
     let mut watch = etcd.command(&["node", "list", "--watch"]).spawn().unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
