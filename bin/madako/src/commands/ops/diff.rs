@@ -16,8 +16,8 @@ use crate::output::{Format, Table, show};
 /// the cluster from the store and collects the state itself, as `madako ops plan` does. It needs neither a leader nor an
 /// instance that observes. A node that does not answer is a difference: its state is unknown.
 ///
-/// With --cluster and --status, the command reads only these files, opens no connection, and says nothing of files and
-/// certificates. `madako ops plan --help` shows the form of the status.
+/// With --cluster and --status, the command reads only these files and opens no connection. Of etcd's files, it tells only
+/// the certificates in the status that end soon. `madako ops plan --help` shows the form of the status.
 ///
 /// Exit codes: 0: nothing; 1: there are differences; 2: the state could not be read, or bad input.
 #[derive(Debug, clap::Args)]
