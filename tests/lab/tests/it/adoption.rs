@@ -283,7 +283,7 @@ impl Adopted {
             machine.sh(&format!("cat >/etc/etcd/pki/{name} <<'END'\n{text}END")).await.unwrap();
         }
         let found = self.fleet.madako(&["ops", "diff"]).await.unwrap_err();
-        let line = format!("{address}  certificate  server.crt  it is renewed: it ends soon\n");
+        let line = format!("{address}  certificate  server.crt  it is renewed: it ends soon");
         assert!(found.contains(&line), "{found}");
 
         self.fleet.serve().await;
