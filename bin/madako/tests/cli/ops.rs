@@ -293,7 +293,7 @@ NODE       KIND       NAME               WHY
     status["nodes"]["10.0.0.21"]["reachable"] = json!(false);
     let answer = diff(&status, &[]).await;
     assert!(
-        answer.out.contains("10.0.0.21  node       10.0.0.21          it does not answer"),
+        answer.out.contains("10.0.0.21  node    10.0.0.21          it does not answer"),
         "{}",
         answer.out
     );
