@@ -4,8 +4,8 @@ go 1.25.3
 
 godebug default=go1.25
 
-// The next two releases of Vault do not build outside of their repository: they need a state of the sdk that has no
-// release.
+// Version 1.21.4 does not build outside of its repository: it needs a state of the sdk that has no release. Version 1.21.3 was
+// not tried.
 require (
 	github.com/hashicorp/go-hclog v1.6.3
 	github.com/hashicorp/vault v1.21.2

@@ -168,7 +168,8 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
             write("etcd-ca.crt", 0o644, &ca_certificate)?;
             write(&format!("etcd-{name}.crt"), 0o644, &issued.certificate)?;
             write(&format!("etcd-{name}.key"), 0o600, private_key)?;
-            print(&format!("wrote etcd-ca.crt, etcd-{name}.crt and etcd-{name}.key\n"))
+            // Spaces as ckecli prints them.
+            print(&format!("cert files:  etcd-ca.crt etcd-{name}.crt etcd-{name}.key\n"))
         }
     }
 }

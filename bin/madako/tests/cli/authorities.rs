@@ -165,6 +165,7 @@ async fn files_of_a_certificate_have_ckeclis_names_and_modes() {
     let args = ["etcd", "issue", "backup", "--output", "file", "--config", &place.config];
     let output = command(&args).current_dir(&directory).output().await.unwrap();
     assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.stdout, b"cert files:  etcd-ca.crt etcd-backup.crt etcd-backup.key\n", "as ckecli");
     let mut found: Vec<(String, u32)> = std::fs::read_dir(&directory)
         .unwrap()
         .map(|entry| {

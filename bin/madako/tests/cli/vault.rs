@@ -85,6 +85,12 @@ async fn vault_is_set_up_as_ckecli_does_and_issues_from_then_on() {
     let message = place.run(&["vault", "enckey"]).await.refused(2);
     assert!(message.contains("the store has no access to Vault"), "{message}");
 
+    let authority = place.key("authority.crt", "no certificate");
+    let mut untrusted = command(&["--config", &place.config, "vault", "init"]);
+    untrusted.env("VAULT_TOKEN", &place.token).env("VAULT_CACERT", &authority);
+    let message = ended(&["vault", "init"], untrusted.spawn().unwrap()).await.refused(2);
+    assert!(message.contains("authority.crt cannot be used: expected a certificate in PEM"), "{message}");
+
     let told = place.run(&["vault", "init"]).await.calm();
     let mounts = AUTHORITIES.map(|name| format!("mounted pki on cke/ca-{name}\n")).concat();
     let roots = AUTHORITIES.map(|name| format!("issued root certificate for cke/ca-{name}\n")).concat();

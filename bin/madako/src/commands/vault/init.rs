@@ -43,17 +43,19 @@ pub(crate) struct Args {
     /// URL of Vault [default: VAULT_ADDR, or https://127.0.0.1:8200]
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
-    /// Certificate in PEM of the authority of Vault's certificate; without it, those of the operating system are trusted
+    /// Certificate in PEM of the authority of Vault's certificate [default: VAULT_CACERT, or those of the operating system]
     #[arg(long, value_name = "FILE")]
     cacert: Option<String>,
 }
 
 pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let store = access::open(global)?;
-    let ca_cert = args.cacert.as_deref().map(read_text).transpose()?.unwrap_or_default();
+    let cacert = args.cacert.clone().or_else(|| variable("VAULT_CACERT"));
+    let ca_cert = cacert.as_deref().map(read_text).transpose()?.unwrap_or_default();
     let transport = VaultTransports.transport(&ca_cert);
-    let transport =
-        transport.map_err(|why| Failure::bad_input(format_args!("--cacert cannot be used: {why}")))?;
+    let transport = transport.map_err(|why| {
+        Failure::bad_input(format_args!("{} cannot be used: {why}", cacert.as_deref().unwrap_or_default()))
+    })?;
     let endpoint = args.endpoint.clone().or_else(|| variable("VAULT_ADDR"));
     let operator = operator(transport, endpoint.as_deref().unwrap_or(DEFAULT_ENDPOINT)).await?;
     let mut told = String::new();
