@@ -148,8 +148,11 @@ pub struct RunnerState {
     collecting: Option<(Instant, Task)>,
     /// The newest collection that no later effect has made obsolete.
     collected: Option<(Instant, Box<Collected>)>,
-    /// The question to the authorities.
+    /// The question to the authorities. The newest collection stays until the answer.
     asking: Option<Task>,
+    /// The authorities issued no certificates when they were last asked. Each collection asks them then, so that what they
+    /// hold stays held between two passes.
+    refused: bool,
     /// Data of etcd were seen.
     seen_data: bool,
     decision: Option<Decision>,
@@ -212,6 +215,7 @@ impl Actor for Runner {
             collecting: None,
             collected: None,
             asking: None,
+            refused: false,
             seen_data: false,
             decision: None,
             phase: None,
@@ -250,6 +254,9 @@ impl Actor for Runner {
                 }
                 if let Some((since, _)) = state.collecting.take() {
                     madako_operations_collect_seconds().record(since.elapsed());
+                    if let Some(ready) = &collected.authorities {
+                        state.refused = ready.is_err();
+                    }
                     // The age counts from the answer: with slow nodes a collection may take longer than an interval.
                     state.seen_data |= shows_data(&collected.nodes) || collected.etcd.is_some();
                     if collected.etcd.as_ref().is_some_and(|etcd| etcd.healthy) {
@@ -261,6 +268,7 @@ impl Actor for Runner {
             }
             RunnerMessage::Authorities { number, ready } => {
                 state.asking = None;
+                state.refused = ready.is_err();
                 let collected = state.collected.as_mut().filter(|_| number == state.collection);
                 let Some((_, collected)) = collected else { return Ok(()) };
                 collected.authorities = Some(ready);
@@ -313,7 +321,9 @@ impl RunnerState {
         let actions = self.effects.on(EffectEvent::Passed, Instant::now());
         self.perform(actions);
         self.effects.forgive();
-        self.collected = None;
+        if self.asking.is_none() {
+            self.collected = None;
+        }
     }
 
     /// The configuration of the newest state. `None` while it is older than the last write.
@@ -333,7 +343,7 @@ impl RunnerState {
         let Some((since, collected)) = self.collected.take() else {
             return self.collect(&inputs);
         };
-        if since.elapsed() > self.given.interval {
+        if since.elapsed() > self.given.interval && self.asking.is_none() {
             return self.collect(&inputs);
         }
         self.decide(&inputs, &collected);
@@ -382,7 +392,7 @@ impl RunnerState {
         self.collection += 1;
         self.asking = None;
         let (number, myself) = (self.collection, self.myself.clone());
-        let question = Question::new(inputs, self.seen_data);
+        let question = Question::new(inputs, self.seen_data, self.refused);
         let prefix = self.given.nodes.clone();
         let ports = self.given.ports.clone();
         let task = Task::start_anew(async move {

@@ -26,8 +26,12 @@ fn stop(view: &View<'_>, container: Container, held: &mut Vec<Held>) -> Option<O
     (!targets.is_empty()).then(|| single(name, targets, Command::KillContainers(container)))
 }
 
-/// The stop of etcd, if all members are in sync, and enough of them stay.
+/// The stop of etcd, if all members are in sync, and enough of them stay. It is not due before each control plane node is a
+/// member: an addition that is held must not cost etcd a member first.
 fn allowed(view: &View<'_>, stop: Operation, held: &mut Vec<Held>) -> Option<Operation> {
+    if view.is_good() && !view.control_plane_nodes().all(|node| view.is_member(node.address)) {
+        return None;
+    }
     let reason = if view.is_good() {
         view.quorum(&stop)
     } else {

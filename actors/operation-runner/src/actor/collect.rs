@@ -1,6 +1,7 @@
 //! One collection of the states of all nodes and of etcd.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::ContainerOptions;
@@ -19,6 +20,9 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{Inputs, RunnerPorts};
 use crate::limits::{ACTOR_DEADLINE, ACTOR_POLL, COLLECT_DEADLINE, FIRST_RECORD};
 
+/// The answer of a node, with its address.
+type Read = (String, Result<NodeStatus, String>);
+
 /// The question of a collection.
 pub(crate) struct Question {
     addresses: Vec<String>,
@@ -29,13 +33,15 @@ pub(crate) struct Question {
     /// A node without a known state may have data of etcd: a fleet of the second form was upgraded, and its history
     /// lacks the first record, which may have been the bootstrap.
     may_have_data: bool,
+    /// Ask the authorities, too.
+    asks_authorities: bool,
 }
 
 impl Question {
-    /// `seen`: data of etcd were seen before.
-    pub(super) fn new(inputs: &Inputs, seen: bool) -> Self {
+    /// `seen`: data of etcd were seen before. `refused`: the authorities issued no certificates when they were last asked.
+    pub(super) fn new(inputs: &Inputs, seen: bool, refused: bool) -> Self {
         let question = Self::of(&inputs.cluster, &inputs.options, &inputs.state);
-        Self { bootstrapped: question.bootstrapped || seen, ..question }
+        Self { bootstrapped: question.bootstrapped || seen, asks_authorities: refused, ..question }
     }
 
     pub(crate) fn of(cluster: &Cluster, options: &ContainerOptions, state: &ClusterState) -> Self {
@@ -46,6 +52,7 @@ impl Question {
             bootstrapped: state.repair.records.bootstrap().is_some() || state.restored.is_some(),
             may_have_data: state.config_version == Some(ConfigVersion::Two)
                 && !state.repair.records.known.contains_key(&FIRST_RECORD),
+            asks_authorities: false,
         }
     }
 
@@ -57,17 +64,26 @@ impl Question {
             || (self.may_have_data && !self.control_plane.iter().all(is_known))
     }
 
-    /// Reads all nodes at the same time, then etcd. `observe` reads a node, given its address and etcd's volume.
+    /// Reads all nodes at the same time, then etcd, and asks the authorities meanwhile. `observe` reads a node, given its
+    /// address and etcd's volume.
     pub(crate) async fn ask<F>(self, ports: RunnerPorts, observe: impl Fn(String, String) -> F) -> Collected
     where
         F: Future<Output = Result<NodeStatus, String>> + Send + 'static,
     {
-        let mut running = JoinSet::new();
+        let mut running: JoinSet<Read> = JoinSet::new();
         for address in &self.addresses {
             let state = observe(address.clone(), self.volume.clone());
             let address = address.clone();
             running.spawn(async move { (address, state.await) });
         }
+        let asked = self.asks_authorities.then(|| Arc::clone(&ports.authorities));
+        let ready = async move { Some(asked?.ready().await.map_err(|error| error.to_string())) };
+        let (ready, mut collected) = tokio::join!(ready, self.read(running, ports));
+        collected.authorities = collected.authorities.or(ready);
+        collected
+    }
+
+    async fn read(&self, mut running: JoinSet<Read>, ports: RunnerPorts) -> Collected {
         let (mut nodes, mut errors) = (BTreeMap::new(), BTreeMap::new());
         while let Some(joined) = running.join_next().await {
             // A task that ended early leaves its node without a state: unreachable.
@@ -161,14 +177,19 @@ pub(crate) fn fleet(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     fn question(may_have_data: bool, bootstrapped: bool) -> Question {
         let control_plane = vec!["a".to_owned(), "b".to_owned()];
         let addresses = control_plane.clone();
-        Question { addresses, control_plane, volume: "v".to_owned(), bootstrapped, may_have_data }
+        Question {
+            addresses,
+            control_plane,
+            volume: "v".to_owned(),
+            bootstrapped,
+            may_have_data,
+            asks_authorities: false,
+        }
     }
 
     fn nodes(answered: &[&str]) -> BTreeMap<String, NodeStatus> {

@@ -2,7 +2,7 @@
 
 use madako_domain::containers::{Container, ETCD_SERVER};
 
-use super::fleet::{A, B, C, Fleet, X, check};
+use super::fleet::{A, B, C, D, Fleet, X, check};
 
 /// A fleet whose Vault is sealed.
 fn sealed(fleet: Fleet) -> Fleet {
@@ -45,6 +45,21 @@ fn a_start_and_a_renewal_wait_and_later_rows_count() {
         sealed(Fleet::running()),
         |fleet| fleet.certificates(A, &[(ETCD_SERVER, 3)]),
         "completed; held etcd-renew-certificates authorities(.11)",
+    );
+}
+
+#[test]
+fn a_member_stops_only_after_its_successor_has_joined() {
+    check(
+        sealed(Fleet::running()),
+        |fleet| {
+            fleet.leave(C);
+            fleet.join(C, false);
+            fleet.join(D, true);
+            fleet.run_rivers();
+            fleet.container(C, Container::EtcdRivers).running = false;
+        },
+        "completed; held etcd-add-member authorities(.14)",
     );
 }
 

@@ -180,13 +180,24 @@ fn a_voting_member_outside_of_the_control_plane_stops_only_beside_a_majority() {
     let change = |fleet: &mut Fleet| {
         fleet.run_etcd(X);
         fleet.run_etcd(Y);
+        fleet.run_etcd(Z);
         // Members are not removed while a control plane node is absent.
         fleet.backing_off.insert(C.to_owned());
-        fleet.members(&[(A, '+'), (B, '+'), (X, '+'), (Y, '+')]);
+        fleet.members(&[(A, '+'), (B, '+'), (C, '+'), (X, '+'), (Y, '+'), (Z, '+')]);
     };
     check(
         Fleet::running(),
         change,
-        "completed; held etcd-add-member backing-off(.13); held stop-etcd quorum(.21 .22)",
+        "completed; held etcd-destroy-member backing-off(.13); held stop-etcd quorum(.21 .22 .23)",
     );
+}
+
+#[test]
+fn no_member_stops_before_each_control_plane_node_is_a_member() {
+    let change = |fleet: &mut Fleet| {
+        fleet.run_etcd(X);
+        fleet.backing_off.insert(C.to_owned());
+        fleet.members(&[(A, '+'), (B, '+'), (X, '+')]);
+    };
+    check(Fleet::running(), change, "completed; held etcd-add-member backing-off(.13)");
 }

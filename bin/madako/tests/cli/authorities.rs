@@ -215,7 +215,7 @@ async fn a_restart_of_etcd_is_asked_for_on_control_plane_nodes_alone() {
     let message = etcd.run(&["etcd", "restart", "10.0.0.21"]).await.refused(2);
     assert!(message.contains("10.0.0.21 is no control plane node: expected one of 10.0.0.11"), "{message}");
     let told = etcd.run(&["etcd", "restart", "10.0.0.11"]).await.calm();
-    assert!(told.starts_with("10.0.0.11: the leader restarts etcd in its next round"), "{told}");
+    assert!(told.starts_with("10.0.0.11: the leader restarts etcd in its next pass"), "{told}");
     // A second request replaces the first one.
     let json = etcd.run(&["etcd", "restart", "10.0.0.11", "-o", "json"]).await.json();
     assert_eq!(json["address"], "10.0.0.11");

@@ -15,6 +15,7 @@ use madako_protocol::authorities::Authorities;
 use madako_protocol::ports::{HttpError, HttpRequest, HttpResponse, HttpTransport};
 use madako_protocol::secret::Secret;
 use madako_protocol::store::Store;
+use madako_simulation::planted::Handling;
 use madako_store::{EtcdStore, StoreConfig};
 
 use super::site::{OUTAGE, Site, Stopped, address};
@@ -23,6 +24,8 @@ use super::site::{OUTAGE, Site, Stopped, address};
 const PAUSE: Duration = Duration::from_secs(3 * 3600);
 /// Time of a late answer, below the deadline of a request.
 const LATE: Duration = Duration::from_secs(8);
+/// Time of an answer that nobody waits for.
+const NEVER: Duration = Duration::from_secs(3600);
 
 /// The transport to a simulated Vault.
 struct Reached(SimulatedVault);
@@ -84,6 +87,47 @@ fn held(site: &Site) -> Vec<String> {
     held.map(|held| format!("{} {}", held.held.what, held.held.reason.name())).collect()
 }
 
+#[test]
+fn operations_stay_held_between_passes_while_vault_is_sealed_or_does_not_answer() {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let mut site = Site::new(&[], &Handling::default()).await;
+        // Shorter than the deadline of a request.
+        site.world.working.interval = Duration::from_secs(5);
+        site.use_vault().await;
+        site.images("etcd:1").await;
+        let vault = site.vault.clone().unwrap();
+        vault.seal(true);
+        site.cluster(&[0], &[1, 2]).await;
+        stays_held(&mut site, "etcd-bootstrap authorities").await;
+        vault.slow(NEVER);
+        stays_held(&mut site, "etcd-bootstrap authorities").await;
+        vault.slow(Duration::ZERO);
+        vault.seal(false);
+        site.settled(&[0]).await.unwrap();
+        // This time no refusal came before.
+        vault.slow(NEVER);
+        site.cluster(&[0, 1], &[2]).await;
+        stays_held(&mut site, "etcd-add-member authorities").await;
+        vault.slow(Duration::ZERO);
+        site.settled(&[0, 1]).await.unwrap();
+        if let Some(running) = site.running.take() {
+            running.instance.stop().await;
+        }
+    });
+}
+
+/// Waits until an operation is held, and looks at it for some passes.
+async fn stays_held(site: &mut Site, what: &str) {
+    let is_held = |site: &Site| held(site).contains(&what.to_owned());
+    site.until(is_held).await.unwrap();
+    for _ in 0..240 {
+        site.pass(Duration::from_millis(250)).await;
+        assert!(is_held(site), "{:?}", held(site));
+    }
+}
+
 /// Members are added and replaced while Vault is sealed, has lost all tokens, is slow, or was not asked for hours.
 pub async fn tell(site: &mut Site) -> Result<(), Stopped> {
     site.use_vault().await;
@@ -106,8 +150,14 @@ pub async fn tell(site: &mut Site) -> Result<(), Stopped> {
     site.settled(&[0, 1, 2]).await?;
 
     site.pass(PAUSE).await;
-    vault.slow(LATE);
+    vault.seal(true);
     site.cluster(&[0, 1, 3], &[2]).await;
+    site.until(|site| held(site).contains(&"etcd-add-member authorities".to_owned())).await?;
+    site.pass(OUTAGE).await;
+    let stopped = site.records.lock().unwrap().iter().any(|it| it.record.operation == "stop-etcd");
+    assert!(!stopped, "a member stops only after its successor has joined");
+    vault.seal(false);
+    vault.slow(LATE);
     site.settled(&[0, 1, 3]).await?;
 
     vault.slow(Duration::ZERO);

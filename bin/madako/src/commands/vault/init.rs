@@ -37,7 +37,7 @@ const DEFAULT_ENDPOINT: &str = "https://127.0.0.1:8200";
 /// It uses the token in VAULT_TOKEN. Without that variable, it asks for a user name and a password (method userpass).
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  VAULT_TOKEN=... madako vault init --endpoint https://10.0.0.1:8200 --cacert vault-ca.crt"
+    after_help = "Example:\n  madako vault init --endpoint https://10.0.0.1:8200 --cacert vault-ca.crt"
 )]
 pub(crate) struct Args {
     /// URL of Vault [default: VAULT_ADDR, or https://127.0.0.1:8200]
