@@ -17,6 +17,7 @@ def nodes():
             ("Nodes", connections()),
             ("Operations", operations()),
             ("etcd", etcd()),
+            ("Vault", vault()),
         ],
     )
 
@@ -79,4 +80,15 @@ def etcd():
         lines("Members of etcd", {"{{state}}": leading("madako_etcd_members", by="state")},
               "Members by state. Good: all in sync. missing: control plane nodes that are no members.", stacked=True, width=12,
               runbooks=("MadakoEtcdMemberOutOfSync",)),
+    ]
+
+
+def vault():
+    return [
+        lines("Requests to Vault", {"{{call}} {{outcome}}": rate("madako_vault_requests_total", by="call, outcome")},
+              "Requests by call and outcome; none where the store has no access to Vault. Good: ok. `sealed`, `unreachable`: operations that "
+              "need certificates are held. `denied`: Vault refuses the role of Madako.", unit="ops", width=12, stacked=True,
+              runbooks=("MadakoOperationHeld",)),
+        times("Vault request duration", "madako_vault_request_seconds",
+              "Good: well below a second. A request ends after 10 s.", by="call", runbooks=("MadakoOperationHeld",)),
     ]

@@ -10,3 +10,4 @@
 mod alerts;
 mod operations;
 mod scenarios;
+mod vault;

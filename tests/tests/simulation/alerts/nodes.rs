@@ -13,6 +13,7 @@ use madako_datacenter_sim::SimulatedRegistry;
 use madako_datacenter_sim::nodes::{
     NodeFault, NodePlace, PaperAuthorities, SimulatedBackups, SimulatedNodes,
 };
+use madako_datacenter_sim::vault::SimulatedVault;
 use madako_domain::authority::Authority;
 use madako_domain::backup::BackupSchedule;
 use madako_domain::certificate::Validity;
@@ -25,12 +26,15 @@ use madako_protocol::authorities::{Authorities, AuthorityError, CertificateReque
 use madako_protocol::node::{NodeAction, NodeConnection, NodeDriver, NodeError, NodeTarget, SnapshotContent};
 use madako_protocol::permit::Permit;
 use madako_protocol::ports::Clock;
+use madako_protocol::store::Store;
 use madako_simulation::world::PREFIX;
 use madako_supervisor::nodes::{
     BackupPorts, HostKeyPolicy, OperationsMode, OperationsPorts, RunnerPorts, Settings,
 };
 use serde_json::Value;
 use tokio::time::sleep;
+
+use crate::vault::{issuing, set_up};
 
 /// Life of certificates, as with the real authorities.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -44,6 +48,8 @@ pub struct Nodes {
     /// Life of the certificates that are issued from now on.
     pub life: Arc<Mutex<Duration>>,
     clock: Arc<dyn Clock>,
+    /// Issues the certificates, with the store that names it; without it, other authorities do.
+    vault: Option<(SimulatedVault, Arc<dyn Store>)>,
     /// Additional time until a node answers a query of its state.
     pub late: Arc<Mutex<Duration>>,
     /// Addresses of the nodes that the script named.
@@ -58,7 +64,21 @@ impl Nodes {
         }
         let life = Arc::new(Mutex::new(YEAR));
         let backups = SimulatedBackups::new(&world);
-        Self { world, backups, life, clock: Arc::clone(clock), late: Arc::default(), named: BTreeMap::new() }
+        let (clock, late, named) = (Arc::clone(clock), Arc::default(), BTreeMap::new());
+        Self { world, backups, life, clock, vault: None, late, named }
+    }
+
+    /// Sets a Vault up, which issues from the next start of an instance on. Returns the access to it.
+    pub async fn use_vault(&mut self, store: Arc<dyn Store>) -> String {
+        let vault = SimulatedVault::new(Arc::new(self.lasting()));
+        let access = set_up(&vault).await;
+        self.vault = Some((vault, store));
+        access
+    }
+
+    /// The Vault of the script.
+    pub fn vault(&self) -> &SimulatedVault {
+        &self.vault.as_ref().unwrap().0
     }
 
     /// The ports of an instance, with this image of etcd.
@@ -72,7 +92,7 @@ impl Nodes {
             driver: Arc::new(Late { inner: self.world.driver(), late: Arc::clone(&self.late) }),
             host_keys: HostKeyPolicy::Pin,
             settings,
-            runner: RunnerPorts { etcd: self.world.etcd(), authorities: Arc::new(self.authorities()) },
+            runner: RunnerPorts { etcd: self.world.etcd(), authorities: self.authorities() },
             backups: Some(BackupPorts {
                 schedule: BackupSchedule { every: BACKUP_EVERY, dir: "/b".to_owned(), keep: 3, prove: true },
                 backups: Arc::new(self.backups.clone()),
@@ -80,7 +100,15 @@ impl Nodes {
         }
     }
 
-    fn authorities(&self) -> Lasting {
+    fn authorities(&self) -> Arc<dyn Authorities> {
+        let own = Arc::new(self.lasting());
+        match &self.vault {
+            Some((vault, store)) => Arc::new(issuing(vault, Arc::clone(store), own)),
+            None => own,
+        }
+    }
+
+    fn lasting(&self) -> Lasting {
         Lasting { clock: Arc::clone(&self.clock), life: Arc::clone(&self.life) }
     }
 

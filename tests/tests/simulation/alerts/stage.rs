@@ -30,6 +30,7 @@ use madako_simulation::prometheus::Trouble;
 use madako_simulation::repair::RepairJudge;
 use madako_simulation::store_process::StoreProcess;
 use madako_simulation::world::{Hosts, PREFIX, Running, World};
+use madako_store::{EtcdStore, StoreConfig};
 use madako_supervisor::instance::LEADER;
 use madako_supervisor::measured::Measured;
 use madako_supervisor::store_failure::StoreFailures;
@@ -408,6 +409,7 @@ impl AlertTest {
             ["certificates", "last", life] => {
                 *self.nodes.as_ref().unwrap().life.lock().unwrap() = time(life);
             }
+            ["vault", ref how @ ..] => self.act_on_vault(how).await,
             ["backups", "lack", "a", "write"] => self.nodes.as_ref().unwrap().backups.spoil(true),
             ["backups", "well"] => self.nodes.as_ref().unwrap().backups.spoil(false),
             ["etcd-image", image] => {
@@ -420,6 +422,26 @@ impl AlertTest {
             ["nonsense"] => self.propose_nonsense().await,
             ["hang", until] => self.hang(began + time(until)).await,
             _ => panic!("nobody knows what this means: {words:?}"),
+        }
+    }
+
+    async fn act_on_vault(&mut self, how: &[&str]) {
+        match how {
+            ["issues"] => {
+                let mut client = self.client().await;
+                let config = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
+                let store = Arc::new(EtcdStore::from_client(client.clone(), &config, 1).unwrap());
+                let nodes = self.nodes.as_mut().unwrap();
+                let access = nodes.use_vault(store).await;
+                self.world.operations = Some(nodes.ports(None));
+                client.put(format!("{PREFIX}{}", keys::VAULT), access, None).await.unwrap();
+                self.kill().await;
+                self.start().await;
+            }
+            ["sealed"] => self.nodes.as_ref().unwrap().vault().seal(true),
+            ["unsealed"] => self.nodes.as_ref().unwrap().vault().seal(false),
+            ["answers", "after", late] => self.nodes.as_ref().unwrap().vault().slow(time(late)),
+            _ => panic!("nobody knows what this means: {how:?}"),
         }
     }
 

@@ -3,22 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use madako_datacenter_sim::nodes::PaperAuthorities;
-use madako_datacenter_sim::vault::{ROOT_TOKEN, SimulatedVault};
-use madako_domain::authority::Authority;
+use madako_datacenter_sim::vault::SimulatedVault;
 use madako_domain::containers::Container;
 use madako_domain::keys;
-use madako_pki::ChosenAuthorities;
-use madako_pki::vault::{Operator, Role, Transports, Vault};
 use madako_protocol::authorities::Authorities;
-use madako_protocol::ports::{HttpError, HttpRequest, HttpResponse, HttpTransport};
-use madako_protocol::secret::Secret;
 use madako_protocol::store::Store;
 use madako_simulation::planted::Handling;
 use madako_store::{EtcdStore, StoreConfig};
 
 use super::site::{OUTAGE, Site, Stopped, address};
+use crate::vault::{issuing, set_up};
 
 /// Time in which a token ends that nobody uses.
 const PAUSE: Duration = Duration::from_secs(3 * 3600);
@@ -27,37 +22,13 @@ const LATE: Duration = Duration::from_secs(8);
 /// Time of an answer that nobody waits for.
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// The transport to a simulated Vault.
-struct Reached(SimulatedVault);
-
-#[async_trait]
-impl HttpTransport for Reached {
-    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        self.0.send(request).await
-    }
-}
-
-impl Transports for Reached {
-    fn transport(&self, _: &str) -> Result<Arc<dyn HttpTransport>, String> {
-        Ok(Arc::new(Self(self.0.clone())))
-    }
-}
-
 impl Site {
     /// Sets a Vault up, which issues from the next start of an instance on.
     pub async fn use_vault(&mut self) {
         let paper = PaperAuthorities::new(Arc::clone(&self.world.clock), self.certificate_life);
         let vault = SimulatedVault::new(Arc::new(paper));
-        let reached = Reached(vault.clone());
-        let transport = reached.transport("").unwrap();
-        let operator = Operator::with_token(transport, "http://vault:8200", Secret::new(ROOT_TOKEN)).unwrap();
-        operator.mount(|_| {}).await.unwrap();
-        let access = operator.create_role(String::new()).await.unwrap();
-        let role = Role::new(&access, &reached).unwrap();
-        for authority in Authority::ALL {
-            role.create_root(authority).await.unwrap();
-        }
-        self.put(keys::VAULT, &serde_json::to_string(&access).unwrap()).await;
+        let access = set_up(&vault).await;
+        self.put(keys::VAULT, &access).await;
         self.vault = Some(vault);
     }
 
@@ -68,8 +39,7 @@ impl Site {
         let config = StoreConfig { prefix: "/cke/".to_owned(), ..StoreConfig::default() };
         let store: Arc<dyn Store> =
             Arc::new(EtcdStore::from_client(self.client.clone(), &config, 1).unwrap());
-        let vault = Vault::new(store, Arc::new(Reached(vault.clone())));
-        Arc::new(ChosenAuthorities::new(Arc::new(vault), Arc::new(paper), false))
+        Arc::new(issuing(vault, store, Arc::new(paper)))
     }
 
     /// Requests with a token that had ended.

@@ -1,8 +1,9 @@
-//! SIGTERM during faults of the store and of clients.
+//! SIGTERM during faults of the store and of clients, and an abort.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -38,4 +39,18 @@ async fn the_service_ends_in_time_while_neither_the_store_nor_a_client_answers()
     let took = asked.elapsed();
     assert_eq!(status.code(), Some(0));
     assert!(took < BOUND, "it took {took:?}");
+}
+
+#[tokio::test]
+async fn an_aborted_service_leaves_no_core_dump() {
+    // The service inherits a limit that permits dumps, as far as this process may permit them.
+    let maximum = getrlimit(Resource::Core).maximum;
+    setrlimit(Resource::Core, Rlimit { current: maximum, maximum }).unwrap();
+    let files = Files::new();
+    let config = files.write("config.yml", format!("embedded: {{data-dir: {}}}\n", files.path("data")));
+    let mut service = Serve::start(&config, "60s", "1s").await;
+    service.signal(Signal::ABRT);
+    let status = service.until_ended().await;
+    assert_eq!(status.signal(), Some(Signal::ABRT.as_raw()));
+    assert!(!status.core_dumped(), "its memory has keys and tokens");
 }
