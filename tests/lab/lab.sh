@@ -258,6 +258,7 @@ UseDNS no
 MaxStartups 64
 PidFile /run/sshd.pid
 SetEnv PATH=/usr/sbin:/usr/bin:/sbin:/bin
+Subsystem sftp internal-sftp
 $([ ! -e /etc/ssh/lab_command ] || sed 's/^/ForceCommand /' /etc/ssh/lab_command)
 END
   setsid /usr/sbin/sshd -D -f /etc/ssh/lab_config -E /run/sshd.log </dev/null >/dev/null 2>&1 &

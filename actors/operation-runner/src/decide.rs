@@ -1,6 +1,7 @@
 //! The rows of CKE's table: the first row with an operation is the phase of the pass.
 
-use madako_domain::node_status::ConfigVersion;
+use madako_domain::containers::{ETCD_PEER, ETCD_SERVER};
+use madako_domain::node_status::{ConfigVersion, NodeStatus};
 use madako_domain::status::OperationPhase;
 use serde::Serialize;
 
@@ -69,10 +70,25 @@ fn ready(view: &View<'_>, (phase, due): (OperationPhase, Vec<Operation>), held: 
 
 /// Why an operation that is due does not begin, whatever its targets are.
 fn obstacle(view: &View<'_>, operation: &Operation) -> Option<Reason> {
-    let authorities = view.input.authorities.filter(|_| operation.needs_certificates());
+    let authorities = view.input.authorities.filter(|_| lacks_certificates(view, operation));
     let authorities = authorities.map(|why| Reason::Authorities { why: why.to_owned() });
     let backs_off = view.input.backing_off.contains(operation.name.name());
     authorities.or(backs_off.then_some(Reason::BackingOff))
+}
+
+/// A member that has its certificates starts without the authorities.
+fn lacks_certificates(view: &View<'_>, operation: &Operation) -> bool {
+    let is_valid = |status: &NodeStatus, file: &str| {
+        let validity = status.etcd_certificates.get(file).and_then(|certificate| certificate.validity);
+        validity.is_some_and(|validity| !validity.must_renew(view.input.now))
+    };
+    let has_both = |address: &String| {
+        let node = view.node(address);
+        node.is_some_and(|node| [ETCD_SERVER, ETCD_PEER].iter().all(|file| is_valid(node.status, file)))
+    };
+    let starts_with_own =
+        operation.name == OperationName::EtcdStart && operation.targets.iter().all(has_both);
+    operation.needs_certificates() && !starts_with_own
 }
 
 /// The upgrade needs all control plane nodes. Without data of etcd it makes no marks: they would make an interrupted

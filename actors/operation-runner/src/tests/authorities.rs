@@ -1,6 +1,6 @@
 //! Operations while no certificate can be issued.
 
-use madako_domain::containers::{Container, ETCD_SERVER};
+use madako_domain::containers::{Container, ETCD_PEER, ETCD_SERVER};
 
 use super::fleet::{A, B, C, D, Fleet, X, check};
 
@@ -46,6 +46,25 @@ fn a_start_and_a_renewal_wait_and_later_rows_count() {
         |fleet| fleet.certificates(A, &[(ETCD_SERVER, 3)]),
         "completed; held etcd-renew-certificates authorities(.11)",
     );
+}
+
+#[test]
+fn a_member_with_valid_certificates_starts_without_the_authorities() {
+    for (days, expected) in [
+        ((300, 300), "etcd-start; etcd-start(.12)"),
+        ((300, 3), "completed; held etcd-start authorities(.12)"),
+        ((-1, 300), "completed; held etcd-start authorities(.12)"),
+    ] {
+        check(
+            sealed(Fleet::running()),
+            |fleet| {
+                fleet.stop(B, Container::Etcd);
+                fleet.members(&[(A, '+'), (B, '-'), (C, '+')]);
+                fleet.certificates(B, &[(ETCD_SERVER, days.0), (ETCD_PEER, days.1)]);
+            },
+            expected,
+        );
+    }
 }
 
 #[test]

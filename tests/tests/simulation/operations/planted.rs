@@ -136,7 +136,8 @@ fn first_seeds() {
     let mut player = Player::new();
     let only = std::env::var("MADAKO_BUGS").ok();
     let is_asked = |row: &Row| only.as_ref().is_none_or(|only| only.split(',').any(|name| name == row.name));
-    for (row, bug) in table().into_iter().zip(bugs()).filter(|(row, _)| is_asked(row)) {
+    for row in table().into_iter().filter(is_asked) {
+        let bug = bugs().find(|bug| bug.name() == row.name).unwrap();
         let listed = story(&row.story);
         let others = Story::SEEDED.into_iter().map(|(_, story)| story).filter(|story| *story != listed);
         let found = std::iter::once(listed).chain(others).find_map(|story| {

@@ -49,8 +49,8 @@ async fn an_aborted_service_leaves_no_core_dump() {
     let files = Files::new();
     let config = files.write("config.yml", format!("embedded: {{data-dir: {}}}\n", files.path("data")));
     let mut service = Serve::start(&config, "60s", "1s").await;
-    service.signal(Signal::ABRT);
+    service.signal(Signal::ABORT);
     let status = service.until_ended().await;
-    assert_eq!(status.signal(), Some(Signal::ABRT.as_raw()));
+    assert_eq!(status.signal(), Some(Signal::ABORT.as_raw()));
     assert!(!status.core_dumped(), "its memory has keys and tokens");
 }
