@@ -31,10 +31,7 @@ pub(crate) enum Command {
     ///   ca-cert    Certificate in PEM of the authority of the server's certificate; may be empty
     ///   role-id    Identifier of the AppRole
     ///   secret-id  Secret of the AppRole
-    #[command(
-        verbatim_doc_comment,
-        after_help = "Examples:\n  madako vault config vault.json\n  madako vault config - < vault.json"
-    )]
+    #[command(verbatim_doc_comment, after_help = "Example:\n  madako vault config vault.json")]
     Config {
         /// File in JSON; - is standard input
         file: String,

@@ -24,7 +24,7 @@ pub(super) enum Command {
     /// Without --host, the key is the default key. Keys in Vault count before it, and ssh.key_file of the configuration
     /// after it. The service uses the new key within a minute.
     #[command(
-        after_help = "Examples:\n  madako ssh key set ~/.ssh/id_ed25519\n  madako ssh key set --host 10.0.0.11 - < id_ed25519"
+        after_help = "Examples:\n  madako ssh key set ~/.ssh/id_ed25519\n  madako ssh key set --host 10.0.0.11 id_ed25519"
     )]
     Set {
         /// Address of the node
