@@ -226,7 +226,9 @@ fn operation(view: &View<'_>, due: &Due<'_>, held: &mut Vec<Held>) -> Option<Ope
             if due.name == OperationName::EtcdRestart {
                 return Some(maker.restart(target));
             }
-            let id = due.members.iter().find(|member| member.address == target)?.id;
+            // A learner is added anew, with another id.
+            let mut known = view.members.iter().filter(|member| !member.member.learner);
+            let id = known.find(|member| member.address == target).map(|member| member.member.id);
             Some(maker.add_member(target, id))
         }
         OperationName::EtcdDestroyMember => destroy(view, due, held),

@@ -320,6 +320,13 @@ impl Executor {
         basis: &Basis,
     ) -> Result<(), Failure> {
         let target = targets.first().ok_or_else(|| "no node is to be added".to_owned())?;
+        // A learner that an interrupted operation left may have begun to run. It cannot come back without the data that this
+        // operation removed, and it has no vote.
+        let status = self.etcd.status(control_plane).await?;
+        if let Some(learner) = member_of(&status, targets).filter(|member| member.learner) {
+            let permit = self.permits.get().await;
+            self.etcd.remove(&permit, control_plane, learner.id).await?;
+        }
         let members = self.add_learner(&peer_url(target), control_plane).await?;
         let listed = members.iter().flat_map(|member| {
             let address = member.address().into_owned();

@@ -163,7 +163,7 @@ fn a_member_that_never_started_is_added_again() {
             "make-files /etc/etcd/pki/server.crt,/etc/etcd/pki/server.key,/etc/etcd/pki/peer.crt,\
              /etc/etcd/pki/peer.key,/etc/etcd/pki/ca-peer.crt,/etc/etcd/pki/ca-client.crt",
             "add-etcd-member",
-            "promote-etcd-member 104",
+            "promote-etcd-member",
             "wait-etcd-sync https://.14:2379",
             "volume-create etcd-added-member",
         ]

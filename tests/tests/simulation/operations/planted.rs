@@ -128,8 +128,16 @@ fn the_second_half_of_the_bugs_is_found() {
     found(1, 2);
 }
 
-/// Prints the first seed of each bug, for the table: with the story of the table, or with each story. `MADAKO_BUGS` names
-/// some bugs, separated by commas.
+/// A leader ended while the learner that it had added published its name. Its successor removed the data of the learner, which
+/// then never came back.
+#[test]
+fn an_addition_that_is_repeated_while_its_member_starts_ends_with_a_member() {
+    let played = Player::new().play(Story::Vault, 47, None);
+    assert_eq!(played.wrong, [""; 0], "{}", played.why);
+}
+
+/// Prints the first seed of each bug, for the table, and what the seed finds without the bug: with the story of the table, or
+/// with each story. `MADAKO_BUGS` names some bugs, separated by commas.
 #[test]
 #[ignore = "a search, for changes after which other seeds are the first"]
 fn first_seeds() {
@@ -146,6 +154,7 @@ fn first_seeds() {
                 (!played.wrong.is_empty()).then_some((story, seed, played.wrong))
             })
         });
-        println!("{}: {found:?}", bug.name());
+        let without = found.as_ref().map(|(story, seed, _)| player.play(*story, *seed, None).wrong);
+        println!("{}: {found:?}; without it: {without:?}", bug.name());
     }
 }
