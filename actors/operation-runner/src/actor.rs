@@ -6,7 +6,7 @@
 
 mod certificates;
 pub(crate) mod collect;
-mod execute;
+pub(crate) mod execute;
 mod restore_commands;
 mod show;
 mod since;
@@ -67,6 +67,8 @@ madako_protocol::declare_metrics! {
     gauge madako_etcd_members(state) "Members of the cluster's etcd in the last collection, by state.";
     gauge madako_etcd_certificates_end_timestamp_seconds()
         "Unix time at which the first certificate of a member of etcd ends; 0 if no certificate is known.";
+    gauge madako_nodes_with_unreadable_certificates()
+        "Control plane nodes with a running member of etcd whose certificates cannot be read and are never renewed.";
     histogram madako_operation_command_seconds(command, outcome) "Duration of commands of operations.";
     histogram madako_operations_collect_seconds() "Duration of reading the state of all nodes.";
     histogram madako_operations_decide_seconds() "Duration of a decision on the next operations.";
@@ -146,6 +148,8 @@ pub struct RunnerState {
     /// Number of the newest collection.
     collection: u64,
     collecting: Option<(Instant, Task)>,
+    /// Begin of the newest collection that has ended.
+    collection_began: Instant,
     /// The newest collection that no later effect has made obsolete.
     collected: Option<(Instant, Box<Collected>)>,
     /// The question to the authorities.
@@ -210,6 +214,7 @@ impl Actor for Runner {
             backing_off: BackingOff::default(),
             collection: 0,
             collecting: None,
+            collection_began: Instant::now(),
             collected: None,
             asking: None,
             seen_data: false,
@@ -250,6 +255,7 @@ impl Actor for Runner {
                 }
                 if let Some((since, _)) = state.collecting.take() {
                     madako_operations_collect_seconds().record(since.elapsed());
+                    state.collection_began = since;
                     // The age counts from the answer: with slow nodes a collection may take longer than an interval.
                     state.seen_data |= shows_data(&collected.nodes) || collected.etcd.is_some();
                     if collected.etcd.as_ref().is_some_and(|etcd| etcd.healthy) {

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use madako_domain::authority::Authority;
 use madako_domain::cluster::Node;
 use madako_domain::containers::{Container, ETCD_PEER, ETCD_SERVER};
+use madako_domain::node_status::NodeStatus;
 use madako_domain::status::OperationPhase;
 use madako_protocol::authorities::{CertificateRequest, Usage};
 
@@ -32,6 +33,13 @@ fn is_due(view: &View<'_>, node: &NodeView<'_>) -> bool {
         validity.is_some_and(|validity| validity.must_renew(view.input.now))
     };
     node.status.runs(Container::Etcd) && [ETCD_SERVER, ETCD_PEER].iter().any(must_renew)
+}
+
+/// The certificates of a member that runs whose end is unknown: the login cannot read them, their key is missing, or they
+/// are no certificates. They are never renewed.
+pub(crate) fn unreadable(status: &NodeStatus) -> impl Iterator<Item = &'static str> {
+    let is_known = |file: &str| status.etcd_certificates.get(file).is_some_and(|it| it.validity.is_some());
+    [ETCD_SERVER, ETCD_PEER].into_iter().filter(move |file| status.runs(Container::Etcd) && !is_known(file))
 }
 
 /// The server certificate of a node's member. Vault adds the common name of CKE's request to the names; an address as common
@@ -63,7 +71,26 @@ fn member(node: &Node) -> CertificateRequest {
 
 #[cfg(test)]
 mod tests {
+    use madako_domain::certificate::{NodeCertificate, Validity};
+    use madako_domain::node_status::ContainerStatus;
+
     use super::*;
+
+    #[test]
+    fn certificates_of_a_member_that_runs_are_readable_or_named() {
+        let at = time::OffsetDateTime::UNIX_EPOCH;
+        let known =
+            NodeCertificate { validity: Some(Validity { from: at, to: at }), ..NodeCertificate::default() };
+        let named = |status: &NodeStatus| unreadable(status).collect::<Vec<_>>();
+        let mut status = NodeStatus { reachable: true, ..NodeStatus::default() };
+        assert_eq!(named(&status), [""; 0], "no member runs");
+        let etcd = ContainerStatus { running: true, ..ContainerStatus::default() };
+        status.containers.insert(Container::Etcd.name().to_owned(), etcd);
+        assert_eq!(named(&status), [ETCD_SERVER, ETCD_PEER]);
+        status.etcd_certificates.insert(ETCD_PEER.to_owned(), known);
+        status.etcd_certificates.insert(ETCD_SERVER.to_owned(), NodeCertificate::default());
+        assert_eq!(named(&status), [ETCD_SERVER], "the text is no certificate");
+    }
 
     #[test]
     fn a_host_name_is_a_dns_name_of_the_server_certificate_alone() {

@@ -24,7 +24,8 @@ pub enum Mode {
 /// The content of the page.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OpsPage {
-    pub phase: OperationPhase,
+    /// `None` before the first decision.
+    pub phase: Option<OperationPhase>,
     pub mode: Mode,
     /// The nodes of the cluster, by address.
     pub nodes: BTreeMap<String, NodePage>,

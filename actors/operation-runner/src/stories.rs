@@ -8,6 +8,7 @@ use madako_domain::state::ClusterState;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
+use crate::certificates;
 use crate::decide::Decision;
 use crate::input::Input;
 use crate::outdated::outdated;
@@ -34,6 +35,8 @@ pub struct NodeStory {
     pub etcd: Option<MemberStory>,
     /// Of etcd, by the name of the file.
     pub certificates: BTreeMap<String, CertificateStory>,
+    /// Files with certificates of the member that runs, whose end is unknown: they are never renewed.
+    pub unreadable_certificates: Vec<String>,
     /// The node may have data of before the last restore of etcd.
     pub stale: bool,
     pub backing_off: bool,
@@ -130,6 +133,7 @@ pub(crate) fn stories(input: &Input<'_>, around: &Around<'_>) -> Stories {
                 version: it.member.version.as_ref().map(ToString::to_string),
             }),
             certificates: certificates(seen),
+            unreadable_certificates: unreadable(seen),
             stale: view.is_stale(seen.address),
             backing_off: seen.backs_off,
             held: held.get(seen.address).cloned().unwrap_or_default(),
@@ -167,6 +171,11 @@ fn containers(
         Some((container.name().to_owned(), story))
     };
     Container::ALL.into_iter().filter_map(story).collect()
+}
+
+fn unreadable(node: &NodeView<'_>) -> Vec<String> {
+    let files = certificates::unreadable(node.status).filter(|_| node.control_plane);
+    files.map(str::to_owned).collect()
 }
 
 fn certificates(node: &NodeView<'_>) -> BTreeMap<String, CertificateStory> {

@@ -5,33 +5,47 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use madako_domain::authority::Authority;
-use madako_domain::cluster::Cluster;
-use madako_domain::containers::{ContainerOptions, ETCD_CLIENT_CA, ETCD_PEER, ETCD_PEER_CA, ETCD_SERVER};
-use madako_domain::node_status::FleetStatus;
+use madako_domain::cluster::{Cluster, Node};
+use madako_domain::containers::{
+    Container, ContainerOptions, ETCD_CLIENT_CA, ETCD_PEER, ETCD_PEER_CA, ETCD_SERVER,
+};
+use madako_domain::node_status::{EtcdVersion, FleetStatus};
 use madako_domain::state::ClusterState;
 use madako_protocol::authorities::{Authorities, AuthorityError, Due};
-use madako_protocol::node::{NodeDriver, NodeTarget};
+use madako_protocol::node::{NodeAction, NodeDriver, NodeTarget};
+use madako_protocol::permit::Permit;
 
 use crate::RunnerPorts;
 use crate::actor::collect::{Question, fleet};
+use crate::actor::execute::read_version;
 use crate::certificates;
 use crate::difference::DueFiles;
 
-/// Reads the state of all nodes and of etcd, each once. Also returns the errors of nodes without a known state. The
-/// driver bounds the time.
+/// The access of a survey to nodes.
+pub struct Access {
+    pub driver: Arc<dyn NodeDriver>,
+    /// Login and host key of each node.
+    pub targets: BTreeMap<String, NodeTarget>,
+    /// Permission to run the program of an image for its version.
+    pub permit: Permit,
+}
+
+/// Reads the state of all nodes and of etcd, each once, and the version of the image of etcd if a member does not run it.
+/// Also returns the errors of nodes without a known state, and of a version that cannot be read. The driver bounds the
+/// time.
 ///
-/// `targets` are the login and the host key of each node. `None`: the form of the stored cluster is unknown.
+/// `None`: the form of the stored cluster is unknown.
 pub async fn survey(
-    driver: Arc<dyn NodeDriver>,
-    targets: BTreeMap<String, NodeTarget>,
+    access: &Access,
     ports: RunnerPorts,
     (cluster, options): (&Cluster, &ContainerOptions),
     state: &ClusterState,
-) -> Option<(FleetStatus, BTreeMap<String, String>)> {
+    etcd_image: &str,
+) -> Option<(FleetStatus, Vec<String>)> {
     let question = Question::of(cluster, options, state);
     let collected = question
         .ask(ports, |address, volume| {
-            let (driver, target) = (Arc::clone(&driver), targets.get(&address).cloned());
+            let (driver, target) = (Arc::clone(&access.driver), access.targets.get(&address).cloned());
             async move {
                 let target = target.ok_or("it is no node of the cluster")?;
                 let connection = driver.connect(&target).await.map_err(|error| error.to_string())?;
@@ -39,8 +53,54 @@ pub async fn survey(
             }
         })
         .await;
-    let status = fleet(&collected, state, None)?;
-    Some((status, collected.errors))
+    let mut status = fleet(&collected, state, None)?;
+    let mut errors: Vec<String> = collected.errors.into_values().collect();
+    if must_know_version(cluster, &status, etcd_image) {
+        match image_version(access, cluster, &status, etcd_image).await {
+            Ok(version) => status.etcd_image_version = Some(version),
+            Err(why) => errors.push(format!(
+                "the version of etcd in {etcd_image} is unknown, so an image that is too old is not noticed: {why}"
+            )),
+        }
+    }
+    Some((status, errors))
+}
+
+/// True if the image may start a member, and the version of a member is known.
+fn must_know_version(cluster: &Cluster, status: &FleetStatus, image: &str) -> bool {
+    let runs_it = |node: &Node| {
+        let own = status.nodes.get(&node.address).and_then(|node| node.own(Container::Etcd));
+        own.is_some_and(|own| own.running && own.image == image)
+    };
+    let members = status.etcd.iter().flat_map(|etcd| &etcd.members);
+    members.into_iter().any(|member| member.version.is_some()) && !cluster.control_plane().all(runs_it)
+}
+
+/// Runs the program of the image on the first control plane node that has the image. Pulls nothing.
+async fn image_version(
+    access: &Access,
+    cluster: &Cluster,
+    status: &FleetStatus,
+    image: &str,
+) -> Result<EtcdVersion, String> {
+    let mut why = "no control plane node answers".to_owned();
+    let action = NodeAction::ImageVersion { image: image.to_owned(), pull: false };
+    for node in cluster.control_plane() {
+        let is_reachable = status.nodes.get(&node.address).is_some_and(|node| node.reachable);
+        let Some(target) = access.targets.get(&node.address).filter(|_| is_reachable) else { continue };
+        let output = match access.driver.connect(target).await {
+            Ok(connection) => connection.act(&access.permit, &action).await,
+            Err(error) => Err(error),
+        };
+        match output {
+            Ok(output) => {
+                return read_version(&output)
+                    .ok_or_else(|| format!("it names no version of etcd: {output:.100}"));
+            }
+            Err(error) => why = error.to_string(),
+        }
+    }
+    Err(why)
 }
 
 /// The files of etcd that the service would write, with the reasons: certificates for members that run, which are renewed,

@@ -9,6 +9,7 @@ mod command;
 mod drain;
 mod effects;
 mod nodes;
+mod quorum;
 mod requests;
 mod telemetry;
 mod traces;
@@ -18,7 +19,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_domain::invariants::quorum_of_repair;
 use madako_domain::observation::Observation;
 use madako_domain::repair::RepairStatus;
 use madako_domain::repair::change::RepairChange;
@@ -48,6 +48,7 @@ use self::checks::Checks;
 use self::command::Announced;
 use self::effects::{AfterCommit, DecidedChange, Subject, Writing};
 use self::nodes::Cordons;
+use self::quorum::EtcdAnswers;
 use self::requests::Requests;
 pub use self::telemetry::METRICS;
 use self::telemetry::ShownValues;
@@ -108,6 +109,7 @@ pub struct RepairState {
     /// Drains that this actor began, with the spans of their decisions. All others began under an earlier leader.
     begun: BTreeMap<i64, Span>,
     cordons: Cordons,
+    answers: EtcdAnswers,
     traces: Traces,
     ahead: FutureTransitions,
     reported: BTreeMap<i64, BlockedBy>,
@@ -153,6 +155,7 @@ impl Actor for Repair {
             drains: BTreeMap::new(),
             begun: BTreeMap::new(),
             cordons: Cordons::default(),
+            answers: EtcdAnswers::default(),
             traces: Traces::default(),
             ahead: FutureTransitions::default(),
             reported: BTreeMap::new(),
@@ -251,6 +254,7 @@ impl RepairState {
     /// Runs one reconcile pass: sends at most one transaction and starts due checks and drains.
     fn reconcile(&mut self) {
         let Some(state) = self.newest() else { return };
+        self.answers.follow(&state);
         self.update_held(&state);
         self.clear(&state);
         self.uncordon_idle(&state);
@@ -290,7 +294,9 @@ impl RepairState {
             host: self.given.host.is_some(),
             kubernetes: self.given.kubernetes.is_some(),
             operation_due: operations.as_ref().is_some_and(is_due),
-            quorum: operations.map(|found| quorum(state, found.as_deref())).unwrap_or_default(),
+            quorum: operations
+                .map(|found| self.answers.violations(state, found.as_deref(), self.given.interval))
+                .unwrap_or_default(),
             counted: self.ahead.clone(),
         };
         next_actions(&View {
@@ -414,21 +420,6 @@ impl RepairState {
 /// True if an operation on nodes is due, or if that is unknown yet.
 fn is_due(found: &Option<Arc<OperationsState>>) -> bool {
     found.as_ref().is_none_or(|found| found.is_due)
-}
-
-/// Control plane nodes whose repair would break invariant I2, with the violation. Without data there is no quorum.
-/// `found` is `None` until the operation runner has read the nodes.
-fn quorum(state: &ClusterState, found: Option<&OperationsState>) -> BTreeMap<String, String> {
-    let judged = found.is_none_or(|found| found.has_data);
-    let cluster = state.cluster.as_ref().filter(|_| judged);
-    let violation = |address: &str| match found {
-        Some(found) => {
-            quorum_of_repair(found.etcd.as_deref(), address).map(|violation| violation.to_string())
-        }
-        None => Some("the members of etcd have not been read yet".to_owned()),
-    };
-    let control_plane = cluster.into_iter().flat_map(|cluster| cluster.value.control_plane());
-    control_plane.filter_map(|node| Some((node.address.clone(), violation(&node.address)?))).collect()
 }
 
 #[cfg(test)]

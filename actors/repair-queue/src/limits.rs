@@ -30,6 +30,9 @@ pub(crate) const CHECKS_FIRST: usize = CHECKS_AT_ONCE / 2;
 /// Intervals for which an answer is valid: one until the next check, and one for that check to end.
 pub(crate) const FRESH_INTERVALS: u32 = 2;
 
+/// Intervals for which an answer of etcd is valid: etcd is asked once an interval, and an answer may take as long.
+pub(crate) const FRESH_ANSWER_INTERVALS: u32 = 3;
+
 /// Pause between polls of a drain. Pods have 30 s to end by default.
 pub(crate) const DRAIN_POLL: Duration = Duration::from_secs(5);
 

@@ -60,7 +60,7 @@ pub(crate) fn render(action: &NodeAction, seconds: u64) -> Result<Script, TarErr
         NodeAction::WriteFiles { tools, directory, files } => {
             Script { text: write_files(tools, directory), stdin: tar::archive(directory, files)? }
         }
-        NodeAction::ImageVersion { image } => image_version(image).into(),
+        NodeAction::ImageVersion { image, pull } => image_version(image, *pull).into(),
         NodeAction::StageSnapshot(restore) => snapshot::stage(restore).into(),
         NodeAction::UseSnapshot(restore) => snapshot::swap(restore).into(),
     })
@@ -236,8 +236,9 @@ fn pull(image: &str) -> String {
 }
 
 /// The program needs neither a network nor a log.
-fn image_version(image: &str) -> String {
-    format!("docker run --rm --log-driver=none --network=none --read-only {} --version\n", quote(image))
+fn image_version(image: &str, pull: bool) -> String {
+    let pull = if pull { "" } else { " --pull=never" };
+    format!("docker run --rm{pull} --log-driver=none --network=none --read-only {} --version\n", quote(image))
 }
 
 pub(crate) mod snapshot;

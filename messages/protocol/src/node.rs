@@ -226,6 +226,8 @@ pub enum NodeAction {
     ImageVersion {
         /// Name of the image.
         image: String,
+        /// Pulls an image that the node lacks; without this, the action fails there.
+        pull: bool,
     },
     /// Restores a snapshot beside the data of etcd, which stay as they are. Outlives the permit.
     StageSnapshot(SnapshotRestore),
@@ -251,7 +253,7 @@ impl fmt::Display for NodeAction {
             Self::CreateVolume { name } => write!(f, "creation of the volume {name}"),
             Self::RemoveVolume { name } => write!(f, "removal of the volume {name}"),
             Self::WriteFiles { directory, .. } => write!(f, "write of files below {directory}"),
-            Self::ImageVersion { image } => write!(f, "query of the version in {image}"),
+            Self::ImageVersion { image, .. } => write!(f, "query of the version in {image}"),
             Self::StageSnapshot(restore) => write!(f, "restore of the snapshot {}", restore.path),
             Self::UseSnapshot(restore) => write!(f, "use of the snapshot {}", restore.path),
         }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use madako_domain::node_status::EtcdStatus;
+use tokio::time::Instant;
 
 /// The newest finding of the operation runner.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperationsState {
     /// An operation is due or runs: it goes before the next repair command.
     pub is_due: bool,
@@ -13,4 +14,6 @@ pub struct OperationsState {
     pub has_data: bool,
     /// The newest answer of etcd; `None` if it did not answer.
     pub etcd: Option<Arc<EtcdStatus>>,
+    /// Begin of the collection with this answer.
+    pub read_at: Instant,
 }

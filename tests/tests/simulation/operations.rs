@@ -5,6 +5,7 @@
 mod planted;
 mod site;
 mod stories;
+mod survey;
 mod vault;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,8 +13,9 @@ use std::time::Duration;
 
 use madako_simulation::planted::{Handling, keep_quiet};
 use madako_supervisor::nodes::OperationsMode;
+use serde_json::json;
 
-use self::site::{Disturbance, OUTAGE, Site};
+use self::site::{Disturbance, OUTAGE, Site, addresses};
 use self::stories::{Played, Point, Stage, Story};
 
 /// Commands of the stories with an effect on nodes or on etcd.
@@ -116,6 +118,21 @@ fn leaders_paused_during_a_bootstrap_change_nothing_of_its_result() {
 }
 
 #[test]
+fn leaders_that_stand_still_past_their_lease_change_nothing_of_the_work_of_their_successors() {
+    keep_quiet();
+    let undisturbed = Story::Bootstrap.play_beside_a_standby(&[]);
+    assert_eq!(undisturbed.wrong, [""; 0], "{}", undisturbed.why);
+    assert_eq!(undisturbed.epochs.len(), 1, "the first instance leads");
+    let mut overtaken = 0;
+    for point in undisturbed.points {
+        let played = Story::Bootstrap.play_beside_a_standby(&[(point.at, Disturbance::Overtaken)]);
+        assert_eq!(played.wrong, [""; 0], "{point:?}: {}", played.why);
+        overtaken += usize::from(played.epochs.len() == 2);
+    }
+    assert!(overtaken > 10, "the second leader acts in {overtaken} runs");
+}
+
+#[test]
 fn nodes_that_fail_during_a_bootstrap_change_nothing_of_its_result() {
     disturb(Story::Bootstrap, |point| Disturbance::Dead(point.node));
 }
@@ -197,7 +214,7 @@ fn an_instance_that_observes_decides_and_changes_nothing() {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let mut site = Site::new(&[], &Handling::default()).await;
+        let mut site = Site::new(&[], false, &Handling::default()).await;
         site.start("etcd:1", OperationsMode::Observe).await;
         site.cluster(&[0, 1, 2], &[3]).await;
         let written = site.client.get("/cke/cluster", None).await.unwrap().header().unwrap().revision();
@@ -213,9 +230,59 @@ fn an_instance_that_observes_decides_and_changes_nothing() {
         site.images("etcd:1").await;
         site.settled(&[0, 1, 2]).await.unwrap();
         site.calm().await.unwrap();
-        if let Some(running) = site.running.take() {
-            running.instance.stop().await;
+        site.stop().await;
+    });
+}
+
+/// Lets a site work on paused time.
+fn at_a_site(work: impl AsyncFnOnce(&mut Site)) {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let mut site = Site::new(&[], false, &Handling::default()).await;
+        work(&mut site).await;
+        site.stop().await;
+    });
+}
+
+#[test]
+fn actors_of_nodes_follow_the_configuration_within_a_second() {
+    at_a_site(async |site| {
+        for (control_plane, workers) in
+            [(&[0, 1, 2][..], &[3][..]), (&[0, 1, 4], &[2, 5]), (&[0], &[]), (&[0, 1, 2, 3], &[4, 5])]
+        {
+            site.cluster(control_plane, workers).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let wanted: BTreeSet<String> =
+                addresses(&[control_plane, workers].concat()).into_iter().collect();
+            assert_eq!(site.node_actors().await, wanted);
         }
+    });
+}
+
+#[test]
+fn a_leader_that_has_not_decided_yet_shows_no_phase() {
+    at_a_site(async |site| {
+        let record = json!({
+            "id": "1", "status": "running", "operation": "etcd-restart", "command": {"name": "", "target": ""},
+            "targets": [], "info": "", "error": "",
+            "start-at": "2023-11-14T22:13:20Z", "end-at": "2023-11-14T22:13:20Z",
+        });
+        site.put("records", "2").await;
+        site.put("records/0000000000000001", &record.to_string()).await;
+        let mut pages = site.running.as_ref().unwrap().instance.view().operations.clone();
+        site.cluster(&[0], &[1]).await;
+        // The record of the former leader is closed first.
+        assert_eq!(pages.next().await.phase, None);
+        let decided = async {
+            loop {
+                if let Some(phase) = pages.next().await.phase.clone() {
+                    break phase;
+                }
+            }
+        };
+        let phase = tokio::time::timeout(OUTAGE, decided).await.unwrap();
+        assert_eq!(phase.to_string(), "upgrade");
     });
 }
 

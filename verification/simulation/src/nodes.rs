@@ -8,6 +8,7 @@
 //!
 //! Does not: check certificates, which are text here.
 
+mod backups;
 mod ports;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use madako_supervisor::nodes::{
     BackupPorts, HostKeyPolicy, OperationsMode, OperationsPorts, RunnerPorts, Settings,
 };
 
+use self::backups::LinkedBackups;
 use self::ports::{LinkedEtcd, LinkedNodes};
 use crate::checker::Checker;
 use crate::facts::Facts;
@@ -73,7 +75,12 @@ pub fn linked(ports: &OperationsPorts, link: &Link, witness: &Witness) -> Operat
         LinkedEtcd { inner: Arc::clone(&ports.runner.etcd), link: link.clone(), witness: witness.clone() };
     let driver =
         LinkedNodes { inner: Arc::clone(&ports.driver), link: link.clone(), witness: witness.clone() };
+    let backups = ports.backups.clone().map(|BackupPorts { schedule, backups }| BackupPorts {
+        schedule,
+        backups: Arc::new(LinkedBackups { inner: backups, link: link.clone() }),
+    });
     OperationsPorts {
+        backups,
         driver: Arc::new(driver),
         runner: RunnerPorts { etcd: Arc::new(etcd), ..ports.runner.clone() },
         ..ports.clone()

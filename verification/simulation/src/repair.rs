@@ -70,6 +70,8 @@ pub struct RepairCounts {
     pub to_be_held: u64,
     pub drained: u64,
     pub drains_given_up: u64,
+    /// Completed restarts of members of etcd.
+    pub restarted: u64,
 }
 
 /// Clones share their state.

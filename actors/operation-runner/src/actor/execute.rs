@@ -294,7 +294,7 @@ impl Executor {
         let version = match version {
             Some(version) => version,
             None => {
-                let action = NodeAction::ImageVersion { image: image.to_owned() };
+                let action = NodeAction::ImageVersion { image: image.to_owned(), pull: true };
                 let output = self.act(target, action).await.map_err(|error| Failure {
                     nodes: BTreeSet::from([target.to_owned()]),
                     why: error.to_string(),
@@ -415,7 +415,7 @@ fn member_of<'s>(status: &'s EtcdStatus, targets: &[String]) -> Option<&'s EtcdM
 }
 
 /// The version in the output of `etcd --version`, whose first line is `etcd Version: 3.5.15`.
-fn read_version(output: &str) -> Option<EtcdVersion> {
+pub(crate) fn read_version(output: &str) -> Option<EtcdVersion> {
     let (_, version) = output.lines().next()?.split_once("etcd Version:")?;
     version.trim().parse().ok()
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use madako_domain::node_status::EtcdStatus;
-use madako_domain::status::OperationPhase;
 use madako_protocol::actors::Collected;
 use madako_protocol::event::Event;
 use madako_protocol::operations::OperationsState;
@@ -12,6 +11,7 @@ use strum::VariantNames as _;
 use tokio::time::Instant;
 
 use super::{Inputs, RunnerState};
+use crate::certificates;
 use crate::held::Reason;
 use crate::page::{HeldPage, Mode, NodePage, OpsPage, Running};
 
@@ -37,12 +37,13 @@ impl RunnerState {
                 is_due,
                 has_data: collected.asked_etcd,
                 etcd: collected.etcd.clone().map(Arc::new),
+                read_at: self.collection_began,
             });
         }
         let backing_off = self.backing_off.remaining(now);
         let operations = decision.map(|decision| decision.operations.as_slice()).unwrap_or_default();
         let page = OpsPage {
-            phase: decision.map_or(OperationPhase::Completed, |decision| decision.phase.clone()),
+            phase: decision.map(|decision| decision.phase.clone()),
             mode: self.given.mode,
             nodes: self.nodes(inputs, now),
             // The first operation of the pass is the one that runs.
@@ -97,7 +98,8 @@ impl RunnerState {
     pub(super) fn say_unusable(&mut self) {
         let Some(why) = self.state.as_ref().and_then(|state| state.options_fault.clone()) else { return };
         self.say(vec![format!("all operations: the field options of the cluster cannot be used: {why}")]);
-        self.find(OperationsState { is_due: false, has_data: true, etcd: None });
+        let read_at = self.collection_began;
+        self.find(OperationsState { is_due: false, has_data: true, etcd: None, read_at });
     }
 
     /// Publishes findings. Equal ones wake no other actor.
@@ -146,10 +148,12 @@ fn count_members(inputs: &Inputs, etcd: Option<&EtcdStatus>) {
     super::madako_etcd_members("missing").set(etcd.map_or(0, |_| missing) as f64);
 }
 
-/// Shows the earliest end of the certificates on control plane nodes.
+/// Shows the earliest end of the certificates on control plane nodes, and how many of these nodes have unreadable ones.
 fn show_certificates(inputs: &Inputs, collected: &Collected) {
-    let nodes = inputs.cluster.control_plane().filter_map(|node| collected.nodes.get(&node.address));
-    let validities = nodes.flat_map(|node| node.etcd_certificates.values()).filter_map(|it| it.validity);
+    let nodes = || inputs.cluster.control_plane().filter_map(|node| collected.nodes.get(&node.address));
+    let validities = nodes().flat_map(|node| node.etcd_certificates.values()).filter_map(|it| it.validity);
     let end = validities.map(|validity| validity.to.unix_timestamp()).min().unwrap_or(0);
     super::madako_etcd_certificates_end_timestamp_seconds().set(end as f64);
+    let unreadable = nodes().filter(|node| certificates::unreadable(node).next().is_some()).count();
+    super::madako_nodes_with_unreadable_certificates().set(unreadable as f64);
 }

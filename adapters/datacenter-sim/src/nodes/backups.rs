@@ -1,6 +1,6 @@
 //! The port [`EtcdBackups`] on the simulated etcd. The contents of a backup are the number of the last write.
 //!
-//! Does not: pass the link of an instance, or have disks that fill up.
+//! Does not: have disks that fill up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -233,7 +233,10 @@ impl Machine {
                 }
                 self.files.extend(files.iter().map(|file| (file.path.clone(), file.content.clone())));
             }
-            NodeAction::ImageVersion { image } => {
+            NodeAction::ImageVersion { image, pull } => {
+                if !pull && !self.images.contains(image) {
+                    return Err(ActionFailure { code: 125, why: format!("No such image: {image}") });
+                }
                 self.pull(image, full)?;
                 return Ok(format!("etcd Version: {}\n", version(image)));
             }

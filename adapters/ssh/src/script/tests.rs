@@ -250,7 +250,7 @@ fn an_engine_that_fails_fails_the_action() {
         ("rm", NodeAction::StopContainer(Container::Etcd)),
         ("create", NodeAction::CreateVolume { name: "v".to_owned() }),
         ("ls", NodeAction::RemoveVolume { name: "v".to_owned() }),
-        ("run", NodeAction::ImageVersion { image: "i".to_owned() }),
+        ("run", NodeAction::ImageVersion { image: "i".to_owned(), pull: true }),
     ] {
         let docker = FakeDocker::new();
         docker.container("etcd", true, OWN);
@@ -335,11 +335,15 @@ fn private_files_are_only_in_the_standard_input() {
 fn the_version_of_an_image_is_the_output() {
     let docker = FakeDocker::new();
     docker.output("run", "etcd Version: 3.5.15\nGit SHA: x\n");
-    let outcome = docker.act(&NodeAction::ImageVersion { image: "etcd:1".to_owned() }, SECONDS);
-    assert_eq!((outcome.code, outcome.stdout.lines().next()), (Some(0), Some("etcd Version: 3.5.15")));
-    let words = &docker.changes()[0];
-    assert!(words[0] == "run" && words.contains(&"--rm".to_owned()));
-    assert_eq!(words[words.len() - 2..], ["etcd:1", "--version"]);
+    for pull in [true, false] {
+        let outcome = docker.act(&NodeAction::ImageVersion { image: "etcd:1".to_owned(), pull }, SECONDS);
+        assert_eq!((outcome.code, outcome.stdout.lines().next()), (Some(0), Some("etcd Version: 3.5.15")));
+    }
+    for (words, pulls) in docker.changes().iter().zip([true, false]) {
+        assert!(words[0] == "run" && words.contains(&"--rm".to_owned()));
+        assert_eq!(words.contains(&"--pull=never".to_owned()), !pulls);
+        assert_eq!(words[words.len() - 2..], ["etcd:1", "--version"]);
+    }
 }
 
 #[test]

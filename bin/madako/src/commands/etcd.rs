@@ -2,7 +2,7 @@
 //! of its members.
 
 mod backup;
-mod members;
+pub(crate) mod members;
 mod restart;
 mod restore;
 mod user;

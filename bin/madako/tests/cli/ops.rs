@@ -53,6 +53,17 @@ async fn a_plan_has_the_form_that_is_promised() {
 }
 
 #[tokio::test]
+async fn a_plan_on_files_has_the_images_of_a_named_configuration() {
+    let files = Files::new();
+    let config = files.write("config.yml", "images: {tools: 'tools:2'}\n");
+    let answer = plan(&status().to_string(), &["-o", "json", "--config", &config]).await.json();
+    let pull = json!({"name": "image-pull", "target": "tools:2"});
+    assert_eq!(answer["operations"][0]["commands"][0], pull, "{answer}");
+    let message = plan(&status().to_string(), &["--config", "/gone.yml"]).await.refused(2);
+    assert!(message.contains("/gone.yml"), "{message}");
+}
+
+#[tokio::test]
 async fn held_operations_are_shown_with_their_reasons() {
     let mut status = status();
     status["nodes"]["10.0.0.21"]["reachable"] = json!(false);
@@ -194,8 +205,10 @@ NODE       STATE                         WHY
 async fn a_leader_without_operations_is_named_as_such() {
     let Some(etcd) = Etcd::start().await else { return };
     let idle = json!({"phase": "completed", "mode": "observe", "running": null, "next": [], "held": []});
+    let undecided = json!({"phase": null, "mode": "act", "running": null, "next": [], "held": []});
     let long = "x".repeat(17 << 20);
     let answers = [
+        json_said(200, &undecided),
         json_said(200, &idle),
         json_said(404, &json!({"message": "this instance runs no operations on nodes"})),
         json_said(200, &json!({"phase": 1})),
@@ -204,6 +217,7 @@ async fn a_leader_without_operations_is_named_as_such() {
     ];
     let server = Server::answering(answers).await;
     etcd.put("madako/leader-url", format!("http://127.0.0.1:{}/", server.port)).await;
+    assert_eq!(etcd.run(&["ops"]).await.calm(), "Phase    not decided yet (mode act)\nRunning  nothing\n");
     assert_eq!(etcd.run(&["ops"]).await.calm(), "Phase    completed (mode observe)\nRunning  nothing\n");
     for (args, expected) in [
         (&["ops", "-o", "json"][..], "operations.mode is off there"),

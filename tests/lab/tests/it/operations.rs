@@ -200,6 +200,7 @@ async fn one_member_becomes_five_and_then_three() {
     }
     let value = fleet.etcdctl(&["get", "--print-value-only", "/registry/kept"]).await.unwrap();
     assert_eq!(value.trim(), "value");
+    fleet.shows_no_key(&[0, 1, 2, 3, 4], Vec::new()).await;
 }
 
 #[tokio::test]

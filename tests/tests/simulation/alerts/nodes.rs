@@ -3,7 +3,7 @@
 //! A script names a node by its place in the cluster configuration, such as `control-plane-1` or `worker-3`. The name
 //! stays with the node even if the configuration changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ pub struct Nodes {
     clock: Arc<dyn Clock>,
     /// Additional time until a node answers a query of its state.
     pub late: Arc<Mutex<Duration>>,
+    /// Addresses of nodes whose certificates the login cannot read.
+    hidden: Arc<Mutex<BTreeSet<String>>>,
     /// Addresses of the nodes that the script named.
     named: BTreeMap<String, String>,
 }
@@ -58,7 +60,8 @@ impl Nodes {
         }
         let life = Arc::new(Mutex::new(YEAR));
         let backups = SimulatedBackups::new(&world);
-        Self { world, backups, life, clock: Arc::clone(clock), late: Arc::default(), named: BTreeMap::new() }
+        let (clock, late, hidden) = (Arc::clone(clock), Arc::default(), Arc::default());
+        Self { world, backups, life, clock, late, hidden, named: BTreeMap::new() }
     }
 
     /// The ports of an instance, with this image of etcd.
@@ -69,7 +72,11 @@ impl Nodes {
         }
         OperationsPorts {
             mode: OperationsMode::Act,
-            driver: Arc::new(Late { inner: self.world.driver(), late: Arc::clone(&self.late) }),
+            driver: Arc::new(Impaired {
+                inner: self.world.driver(),
+                late: Arc::clone(&self.late),
+                hidden: Arc::clone(&self.hidden),
+            }),
             host_keys: HostKeyPolicy::Pin,
             settings,
             runner: RunnerPorts { etcd: self.world.etcd(), authorities: Arc::new(self.authorities()) },
@@ -104,6 +111,8 @@ impl Nodes {
             ["ends", fault] => self.world.end(&place, fault_of(fault)),
             ["reinstalled"] => self.world.reinstall(address),
             ["loses", "rivers"] => self.world.end_container(address, Container::Rivers),
+            ["hides", "certificates"] => drop(self.hidden.lock().unwrap().insert(address.to_owned())),
+            ["shows", "certificates"] => drop(self.hidden.lock().unwrap().remove(address)),
             _ => panic!("nobody knows what this means: {words:?}"),
         }
     }
@@ -161,27 +170,31 @@ impl Authorities for Lasting {
     }
 }
 
-/// A driver of nodes whose container engines answer late.
-struct Late {
+/// A driver of nodes whose container engines answer late, or whose logins cannot read certificates.
+struct Impaired {
     inner: Arc<dyn NodeDriver>,
     late: Arc<Mutex<Duration>>,
+    hidden: Arc<Mutex<BTreeSet<String>>>,
 }
 
 #[async_trait]
-impl NodeDriver for Late {
+impl NodeDriver for Impaired {
     async fn connect(&self, target: &NodeTarget) -> Result<Arc<dyn NodeConnection>, NodeError> {
         let inner = self.inner.connect(target).await?;
-        Ok(Arc::new(LateConnection { inner, late: Arc::clone(&self.late) }))
+        let (late, hidden) = (Arc::clone(&self.late), Arc::clone(&self.hidden));
+        Ok(Arc::new(ImpairedConnection { inner, address: target.address.clone(), late, hidden }))
     }
 }
 
-struct LateConnection {
+struct ImpairedConnection {
     inner: Arc<dyn NodeConnection>,
+    address: String,
     late: Arc<Mutex<Duration>>,
+    hidden: Arc<Mutex<BTreeSet<String>>>,
 }
 
 #[async_trait]
-impl NodeConnection for LateConnection {
+impl NodeConnection for ImpairedConnection {
     fn host_key(&self) -> &HostKey {
         self.inner.host_key()
     }
@@ -189,7 +202,11 @@ impl NodeConnection for LateConnection {
     async fn status(&self, volume: &str) -> Result<NodeStatus, NodeError> {
         let late = *self.late.lock().unwrap();
         sleep(late).await;
-        self.inner.status(volume).await
+        let mut status = self.inner.status(volume).await?;
+        if self.hidden.lock().unwrap().contains(&self.address) {
+            status.etcd_certificates.clear();
+        }
+        Ok(status)
     }
 
     async fn snapshot(&self, image: &str, path: &str) -> Result<SnapshotContent, NodeError> {

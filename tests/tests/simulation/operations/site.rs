@@ -18,6 +18,7 @@ use madako_simulation::clock::SimulatedClock;
 use madako_simulation::facts::Facts;
 use madako_simulation::history::History;
 use madako_simulation::link::Mode;
+use madako_simulation::network::Endpoint;
 use madako_simulation::nodes::ports;
 use madako_simulation::placement::PlacementChecker;
 use madako_simulation::planted::Handling;
@@ -26,6 +27,7 @@ use madako_simulation::run::terms;
 use madako_simulation::store_process::StoreProcess;
 use madako_simulation::world::{Running, World};
 use madako_supervisor::nodes::{BackupPorts, OperationsMode, OperationsPorts, RUNNER};
+use madako_supervisor::tree::ChildState;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep_until};
@@ -54,6 +56,8 @@ pub enum Disturbance {
     Paused,
     /// The operation runner fails in its next message.
     Failed,
+    /// All links of the leader stand still for longer than its lease, while a standby leads.
+    Overtaken,
     /// The node of this number has no power for a while.
     Dead(usize),
     /// The node of this number stands still for a while.
@@ -65,6 +69,8 @@ pub enum Disturbance {
 enum Act {
     Kill,
     Link(Mode),
+    Silence,
+    Hear,
     Fail,
     Begin(usize, NodeFault),
     End(usize, NodeFault),
@@ -79,6 +85,7 @@ impl Disturbance {
             Self::Paused => {
                 vec![(at, Act::Link(Mode::Stalled)), (at + SESSION_TTL * 2, Act::Link(Mode::Open))]
             }
+            Self::Overtaken => vec![(at, Act::Silence), (at + SESSION_TTL * 4, Act::Hear)],
             Self::Failed => vec![(at, Act::Fail)],
             Self::Dead(number) => fault(number, NodeFault::Kill),
             Self::Stuck(number) => fault(number, NodeFault::Pause),
@@ -101,6 +108,11 @@ pub struct Site {
     pub nodes: SimulatedNodes,
     pub world: World,
     pub running: Option<Running>,
+    /// Another instance, where there is one.
+    standby: Option<Running>,
+    has_standby: bool,
+    /// The instance whose links stand still.
+    silent: Option<Endpoint>,
     pub client: Client,
     pub records: Arc<Mutex<Vec<Recorded>>>,
     pub certificate_life: Duration,
@@ -133,7 +145,11 @@ pub fn addresses(numbers: &[usize]) -> Vec<String> {
 }
 
 impl Site {
-    pub async fn new(disturbances: &[(Duration, Disturbance)], handling: &Handling) -> Self {
+    pub async fn new(
+        disturbances: &[(Duration, Disturbance)],
+        has_standby: bool,
+        handling: &Handling,
+    ) -> Self {
         let start = start();
         let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new(start));
         let config = DatacenterConfig::new(1, start, 1, &[("compute", 4)]);
@@ -161,6 +177,9 @@ impl Site {
             nodes,
             world,
             running: None,
+            standby: None,
+            has_standby,
+            silent: None,
             client,
             records: Arc::default(),
             certificate_life: CERTIFICATE_LIFE,
@@ -192,10 +211,22 @@ impl Site {
         // Other stories have the moments of operations alone.
         let ports = ports(&self.nodes, self.authorities(), etcd);
         self.world.operations = Some(OperationsPorts { mode, backups, ..ports });
-        if let Some(running) = self.running.take() {
+        self.stop().await;
+        self.running = Some(self.world.start("alpha").await);
+        if self.has_standby {
+            self.standby = Some(self.world.start("beta").await);
+        }
+    }
+
+    /// Stops all instances, the leader last.
+    pub async fn stop(&mut self) {
+        let is_leader = |running: &Running| running.instance.view().reign.borrow().is_some();
+        let mut instances: Vec<Running> =
+            self.running.take().into_iter().chain(self.standby.take()).collect();
+        instances.sort_by_key(is_leader);
+        for running in instances {
             running.instance.stop().await;
         }
-        self.running = Some(self.world.start("alpha").await);
     }
 
     pub async fn put(&mut self, key: &str, value: &str) {
@@ -245,6 +276,17 @@ impl Site {
                     running.link.set(mode);
                 }
             }
+            Act::Silence => {
+                let leads = |running: &Running| running.instance.view().reign.borrow().is_some();
+                let place = Endpoint::Instance(if self.standby.as_ref().is_some_and(leads) { 2 } else { 1 });
+                self.world.network.change(place, |condition| condition.silent += 1);
+                self.silent = Some(place);
+            }
+            Act::Hear => {
+                if let Some(place) = self.silent.take() {
+                    self.world.network.change(place, |condition| condition.silent -= 1);
+                }
+            }
             Act::Fail => self.world.handling.plant(1, RUNNER),
             Act::Begin(number, fault) => self.nodes.begin(&NodePlace::Address(address(number)), fault),
             Act::End(number, fault) => self.nodes.end(&NodePlace::Address(address(number)), fault),
@@ -285,6 +327,21 @@ impl Site {
             self.unproved.push(format!("nobody proved {}", record.file));
         }
         Some(record)
+    }
+
+    /// Addresses of the nodes with an actor that runs.
+    pub async fn node_actors(&self) -> BTreeSet<String> {
+        let status = self.running.as_ref().unwrap().instance.root().status().await.unwrap();
+        let mut trees = vec![status];
+        let mut found = BTreeSet::new();
+        while let Some(tree) = trees.pop() {
+            for child in tree.children {
+                let address = child.id.strip_prefix("node/").filter(|_| child.state == ChildState::Running);
+                found.extend(address.map(str::to_owned));
+                trees.extend(child.below);
+            }
+        }
+        found
     }
 
     /// Waits until the site is as wanted.

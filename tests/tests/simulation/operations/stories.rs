@@ -14,7 +14,7 @@ use time::format_description::well_known::Rfc3339;
 use tokio::time::Instant;
 
 use super::site::{Disturbance, INTERVAL, NODES, OUTAGE, PATIENCE, Recorded, Site, Stopped, address, start};
-use super::vault;
+use super::{survey, vault};
 
 /// Time for which a node with another host key is left alone.
 const UNKNOWN_KEY: Duration = Duration::from_secs(120);
@@ -79,6 +79,8 @@ pub struct Played {
     pub moments: BTreeSet<Duration>,
     /// Begins of snapshots and proofs.
     pub backups: Vec<Duration>,
+    /// Epochs whose effects happened on nodes.
+    pub epochs: BTreeSet<i64>,
 }
 
 impl Story {
@@ -113,20 +115,27 @@ impl Story {
 
     /// Plays the story on paused time.
     pub fn play(self, disturbances: &[(Duration, Disturbance)]) -> Played {
+        self.play_with(disturbances, false)
+    }
+
+    /// Plays the story with a second instance, which leads when the leader cannot.
+    pub fn play_beside_a_standby(self, disturbances: &[(Duration, Disturbance)]) -> Played {
+        self.play_with(disturbances, true)
+    }
+
+    fn play_with(self, disturbances: &[(Duration, Disturbance)], has_standby: bool) -> Played {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let handling = Handling::default();
         metrics::with_local_recorder(&handling.clone(), || {
             runtime.block_on(async {
-                let mut site = Site::new(disturbances, &handling).await;
+                let mut site = Site::new(disturbances, has_standby, &handling).await;
                 let ended = match self.tell(&mut site).await {
                     Ok(()) => site.calm().await,
                     stopped => stopped,
                 };
                 let played = played(&site, ended.is_ok());
-                if let Some(running) = site.running.take() {
-                    running.instance.stop().await;
-                }
+                site.stop().await;
                 played
             })
         })
@@ -279,6 +288,12 @@ async fn older_image(site: &mut Site) -> Result<(), Stopped> {
         page.held.iter().map(|held| format!("{} {}", held.held.what, held.held.reason.name())).collect()
     };
     assert_eq!(held(site), ["etcd-restart older-image"]);
+    assert_eq!(
+        survey::image_version(site, "etcd:1").await,
+        Ok("1".to_owned()),
+        "an image that is not in use"
+    );
+    assert!(survey::image_version(site, "etcd:3").await.unwrap_err().contains("No such image"), "no pull");
     site.nodes.end_container(&address(1), Container::Etcd);
     site.pass(OUTAGE).await;
     assert!(held(site).contains(&"etcd-start older-image".to_owned()), "{:?}", held(site));
@@ -352,7 +367,12 @@ fn played(site: &Site, is_calm: bool) -> Played {
     let backups: Vec<Duration> = backups.map(|moment| moment - site.began).collect();
     let moments = effects.map(|fact| fact.at).chain(records.iter().map(|record| record.at));
     let moments = moments.chain(backups.iter().copied()).collect();
-    Played { wrong, why: why.join("\n"), points: points(&records, &facts), moments, backups }
+    let epoch = |fact: &NodeFact| match &fact.what {
+        Observed::Applied { effect, .. } => Some(effect.epoch),
+        _ => None,
+    };
+    let epochs = facts.iter().filter_map(epoch).collect();
+    Played { wrong, why: why.join("\n"), points: points(&records, &facts), moments, backups, epochs }
 }
 
 /// The first point of each stage of each command of each operation.

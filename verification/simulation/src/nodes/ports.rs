@@ -24,12 +24,12 @@ use crate::link::Link;
 /// Time-out of a connection attempt: CKE's for TCP, handshake and session.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 /// Silence after which a connection is broken: three keep-alives of 5 s.
-const MAX_SILENCE: Duration = Duration::from_secs(15);
+pub(super) const MAX_SILENCE: Duration = Duration::from_secs(15);
 /// Time-out of a request to etcd: CKE's.
 const ETCD_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Waits as long as a request or an answer takes on a link, and until it can pass.
-async fn pass(link: &Link, generation: u64) -> io::Result<()> {
+pub(super) async fn pass(link: &Link, generation: u64) -> io::Result<()> {
     let latency = link.latency();
     if !latency.is_zero() {
         sleep(latency).await;

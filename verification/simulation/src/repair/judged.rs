@@ -7,6 +7,7 @@ use madako_datacenter_sim::host::RESET;
 use madako_domain::cluster::Cluster;
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::keys;
+use madako_domain::record::{Record, RecordStatus};
 use madako_domain::repair::queue::RepairQueue;
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use madako_domain::store::Entry;
@@ -164,6 +165,9 @@ impl Judged {
             touched |= is_entry || of_queue.iter().any(|prefix| key.starts_with(prefix));
             self.seen.collected +=
                 u64::from(key.starts_with(keys::RECORDS) && before.is_some() && entry.is_none());
+            let restarted = |entry: &Entry| key.starts_with(keys::RECORDS) && is_restart(entry);
+            let is_new = !before.is_some_and(restarted) && entry.as_ref().is_some_and(restarted);
+            self.seen.restarted += u64::from(is_new);
             let read = |entry: &Entry| serde_json::from_slice::<RepairQueueEntry>(&entry.value).ok();
             match (before, &entry) {
                 (Some(before), None) if is_entry && !read(before).is_some_and(|before| before.deleted) => {
@@ -325,4 +329,10 @@ fn waits_beside_a_reboot(queue: &RepairQueue, cluster: Option<&Cluster>) -> bool
         queued && control_plane.contains(entry.address.as_str()) && reboots != Some(entry.address.as_str())
     };
     reboots.is_some() && queue.entries.values().any(|item| waits(&item.value))
+}
+
+/// True if a record shows a completed restart of a member of etcd.
+fn is_restart(entry: &Entry) -> bool {
+    let record = serde_json::from_slice::<Record>(&entry.value);
+    record.is_ok_and(|it| it.operation == "etcd-restart" && it.status == RecordStatus::Completed)
 }

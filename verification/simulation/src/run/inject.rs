@@ -55,6 +55,8 @@ pub(super) struct Injector {
     pub(super) skipped: Vec<Skipped>,
     /// `None` without operations on nodes.
     pub(super) rollout: Option<Rollout>,
+    /// Members of etcd that restarted before the end of the faults.
+    pub(super) restarted: u64,
     /// True if the store lost data that it had shown, or cannot be opened: the judges no longer know its history.
     pub(super) store_is_lost: bool,
 }
@@ -83,6 +85,7 @@ impl Injector {
             injected: 0,
             skipped: Vec::new(),
             rollout: None,
+            restarted: 0,
             store_is_lost: false,
         }
     }
@@ -487,6 +490,8 @@ impl Injector {
 
     /// Ends all faults in force.
     pub(super) async fn finish(&mut self) {
+        let hosts = self.world.hosts.as_ref();
+        self.restarted = hosts.map_or(0, |hosts| hosts.judge.counts().restarted);
         for number in self.began.keys().copied().collect::<Vec<_>>() {
             self.end(number).await;
         }

@@ -150,8 +150,9 @@ pub(super) fn too_many_failed(failed: u64, simulated: Duration) -> Option<String
     (failed > most).then(|| format!("{failed} operations failed, where at most {most} were expected"))
 }
 
-/// Events that a run with operations and a drill must contain, and that this run lacks.
-pub(super) fn missing_events(counts: NodeCounts) -> Vec<String> {
+/// Events that a run with operations and a drill must contain, and that this run lacks. `restarted`: restarts before the
+/// end of the faults, for which the new image in the middle of the run asks.
+pub(super) fn missing_events(counts: NodeCounts, restarted: u64) -> Vec<String> {
     let NodeCounts { formed, added, promoted, removed, written, .. } = counts;
     let wanted = [
         ("a cluster of etcd formed", formed),
@@ -159,13 +160,14 @@ pub(super) fn missing_events(counts: NodeCounts) -> Vec<String> {
         ("members of etcd promoted", promoted),
         ("members of etcd removed", removed),
         ("writes acknowledged by etcd", written),
+        ("a member of etcd restarted under faults", restarted),
     ];
     let missing = wanted.into_iter().filter(|(_, count)| *count == 0);
     missing.map(|(what, _)| format!("never: {what}")).collect()
 }
 
 /// The events as numbers of the report.
-pub(super) fn numbers(counts: NodeCounts) -> [(String, u64); 6] {
+pub(super) fn numbers(counts: NodeCounts, restarted: u64) -> [(String, u64); 7] {
     let NodeCounts { effects, added, promoted, removed, written, reinstalled, .. } = counts;
     [
         ("effects on nodes".to_owned(), effects),
@@ -174,5 +176,6 @@ pub(super) fn numbers(counts: NodeCounts) -> [(String, u64); 6] {
         ("members of etcd removed".to_owned(), removed),
         ("writes acknowledged by etcd".to_owned(), written),
         ("machines installed anew".to_owned(), reinstalled),
+        ("members of etcd restarted under faults".to_owned(), restarted),
     ]
 }

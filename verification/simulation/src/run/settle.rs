@@ -156,7 +156,9 @@ pub(super) async fn settle(
     }
     let drilled = to_the_end && super::drill::is_held(scenario, length);
     let counts_of_nodes = injector.world.nodes.as_ref().filter(|_| drilled).map(Nodes::counts);
-    found.extend(counts_of_nodes.into_iter().flat_map(operations::missing_events));
+    let restarted = injector.restarted;
+    found
+        .extend(counts_of_nodes.into_iter().flat_map(|counts| operations::missing_events(counts, restarted)));
     let has_nodes = injector.world.operations.is_some();
     let untested = promises.iter().filter(|(_, verdict)| drilled && verdict.judged == 0);
     let untested = untested.filter(|(promise, _)| has_nodes || !promise.needs_nodes());
@@ -349,7 +351,8 @@ fn traffic(injector: &Injector) -> BTreeMap<String, u64> {
         let failed = world.counts.lock().unwrap().failed_operations;
         traffic.insert("operations that failed".to_owned(), failed);
     }
-    traffic.extend(world.nodes.iter().flat_map(|nodes| operations::numbers(nodes.counts())));
+    let numbers = |nodes: &Nodes| operations::numbers(nodes.counts(), injector.restarted);
+    traffic.extend(world.nodes.iter().flat_map(numbers));
     let count = |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
     traffic.insert("requests to the registry".to_owned(), count(&world.requests.registry));
     traffic.insert("requests to providers".to_owned(), count(&world.requests.providers));

@@ -10,6 +10,10 @@ fn rivers() -> ContainerSpec {
     ContainerSpec { container, image, volumes: vec![("v".to_owned(), "/v".to_owned())], builtin, extra }
 }
 
+fn version_of(image: &str, pull: bool) -> NodeAction {
+    NodeAction::ImageVersion { image: image.to_owned(), pull }
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_action_twice_has_the_effect_of_once() {
     let fleet = Fleet::new(1);
@@ -24,7 +28,7 @@ async fn each_action_twice_has_the_effect_of_once() {
         NodeAction::StopContainer(Container::Rivers),
         NodeAction::KillContainer(Container::Rivers),
         NodeAction::RemoveVolume { name },
-        NodeAction::ImageVersion { image: IMAGE.to_owned() },
+        version_of(IMAGE, true),
     ] {
         let before = fleet.nodes.view(address);
         let first = fleet.act(address, &action).await.unwrap();
@@ -39,8 +43,12 @@ async fn each_action_twice_has_the_effect_of_once() {
         );
         assert_eq!(before != once, changes, "{action}");
     }
-    let version = fleet.act(address, &NodeAction::ImageVersion { image: IMAGE.to_owned() }).await;
-    assert_eq!(version.unwrap().trim(), "etcd Version: 3.5.15");
+    for pull in [true, false] {
+        let version = fleet.act(address, &version_of(IMAGE, pull)).await;
+        assert_eq!(version.unwrap().trim(), "etcd Version: 3.5.15");
+    }
+    let missing = fleet.act(address, &version_of("etcd:9", false)).await;
+    assert!(missing.unwrap_err().to_string().contains("No such image"), "it is not pulled");
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,6 +25,6 @@ pub(super) async fn members(global: &Global) -> Result<(EtcdMembers, Vec<String>
 }
 
 /// An operator acts without an epoch: the command itself is the permission.
-pub(super) fn permit() -> Permit {
+pub(crate) fn permit() -> Permit {
     Permit::give(0, Instant::now() + OPERATOR_ACTS)
 }

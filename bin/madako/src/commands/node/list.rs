@@ -50,7 +50,7 @@ enum Column {
     Since,
     /// Nodes with outdated or stopped containers first
     Containers,
-    /// The first end first
+    /// Unreadable certificates, then the first end first
     Certificates,
     /// Nodes with most held operations first
     Held,
@@ -94,7 +94,7 @@ fn table(stories: &Stories, by: Column, wide: bool, now: OffsetDateTime) -> Stri
             age_of(story.since, now),
             containers(story),
             etcd(story).to_owned(),
-            first_end(story).map_or_else(|| "-".to_owned(), |end| age(end - now)),
+            certificates(story, now),
             held(story),
         ];
         if wide {
@@ -118,9 +118,10 @@ fn sorted(stories: &Stories, by: Column) -> Vec<(&String, &NodeStory)> {
         Column::State => nodes.sort_by_key(|(_, story)| story.reachable),
         Column::Since => nodes.sort_by_key(|(_, story)| std::cmp::Reverse(story.since)),
         Column::Containers => nodes.sort_by_key(|(_, story)| std::cmp::Reverse(to_change(story))),
-        Column::Certificates => {
-            nodes.sort_by_key(|(_, story)| first_end(story).map_or((true, None), |end| (false, Some(end))));
-        }
+        Column::Certificates => nodes.sort_by_key(|(_, story)| {
+            let is_readable = story.unreadable_certificates.is_empty();
+            first_end(story).map_or((is_readable, true, None), |end| (is_readable, false, Some(end)))
+        }),
         Column::Held => nodes.sort_by_key(|(_, story)| std::cmp::Reverse(story.held.len())),
     }
     nodes
@@ -164,6 +165,13 @@ pub(super) fn etcd(story: &NodeStory) -> &'static str {
 
 fn first_end(story: &NodeStory) -> Option<OffsetDateTime> {
     story.certificates.values().map(|certificate| certificate.not_after).min()
+}
+
+fn certificates(story: &NodeStory, now: OffsetDateTime) -> String {
+    if !story.unreadable_certificates.is_empty() {
+        return "UNKNOWN".to_owned();
+    }
+    first_end(story).map_or_else(|| "-".to_owned(), |end| age(end - now))
 }
 
 fn held(story: &NodeStory) -> String {
@@ -256,6 +264,19 @@ mod tests {
         );
         let wide = table(&stories_of_two(), Column::Address, true, datetime!(2026-06-02 0:00 UTC));
         assert!(wide.lines().nth(2).unwrap().ends_with("no TCP connection"), "{wide}");
+    }
+
+    #[test]
+    fn unreadable_certificates_are_first_and_have_no_end() {
+        let mut stories = stories_of_two();
+        let unreadable = vec!["server.crt".to_owned()];
+        stories.insert(
+            "10.0.0.3".to_owned(),
+            NodeStory { unreadable_certificates: unreadable, ..NodeStory::default() },
+        );
+        let nodes = sorted(&stories, Column::Certificates);
+        assert_eq!(nodes[0].0, "10.0.0.3");
+        assert_eq!(certificates(nodes[0].1, datetime!(2026-06-02 0:00 UTC)), "UNKNOWN");
     }
 
     #[test]

@@ -134,7 +134,10 @@ fn certificates(story: &NodeStory, now: OffsetDateTime) -> Option<String> {
         let left = if left.is_negative() { "ended".to_owned() } else { age(left) };
         table.row([file.clone(), left, certificate.not_after.to_string()]);
     }
-    (!story.certificates.is_empty()).then(|| table.text())
+    for file in &story.unreadable_certificates {
+        table.row([file.clone(), "unknown".to_owned(), "cannot be read, and is never renewed".to_owned()]);
+    }
+    (!story.certificates.is_empty() || !story.unreadable_certificates.is_empty()).then(|| table.text())
 }
 
 fn held(story: &NodeStory) -> Option<String> {

@@ -8,7 +8,7 @@ use madako_domain::containers::ContainerOptions;
 use madako_domain::keys;
 use madako_domain::node_status::FleetStatus;
 use madako_domain::state::ClusterState;
-use madako_operation_runner::survey;
+use madako_operation_runner::{Access, survey};
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
@@ -19,6 +19,7 @@ use madako_supervisor::operations::ports;
 use super::plan::Inputs;
 use crate::access;
 use crate::cli::Global;
+use crate::commands::etcd::members::permit;
 use crate::failure::Failure;
 use crate::host;
 use crate::limits::MAX_TOLD;
@@ -53,7 +54,8 @@ pub(crate) async fn gather(global: &Global) -> Result<Gathered, Failure> {
     let options = state.container_options.clone();
     let options =
         options.ok_or_else(|| unusable(state.options_fault.as_deref().unwrap_or("it has no options")))?;
-    let status = collect(&ports, &cluster, &options, &state).await?;
+    let images = config.operations.settings.images.clone();
+    let status = collect(&ports, &cluster, &options, &state, &images.etcd).await?;
     let now = SystemClock.now();
     let valid = state.restarts.iter().filter(|(_, request)| request.is_valid(now));
     let restarts = valid.map(|(address, _)| address.clone()).collect();
@@ -62,7 +64,6 @@ pub(crate) async fn gather(global: &Global) -> Result<Gathered, Failure> {
     let stale = state.restored.as_ref().map(|restored| restored.stale.clone()).unwrap_or_default();
     // A read certificate of etcd is no proof that another one can be issued.
     let authorities = ports.runner.authorities.ready().await.err().map(|error| error.to_string());
-    let images = config.operations.settings.images.clone();
     let inputs = Inputs { cluster, options, status, restarts, restore, stale, authorities, images };
     Ok(Gathered { inputs, state, ports })
 }
@@ -72,17 +73,18 @@ async fn collect(
     cluster: &Cluster,
     options: &ContainerOptions,
     state: &ClusterState,
+    etcd_image: &str,
 ) -> Result<FleetStatus, Failure> {
     let targets: BTreeMap<_, _> = cluster
         .nodes
         .iter()
         .map(|node| (node.address.clone(), target(node, ports.host_keys, &state.host_keys)))
         .collect();
-    let (driver, runner) = (Arc::clone(&ports.driver), ports.runner.clone());
-    let surveyed = survey(driver, targets, runner, (cluster, options), state).await;
+    let access = Access { driver: Arc::clone(&ports.driver), targets, permit: permit() };
+    let surveyed = survey(&access, ports.runner.clone(), (cluster, options), state, etcd_image).await;
     let (status, errors) =
         surveyed.ok_or_else(|| Failure::failed("the stored config-version is neither 1 nor 2"))?;
-    for error in errors.values() {
+    for error in &errors {
         let why: String = error.chars().take(MAX_TOLD).collect();
         note(printable(&why));
     }

@@ -16,8 +16,8 @@ use crate::output::{Format, Table, show};
 /// the cluster from the store and collects the state itself, as `madako ops plan` does. It needs neither a leader nor an
 /// instance that observes. A node that does not answer is a difference: its state is unknown.
 ///
-/// With --cluster and --status, the command reads only these files, opens no connection, and says nothing of files and
-/// certificates. `madako ops plan --help` shows the form of the status.
+/// With --cluster and --status, the command reads only these files, and the names of the images in the file of --config if
+/// that is given. It opens no connection, and says nothing of files and certificates. `madako ops plan --help` shows the form of the status.
 ///
 /// Exit codes: 0: nothing; 1: there are differences; 2: the state could not be read, or bad input.
 #[derive(Debug, clap::Args)]
@@ -51,7 +51,7 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
 
 async fn find(args: &Args, global: &Global) -> Result<Vec<Difference>, Failure> {
     let (inputs, due) = match (&args.cluster, &args.status) {
-        (Some(cluster), Some(status)) => (plan::from_files(cluster, status)?, DueFiles::new()),
+        (Some(cluster), Some(status)) => (plan::from_files(cluster, status, global)?, DueFiles::new()),
         _ => {
             let gathered = collected::gather(global).await?;
             let (authorities, inputs) = (&*gathered.ports.runner.authorities, gathered.inputs);

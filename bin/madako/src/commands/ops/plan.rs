@@ -12,6 +12,7 @@ use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
 use madako_operation_runner::{Decision, Images, Input, RequestedRestore, Settings, decide};
 use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
+use madako_supervisor::config::Config;
 
 use super::{ShownCommand, ShownHeld, ShownOperation, collected, join_addresses, tables};
 use crate::cli::Global;
@@ -27,7 +28,8 @@ use crate::serve_args::parse_updates;
 /// state cannot be read count as unreachable, and standard error names the reason. `madako ops` shows what the leader
 /// knows, such as nodes that back off.
 ///
-/// With --cluster and --status, the command reads only these files and opens no connection.
+/// With --cluster and --status, the command reads only these files, and the names of the images in the file of --config if
+/// that is given (default: CKE's images). It opens no connection.
 ///
 /// The status is an object in JSON or YAML: {"config_version": "2", "nodes": {ADDRESS: {"reachable": true, "containers":
 /// {NAME: {"running": true, "image": IMAGE, "builtin": PARAMETERS, "extra": PARAMETERS}}, "etcd_data": true, "etcd_mark":
@@ -96,7 +98,7 @@ impl Inputs {
 
 pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     let inputs = match (&args.cluster, &args.status) {
-        (Some(cluster), Some(status)) => from_files(cluster, status)?,
+        (Some(cluster), Some(status)) => from_files(cluster, status, global)?,
         _ => collected::gather(global).await?.inputs,
     };
     let settings = Settings {
@@ -108,7 +110,7 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     show(args.output, &decision, table)
 }
 
-pub(super) fn from_files(cluster_file: &str, status_file: &str) -> Result<Inputs, Failure> {
+pub(super) fn from_files(cluster_file: &str, status_file: &str, global: &Global) -> Result<Inputs, Failure> {
     if cluster_file == STDIN && status_file == STDIN {
         return Err(Failure::bad_input("only one file can come from standard input"));
     }
@@ -130,8 +132,16 @@ pub(super) fn from_files(cluster_file: &str, status_file: &str) -> Result<Inputs
         restore: None,
         stale: BTreeSet::new(),
         authorities: None,
-        images: Images::default(),
+        images: images(global)?,
     })
+}
+
+/// The images of the configuration file that the operator named.
+fn images(global: &Global) -> Result<Images, Failure> {
+    match global.config.as_deref() {
+        None => Ok(Images::default()),
+        Some(file) => Ok(Config::load(Some(file))?.operations.settings.images),
+    }
 }
 
 fn warn_of<'a>(what: &str, addresses: impl Iterator<Item = &'a str>) {

@@ -19,7 +19,9 @@ use crate::output::{Format, Table, print, printable, show};
 /// The leader's page. Unknown fields are those of later versions.
 #[derive(Debug, Deserialize)]
 struct Page {
-    phase: String,
+    /// `None` before the first decision of the leader.
+    #[serde(default)]
+    phase: Option<String>,
     mode: String,
     #[serde(default)]
     nodes: BTreeMap<String, Node>,
@@ -109,7 +111,8 @@ async fn fetch(url: &str) -> Result<Bytes, Failure> {
 }
 
 fn table(page: &Page) -> String {
-    let mut text = format!("Phase    {} (mode {})\n", printable(&page.phase), printable(&page.mode));
+    let phase = page.phase.as_deref().unwrap_or("not decided yet");
+    let mut text = format!("Phase    {} (mode {})\n", printable(phase), printable(&page.mode));
     let running = page.running.as_ref().map_or_else(|| "nothing".to_owned(), running);
     text.push_str(&format!("Running  {}\n", printable(&running)));
     if !page.nodes.is_empty() {

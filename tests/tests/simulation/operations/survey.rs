@@ -1,0 +1,40 @@
+//! A look of `madako ops plan` at the nodes, beside the service.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use etcd_client::GetOptions;
+use madako_domain::state::ClusterState;
+use madako_domain::store::Entry;
+use madako_operation_runner::{Access, survey};
+use madako_protocol::node::NodeTarget;
+use madako_protocol::permit::Permit;
+use madako_simulation::repair::entry_of;
+use madako_simulation::world::PREFIX;
+use tokio::time::Instant;
+
+use super::site::Site;
+
+/// The version of an image of etcd, or the message that it is unknown.
+pub async fn image_version(site: &mut Site, image: &str) -> Result<String, String> {
+    let stored = site.client.get(PREFIX, Some(GetOptions::new().with_prefix())).await.unwrap();
+    let revision = stored.header().unwrap().revision();
+    let key = |kv: &etcd_client::KeyValue| kv.key_str().unwrap().strip_prefix(PREFIX).unwrap().to_owned();
+    let entries: BTreeMap<String, Entry> = stored.kvs().iter().map(|kv| (key(kv), entry_of(kv))).collect();
+    let state = ClusterState::decode(revision, &entries, None);
+    let (cluster, options) = (state.cluster.clone().unwrap().value, state.container_options.clone().unwrap());
+    let target =
+        |address: &str| NodeTarget { address: address.to_owned(), user: "cke".to_owned(), pinned: None };
+    let access = Access {
+        driver: site.nodes.driver(),
+        targets: cluster.nodes.iter().map(|node| (node.address.clone(), target(&node.address))).collect(),
+        permit: Permit::give(0, Instant::now() + Duration::from_secs(60)),
+    };
+    let ports = site.world.operations.as_ref().unwrap().runner.clone();
+    let surveyed = survey(&access, ports, (&cluster, &options), &state, image).await;
+    let (status, errors) = surveyed.unwrap();
+    match status.etcd_image_version {
+        Some(version) => Ok(version.to_string()),
+        None => Err(errors.join("; ")),
+    }
+}
