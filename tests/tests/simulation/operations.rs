@@ -11,11 +11,12 @@ mod vault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use etcd_client::{Txn, TxnOp};
 use madako_simulation::planted::{Handling, keep_quiet};
 use madako_supervisor::nodes::OperationsMode;
 use serde_json::json;
 
-use self::site::{Disturbance, OUTAGE, Site, addresses};
+use self::site::{Disturbance, INTERVAL, OUTAGE, Site, addresses};
 use self::stories::{Played, Point, Stage, Story};
 
 /// Commands of the stories with an effect on nodes or on etcd.
@@ -268,11 +269,18 @@ fn a_leader_that_has_not_decided_yet_shows_no_phase() {
             "targets": [], "info": "", "error": "",
             "start-at": "2023-11-14T22:13:20Z", "end-at": "2023-11-14T22:13:20Z",
         });
-        site.put("records", "2").await;
-        site.put("records/0000000000000001", &record.to_string()).await;
+        // A new leader closes such a record itself.
+        site.pass(INTERVAL).await;
         let mut pages = site.running.as_ref().unwrap().instance.view().operations.clone();
-        site.cluster(&[0], &[1]).await;
-        // The record of the former leader is closed first.
+        let cluster = json!({
+            "name": "c", "service_subnet": "10.1.0.0/16",
+            "nodes": [{"address": "10.0.0.1", "user": "cke", "control_plane": true}],
+        });
+        let (record, cluster) = (record.to_string(), cluster.to_string());
+        // In one revision: the runner closes the record of the former leader before it decides.
+        let stored = [("records", "2"), ("records/0000000000000001", &record), ("cluster", &cluster)];
+        let puts = stored.map(|(key, value)| TxnOp::put(format!("/cke/{key}"), value, None));
+        site.client.txn(Txn::new().and_then(puts)).await.unwrap();
         assert_eq!(pages.next().await.phase, None);
         let decided = async {
             loop {

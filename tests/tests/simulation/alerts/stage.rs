@@ -408,7 +408,7 @@ impl AlertTest {
             ["certificates", "last", life] => {
                 *self.nodes.as_ref().unwrap().life.lock().unwrap() = time(life);
             }
-            ["backups", "lack", "a", "write"] => self.nodes.as_ref().unwrap().backups.spoil(true),
+            ["backups", "lack", "a", "write"] => self.spoil_backups().await,
             ["backups", "well"] => self.nodes.as_ref().unwrap().backups.spoil(false),
             ["etcd-image", image] => {
                 let image = Some(image).filter(|image| *image != "default");
@@ -421,6 +421,15 @@ impl AlertTest {
             ["hang", until] => self.hang(began + time(until)).await,
             _ => panic!("nobody knows what this means: {words:?}"),
         }
+    }
+
+    /// Writes to the cluster's etcd, and lets each later backup lack its last write.
+    async fn spoil_backups(&self) {
+        let cluster: Cluster = serde_json::from_value(self.read(keys::CLUSTER).await).unwrap();
+        let addresses: Vec<String> = cluster.control_plane().map(|node| node.address.clone()).collect();
+        let nodes = self.nodes.as_ref().unwrap();
+        nodes.world.write(&addresses).await.unwrap();
+        nodes.backups.spoil(true);
     }
 
     fn root(&self) -> &SupervisorRef {
