@@ -7,6 +7,7 @@ use madako_domain::cluster::{Cluster, Node};
 use madako_domain::invariants::{Id, Violation};
 use madako_domain::machine::{Machine, MachineState};
 use madako_faults::{ClientKind, Counts, Observed, Scenario, Schedule, Shortfall, Span, shortfalls};
+use madako_judges::Promise;
 
 use super::inject::Injector;
 use super::operations;
@@ -156,12 +157,14 @@ pub(super) async fn settle(
     }
     let drilled = to_the_end && super::drill::is_held(scenario, length);
     let counts_of_nodes = injector.world.nodes.as_ref().filter(|_| drilled).map(Nodes::counts);
-    let restarted = injector.restarted;
+    let restarted = operations::required_restarts(length, injector.restarted, repairs.counts().restarted);
     found
         .extend(counts_of_nodes.into_iter().flat_map(|counts| operations::missing_events(counts, restarted)));
     let has_nodes = injector.world.operations.is_some();
     let untested = promises.iter().filter(|(_, verdict)| drilled && verdict.judged == 0);
     let untested = untested.filter(|(promise, _)| has_nodes || !promise.needs_nodes());
+    // No operator of a run asks for a restore of etcd. The stories of operations do.
+    let untested = untested.filter(|(promise, _)| **promise != Promise::LossProved);
     let untested = untested.map(|(promise, _)| *promise).collect();
     let kept = promises.values().all(|verdict| verdict.violations.is_empty());
     found.extend(cut_short(to_the_end, kept && violations.is_empty() && found.is_empty()));
