@@ -1,7 +1,7 @@
 //! CKE's configuration file (default `/etc/cke/config.yml`), with additional sections.
 //!
 //! One file serves `madako`, `cke` and `ckecli`. The keys for etcd are those of cybozu-go/etcdutil with CKE's prefix;
-//! `embedded` is Madako's own. A new section is a reader beside `embedded`, which `Config::parse` calls.
+//! `embedded` is Madako's own. Each section is one declaration by `section!`.
 //!
 //! Guarantees: the file is checked whole before anything starts; [`ConfigError`] names all wrong fields at once.
 //! Unknown keys are rejected, and so is a file that other users can read and that contains a password or a private
@@ -15,7 +15,6 @@
 
 mod access;
 mod backup;
-mod document;
 mod embedded;
 mod encryption;
 mod kubernetes;
@@ -23,16 +22,21 @@ mod operations;
 mod pem;
 mod placement;
 mod repair;
+mod settings;
 #[cfg(test)]
 mod tests;
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::mem;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use madako_domain::backup::BackupSchedule;
+use madako_domain::repair::hold::HoldSettings;
 use madako_json::input::{InputError, Problems};
+use madako_json::strict::{Kind, Schema};
 use madako_kubernetes::Access;
 use madako_store::StoreConfig;
 
@@ -41,8 +45,9 @@ pub use operations::{Operations, Ssh};
 pub use placement::{Api, Authentication, Metrics, Placement, Strategy};
 pub use repair::Repair;
 
-use self::document::Findings;
-use crate::limits::{MAX_FILE, MAX_PREFIX};
+use self::operations::GivenMode;
+use self::settings::{Findings, Pem, is_span, secret, section, span, word};
+use crate::limits::{MAX_FILE, MAX_IMAGE, MAX_LABEL, MAX_PREFIX};
 
 /// Path at which CKE's programs expect the file.
 pub const DEFAULT_PATH: &str = "/etc/cke/config.yml";
@@ -75,6 +80,67 @@ pub struct Config {
     /// Permitted but unwise settings: `serve` logs them once.
     pub warnings: Vec<String>,
 }
+
+/// The settings of the file, before their checks.
+#[derive(Default)]
+pub(crate) struct Given {
+    access: access::Given,
+    embedded: Option<(Embedded, [Pem; 3])>,
+    placement: Option<placement::Given>,
+    repair: Option<(bool, HoldSettings)>,
+    kubeconfig: Option<Option<String>>,
+    mode: Option<GivenMode>,
+    ssh: Ssh,
+    has_ssh: bool,
+    pki: Option<encryption::Given>,
+    operations: madako_operation_runner::Settings,
+    backup: Option<BackupSchedule>,
+}
+
+section! {
+    it: Given = Given::default() => {
+        "endpoints": Kind::List(&Kind::Text) => it.access.endpoints;
+        "prefix": PREFIX => it.access.prefix;
+        "timeout": TIMEOUT => it.access.clients.timeout, by span;
+        "username": Kind::Text => it.access.username;
+        "password": Kind::Secret => it.access.password, by secret;
+        pem "tls-ca-file", "tls-ca": Kind::Text => it.access.pems[0];
+        pem "tls-cert-file", "tls-cert": Kind::Text => it.access.pems[1];
+        pem "tls-key-file", "tls-key": Kind::Secret => it.access.pems[2];
+        at "embedded": embedded => it.embedded;
+        at "placement": placement => it.placement;
+        at "repair": repair => it.repair;
+        at "kubernetes": kubernetes => it.kubeconfig;
+        at "pki": encryption => it.pki;
+        at "etcd_backup": backup => it.backup;
+        in "operations" {
+            "mode": operations::MODE => it.mode, by |mode| Some(word(mode));
+        }
+        in "ssh" {
+            "key_file": Kind::Text => it.ssh.key_file;
+            "host_keys": operations::HOST_KEYS => it.ssh.host_keys, by word;
+        }
+        in "images" {
+            "etcd": operations::IMAGE => it.operations.images.etcd;
+            "tools": operations::IMAGE => it.operations.images.tools;
+        }
+    }
+}
+
+// Texts of kinds state these limits.
+const _: () = assert!(MAX_PREFIX == 1024 && MAX_IMAGE == 640 && MAX_LABEL == 63);
+
+/// The names and kinds of all settings.
+#[must_use]
+pub fn schema() -> &'static Schema {
+    &SCHEMA
+}
+
+const PREFIX: Kind = Kind::Checked("a text of at most 1024 bytes", |prefix| prefix.len() <= MAX_PREFIX);
+/// Below, no request can succeed; above, no client waits.
+const TIMEOUT: Kind = Kind::Checked("a duration from 1ms to 10m, such as 2s", |text| {
+    is_span(text, &(Duration::from_millis(1)..=Duration::from_secs(600)))
+});
 
 /// Error of loading a configuration. Nothing was started.
 #[derive(Debug, thiserror::Error)]
@@ -119,33 +185,24 @@ impl Config {
 
     /// Checks the text of a file; `mode` is the file's, if it has one.
     fn parse(text: &str, path: &Path, mode: Option<u32>) -> Result<Self, ConfigError> {
-        let mut root =
-            document::read(text).map_err(|why| ConfigError::NotYaml { path: path.to_owned(), why })?;
-        let prefix = root.text("prefix").unwrap_or_else(|| DEFAULT_PREFIX.to_owned());
-        if prefix.len() > MAX_PREFIX {
-            root.report("prefix", format!("{} bytes", prefix.len()), format!("at most {MAX_PREFIX} bytes"));
-        }
-        let timeout = root.span("timeout", TIMEOUTS, "between 1ms and 10m");
-        let timeout = timeout.unwrap_or(madako_store::DEFAULT_TIMEOUT);
-        let embedded = root.section("embedded");
-        let placement = root.section("placement");
-        let repair = root.section("repair");
-        let kubernetes = root.section("kubernetes");
-        let clients = access::read(&mut root);
-        let operations = operations::SECTIONS.map(|name| root.section(name));
-        root.finish();
-        let embedded = embedded.map(embedded::read);
-        let placement = placement.map(placement::read);
-        let kubernetes = kubernetes.and_then(kubernetes::read);
-        let repair = repair.map(repair::read).unwrap_or_default();
-        let operations = operations::read(&root, operations);
+        let mut findings = Findings::default();
+        let tree = settings::read(text, &SCHEMA, &mut findings)
+            .map_err(|why| ConfigError::NotYaml { path: path.to_owned(), why })?;
+        let mut given = from_tree(&tree);
+        given.has_ssh = tree.get("ssh").is_some();
+        let mut clients = access::read(mem::take(&mut given.access), &mut findings);
+        let embedded = given.embedded.take().map(|embedded| embedded::read(embedded, &mut findings));
+        let placement = given.placement.take().map(|placement| placement::read(placement, &mut findings));
+        let kubernetes = given.kubeconfig.take().and_then(|path| kubernetes::read(path, &mut findings));
+        let operations = operations::read(&mut given, &mut findings);
 
-        let Findings { mut problems, warnings, secret, .. } = root.take_findings();
+        let Findings { mut problems, warnings, secret, .. } = findings;
+        problems.number_lines(text);
         if let (Some(mode), Some(field)) = (mode, secret) {
             check_mode(mode, &field, &mut problems);
         }
         let encryption = placement.as_ref().map(|placement| placement.encryption.clone()).unwrap_or_default();
-        let mut clients = StoreConfig { prefix, timeout, encryption, ..clients };
+        clients.encryption = encryption;
         let store = match (embedded, clients.endpoints.is_empty()) {
             (Some(embedded), _) => StoreChoice::Embedded(embedded),
             (None, false) => StoreChoice::External,
@@ -169,7 +226,7 @@ impl Config {
             timeout: clients.timeout,
             clients,
             placement,
-            repair,
+            repair: given.repair.map(Repair::from).unwrap_or_default(),
             kubernetes,
             operations,
             warnings,
@@ -196,9 +253,6 @@ fn bounded(file: File, most: u64) -> io::Result<String> {
     }
     Ok(text)
 }
-
-/// Bounds of the time-out: below, no request can succeed; above, no client waits.
-const TIMEOUTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
 
 /// Permission bits for users that are neither the owner nor in the group.
 const OTHERS_READ: u32 = 0o004;

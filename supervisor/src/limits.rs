@@ -10,23 +10,14 @@ use madako_repair_queue::limits::SAME_REPORT;
 use madako_sabakan::limits::REQUEST_DEADLINE;
 use madako_ssh::limits::SHORTEST_ACTION;
 
-/// Nesting depth of a configuration; the documented one has two levels.
-pub(crate) const MAX_SETTINGS_DEPTH: usize = 16;
-/// Parser events; a configuration has fewer than a hundred.
-pub(crate) const MAX_SETTINGS_EVENTS: usize = 20_000;
-/// Characters of a wrong value in a message.
-pub(crate) const MAX_SHOWN: usize = 60;
-/// Nesting depth of a document that is stored unchanged.
-pub(crate) const MAX_VALUE_DEPTH: usize = 64;
-
 /// Length of a label's name: Kubernetes' limit, and sabakan's.
 pub(crate) const MAX_LABEL: usize = 63;
 
 /// Maximum setting for the size of a request's body in bytes: etcd accepts at most 10 MiB even where operators raise
 /// its limit, and a body becomes one value.
-pub(crate) const MAX_BODY: u64 = 10 << 20;
+pub(crate) const MAX_BODY: i64 = 10 << 20;
 /// Maximum setting for repeated transactions: each repeats all reads of a request.
-pub(crate) const MAX_RETRIES: u64 = 100;
+pub(crate) const MAX_RETRIES: i64 = 100;
 /// Maximum setting for a span, in seconds: ten years.
 pub(crate) const MAX_SECONDS: f64 = 315_360_000.0;
 /// Maximum size of a TOSCA template in bytes: each created cluster contains it in one value.

@@ -15,7 +15,6 @@ pub struct SchedulerConfig {
     pub stickiness: f64,
     /// Time for collecting changes before a pass; default 0.
     pub debounce: Duration,
-    /// Operand of metric constraints.
     pub metric_constraints: Compared,
     /// Limit of moves within `reschedule_after`.
     pub max_moves: MaxMoves,
@@ -37,12 +36,11 @@ pub struct MaxMoves {
 pub struct ClusterCreation {
     /// The TOSCA template (content of `tosca_file`); `None`: no cluster is created.
     pub tosca: Option<JsonObject>,
-    /// Lifetime of an unused cluster.
     pub deletion_retention: Duration,
 }
 
 /// Clusters that an application may be bound to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::EnumString)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::EnumString, strum::VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum Candidates {
     /// All clusters: "the application handler considers every Kubernetes cluster" (Krake's "Scheduling").

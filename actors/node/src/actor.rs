@@ -29,7 +29,7 @@ madako_protocol::declare_metrics! {
 }
 
 /// The rule for host keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum HostKeyPolicy {
     /// A node proves the key of its first connection.

@@ -78,7 +78,7 @@ impl fmt::Display for Warning {
 
 /// Collects problems while an input is checked.
 #[derive(Debug, Default)]
-pub struct Problems(Vec<Problem>);
+pub struct Problems(pub(crate) Vec<Problem>);
 
 impl Problems {
     /// Adds a problem.

@@ -4,166 +4,176 @@
 //! since the connection would differ. A user without a password, or a password without a user, is ignored as in CKE's
 //! programs, with a warning.
 
+use madako_json::strict::shown_text;
 use madako_protocol::secret::Secret;
 use madako_store::{ConfigError, StoreConfig};
 
-use super::document::{Fields, shorten};
 use super::embedded::ServerTls;
 use super::pem;
+use super::settings::{Findings, Pem};
 
-/// A certificate or key, and its origin.
-struct Pem {
-    field: &'static str,
+/// The client fields, before their checks.
+#[derive(Default)]
+pub(super) struct Given {
+    pub(super) clients: StoreConfig,
+    pub(super) endpoints: Option<Vec<String>>,
+    pub(super) prefix: Option<String>,
+    pub(super) username: Option<String>,
+    pub(super) password: Option<Secret>,
+    /// Authorities of etcd, and certificate and key of the client.
+    pub(super) pems: [Pem; 3],
+}
+
+/// The text of a certificate or key, and its origin.
+struct Loaded {
+    field: String,
     text: String,
     /// The configuration itself contains it, not a separate file.
     inline: bool,
 }
 
-/// Reads the client fields; prefix and time-out keep their defaults. Without `endpoints` in the file the endpoints are
-/// empty.
-pub(super) fn read(root: &mut Fields) -> StoreConfig {
-    let endpoints = endpoints(root);
-    root.note_secret("password");
-    let username = root.filled("username");
-    let password = root.secret("password");
-    let ca = certificate(root, ["tls-ca-file", "tls-ca"]);
-    let cert = certificate(root, ["tls-cert-file", "tls-cert"]);
-    let key = private_key(root, ["tls-key-file", PRIVATE_KEY]);
-
-    let (username, password) = match (username, password) {
-        (Some(username), Some(password)) => (username, Secret::new(password)),
-        (username, password) => {
-            if username.is_some() {
-                root.warn("`username` has no effect without `password`");
-            }
-            if password.is_some() {
-                root.warn("`password` has no effect without `username`");
-            }
-            Default::default()
-        }
-    };
-    check_pair(root, cert.as_ref(), key.as_ref());
-    StoreConfig {
-        endpoints,
-        username,
-        password,
-        tls_ca: ca.map(|ca| ca.text),
-        tls_cert: cert.map(|cert| cert.text),
-        tls_key: key.map(|key| Secret::new(key.text)),
-        ..StoreConfig::default()
+/// Checks the access of a client. Without `endpoints` in the file the endpoints are empty.
+pub(super) fn read(given: Given, findings: &mut Findings) -> StoreConfig {
+    let Given { mut clients, endpoints, prefix, username, password, pems: [ca, cert, key] } = given;
+    check_endpoints(endpoints.as_deref(), findings);
+    clients.endpoints = endpoints.unwrap_or_default();
+    clients.prefix = prefix.unwrap_or_else(|| super::DEFAULT_PREFIX.to_owned());
+    match (username, password) {
+        (Some(username), Some(password)) => (clients.username, clients.password) = (username, password),
+        (Some(_), None) => findings.warn("`username` has no effect without `password`"),
+        (None, Some(_)) => findings.warn("`password` has no effect without `username`"),
+        (None, None) => {}
     }
+    let names = [cert.names, key.names];
+    let ca = certificate(&ca, "", findings);
+    let cert = certificate(&cert, "", findings);
+    let key = private_key(&key, "", findings);
+    check_pair(names, cert.as_ref(), key.as_ref(), findings);
+    clients.tls_ca = ca.map(|ca| ca.text);
+    clients.tls_cert = cert.map(|cert| cert.text);
+    clients.tls_key = key.map(|key| Secret::new(key.text));
+    clients
 }
 
-/// Name of the field with a private key as PEM text.
-pub(super) const PRIVATE_KEY: &str = "tls-key";
-
-/// Reads the certificates of a server: its own, its key, and the authorities of its clients, each from the first field
-/// as a file or from the second as PEM. `needed` says why an absent one is an error; its argument is true if one of
-/// them was given.
+/// Reads the certificates of a server: its own, its key, and the authorities of its clients. `section` is the path of
+/// the section with a dot. `needed` says why an absent one is an error; its argument is true if one of them was given.
 pub(super) fn server_tls(
-    fields: &mut Fields,
-    names: [[&'static str; 2]; 3],
+    [cert, key, client_ca]: &[Pem; 3],
+    section: &str,
+    findings: &mut Findings,
     needed: impl FnOnce(bool) -> [Option<String>; 3],
 ) -> Option<ServerTls> {
-    let cert = certificate(fields, names[0]);
-    let key = private_key(fields, names[1]);
-    let client_ca = certificate(fields, names[2]);
+    let names = [cert, key, client_ca].map(|pem| pem.names);
+    let cert = certificate(cert, section, findings);
+    let key = private_key(key, section, findings);
+    let client_ca = certificate(client_ca, section, findings);
     let given = [cert.is_some(), key.is_some(), client_ca.is_some()];
     for (index, expected) in needed(given.contains(&true)).into_iter().enumerate() {
         if let Some(expected) = expected.filter(|_| !given[index]) {
-            fields.report_missing(names[index][0], expected);
+            report_missing(section, names[index], 0, expected, findings);
         }
     }
     let (cert, key) = (cert?, key?);
-    check_match(fields, &cert, &key);
+    check_match(&cert, &key, findings);
     let client_ca = client_ca.map(|ca| ca.text);
     Some(ServerTls { certificate: cert.text, key: Secret::new(key.text), client_ca })
 }
 
-/// The endpoints, each checked by the store itself.
-fn endpoints(root: &mut Fields) -> Vec<String> {
-    let Some(endpoints) = root.texts("endpoints") else { return Vec::new() };
-    if endpoints.is_empty() {
-        root.report(
-            "endpoints",
-            "an empty list",
-            "URLs such as http://127.0.0.1:2379; without the key, the embedded store is used",
-        );
+/// Reports one of the two fields as missing, unless one of them has a problem.
+fn report_missing(
+    section: &str,
+    names: [&str; 2],
+    missing: usize,
+    expected: String,
+    findings: &mut Findings,
+) {
+    let fields = names.map(|name| format!("{section}{name}"));
+    if !findings.problems.any(|wrong| fields.iter().any(|field| field == wrong)) {
+        findings.report(fields[missing].clone(), "", expected);
     }
-    for (index, endpoint) in endpoints.iter().enumerate() {
+}
+
+/// The store itself checks each endpoint.
+fn check_endpoints(endpoints: Option<&[String]>, findings: &mut Findings) {
+    let Some(endpoints) = endpoints else { return };
+    if endpoints.is_empty() {
+        let expected = "URLs such as http://127.0.0.1:2379; without the key, the embedded store is used";
+        findings.report("endpoints", "an empty list", expected);
+    }
+    // An empty text replaces an item with a problem.
+    for (index, endpoint) in endpoints.iter().enumerate().filter(|(_, endpoint)| !endpoint.is_empty()) {
         let alone = StoreConfig { endpoints: vec![endpoint.clone()], ..StoreConfig::default() };
         let Err(error) = alone.check() else { continue };
         let (got, expected) = match error {
             ConfigError::Endpoint { endpoint, why } => {
-                (format!("{:?}", shorten(&endpoint)), why.trim_start_matches("expected ").to_owned())
+                (shown_text(&endpoint), why.trim_start_matches("expected ").to_owned())
             }
             other => (String::new(), other.to_string()),
         };
-        root.findings().problems.add(format!("endpoints[{index}]"), got, expected);
+        findings.report(format!("endpoints[{index}]"), got, expected);
     }
-    endpoints
 }
 
 /// Text from a file or from the field itself; the file wins, as in etcdutil. Includes the file's mode.
-fn either(fields: &mut Fields, [file, inline]: [&'static str; 2]) -> Option<(Pem, Option<u32>)> {
-    let path = fields.filled(file);
-    let text = fields.secret(inline);
-    match path.map(|path| (pem::read_file(&path), path)) {
-        None => Some((Pem { field: inline, text: text?, inline: true }, None)),
-        Some((Ok((text, mode)), _)) => Some((Pem { field: file, text, inline: false }, mode)),
+fn load(pem: &Pem, section: &str, findings: &mut Findings) -> Option<(Loaded, Option<u32>)> {
+    let [file, inline] = pem.names.map(|name| format!("{section}{name}"));
+    match pem.file.as_deref().map(|path| (pem::read_file(path), path)) {
+        None => {
+            let text = pem.text.clone()?;
+            Some((Loaded { field: inline, text, inline: true }, None))
+        }
+        Some((Ok((text, mode)), _)) => Some((Loaded { field: file, text, inline: false }, mode)),
         Some((Err(expected), path)) => {
-            fields.report(file, format!("{path:?}"), expected);
+            findings.report(file, format!("{path:?}"), expected);
             None
         }
     }
 }
 
-fn certificate(fields: &mut Fields, names: [&'static str; 2]) -> Option<Pem> {
-    let (pem, _) = either(fields, names)?;
-    if !pem::has_certificates(&pem.text) {
-        fields.report(pem.field, "another value", "certificates in PEM");
+fn certificate(pem: &Pem, section: &str, findings: &mut Findings) -> Option<Loaded> {
+    let (loaded, _) = load(pem, section, findings)?;
+    if !pem::has_certificates(&loaded.text) {
+        findings.report(loaded.field, "another value", "certificates in PEM");
         return None;
     }
-    Some(pem)
+    Some(loaded)
 }
 
-fn private_key(fields: &mut Fields, names: [&'static str; 2]) -> Option<Pem> {
-    // A text in a secret field counts as secret, even if it is rejected below.
-    fields.note_secret(names[1]);
-    let (pem, mode) = either(fields, names)?;
+fn private_key(pem: &Pem, section: &str, findings: &mut Findings) -> Option<Loaded> {
+    let (loaded, mode) = load(pem, section, findings)?;
     if mode.is_some_and(|mode| mode & super::OTHERS_READ != 0) {
-        let field = fields.path(pem.field);
-        fields.warn(format!("`{field}`: other users can read the private key (chmod o-r)"));
+        findings.warn(format!("`{}`: other users can read the private key (chmod o-r)", loaded.field));
     }
-    if !pem::is_key(&pem.text) {
-        fields.report(pem.field, "another value", "a private key in PEM, not encrypted");
+    if !pem::is_key(&loaded.text) {
+        findings.report(loaded.field, "another value", "a private key in PEM, not encrypted");
         return None;
     }
-    Some(pem)
+    Some(loaded)
 }
 
 /// A certificate and its key must come together and in the same form: etcdutil uses no other pair.
-fn check_pair(root: &mut Fields, cert: Option<&Pem>, key: Option<&Pem>) {
+fn check_pair(names: [[&str; 2]; 2], cert: Option<&Loaded>, key: Option<&Loaded>, findings: &mut Findings) {
     match (cert, key) {
-        (Some(cert), Some(key)) if cert.inline != key.inline => root.report(
-            key.field,
+        (Some(cert), Some(key)) if cert.inline != key.inline => findings.report(
+            key.field.clone(),
             format!("another form than `{}`", cert.field),
             "both as files or both as PEM text (CKE's programs ignore a mixed pair)",
         ),
-        (Some(cert), Some(key)) => check_match(root, cert, key),
+        (Some(cert), Some(key)) => check_match(cert, key, findings),
         (Some(cert), None) => {
-            root.report_missing("tls-key", format!("the private key of `{}`", cert.field));
+            let expected = format!("the private key of `{}`", cert.field);
+            report_missing("", names[1], 1, expected, findings);
         }
         (None, Some(key)) => {
-            root.report_missing("tls-cert", format!("the certificate of `{}`", key.field));
+            let expected = format!("the certificate of `{}`", key.field);
+            report_missing("", names[0], 1, expected, findings);
         }
         (None, None) => {}
     }
 }
 
-fn check_match(fields: &mut Fields, cert: &Pem, key: &Pem) {
+fn check_match(cert: &Loaded, key: &Loaded, findings: &mut Findings) {
     if !pem::may_match(&cert.text, &key.text) {
-        let expected = format!("the private key of `{}`", fields.path(cert.field));
-        fields.report(key.field, "another key", expected);
+        findings.report(key.field.clone(), "another key", format!("the private key of `{}`", cert.field));
     }
 }

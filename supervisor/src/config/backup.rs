@@ -1,32 +1,55 @@
 //! The section `etcd_backup`: when the leader makes backups of the cluster's etcd, and where.
 
+use std::time::Duration;
+
 use madako_domain::backup::{BACKUP_DIRECTORY, BACKUP_EVERY, BACKUPS_KEPT, BackupSchedule, DEFAULT_KEPT};
+use madako_json::strict::Kind;
 use madako_operation_runner::page::Mode;
 
-use super::document::Fields;
+use super::settings::{ABSOLUTE_PATH, Findings, is_span, section, span};
 
-/// Reads the section. Backups need operations on nodes, whose authorities give access to etcd.
-pub(super) fn read(mut section: Fields, mode: Option<Mode>) -> Option<BackupSchedule> {
-    let every = section.span("every", BACKUP_EVERY, "between 10m and 720h");
-    if every.is_none() {
-        section.report_missing("every", "the time between two backups, such as 6h");
+section! {
+    it: BackupSchedule = BackupSchedule {
+        // Not given.
+        every: Duration::ZERO,
+        dir: BACKUP_DIRECTORY.to_owned(),
+        keep: DEFAULT_KEPT,
+        prove: true,
+    } => {
+        "every": EVERY => it.every, by span;
+        "dir": ABSOLUTE_PATH => it.dir;
+        "keep": KEPT => it.keep;
+        "prove": Kind::Bool => it.prove;
     }
-    let dir = section.absolute_path("dir").unwrap_or_else(|| BACKUP_DIRECTORY.to_owned());
-    let keep = section.number("keep", BACKUPS_KEPT).unwrap_or(DEFAULT_KEPT);
-    let prove = section.flag("prove").unwrap_or(true);
-    section.finish();
+}
+
+const EVERY: Kind =
+    Kind::Checked("a duration from 10m to 720h, such as 6h", |text| is_span(text, &BACKUP_EVERY));
+const KEPT: Kind = Kind::Whole(*BACKUPS_KEPT.start() as i64, *BACKUPS_KEPT.end() as i64);
+
+/// Backups need operations on nodes, whose authorities give access to etcd.
+pub(super) fn read(
+    schedule: BackupSchedule,
+    mode: Option<Mode>,
+    findings: &mut Findings,
+) -> Option<BackupSchedule> {
+    let field = "etcd_backup.every";
     match mode {
         Some(Mode::Act) => {}
         Some(Mode::Observe) => {
-            section.warn("Madako makes no backups of etcd while it observes (`operations.mode`)");
+            findings.warn("Madako makes no backups of etcd while it observes (`operations.mode`)");
         }
-        None => section.report(
-            "every",
+        None => findings.report(
+            field,
             "a schedule",
             "no section `etcd_backup` while operations on nodes are off: they give access to etcd",
         ),
     }
-    Some(BackupSchedule { every: every?, dir, keep, prove })
+    if schedule.every.is_zero() {
+        findings.report_missing(field, "the time between two backups, such as 6h");
+        return None;
+    }
+    Some(schedule)
 }
 
 #[cfg(test)]
@@ -34,20 +57,18 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    use super::super::Config;
+    use super::super::{Config, settings};
     use super::*;
 
     /// Reads a section as the only one of a file.
     fn schedule(text: &str, mode: Option<Mode>) -> (Option<BackupSchedule>, Vec<String>, Vec<String>) {
-        let mut root = super::super::document::read(&format!("etcd_backup: {text}")).unwrap();
-        let section = root.section("etcd_backup").unwrap();
-        let schedule = read(section, mode);
-        let findings = root.take_findings();
+        let mut findings = Findings::default();
+        let text = format!("etcd_backup: {text}");
+        let tree = settings::read(&text, super::super::schema(), &mut findings).unwrap();
+        let section = tree.get("etcd_backup").unwrap();
+        let schedule = read(from_tree(section), mode, &mut findings);
         let problems = findings.problems.finish("x").err().map(|error| error.problems).unwrap_or_default();
-        let problems = problems
-            .iter()
-            .map(|problem| format!("{}: got {}, expected {}", problem.field, problem.got, problem.expected));
-        (schedule, problems.collect(), findings.warnings)
+        (schedule, problems.iter().map(ToString::to_string).collect(), findings.warnings)
     }
 
     #[test]
@@ -77,13 +98,16 @@ mod tests {
         let (_, problems, _) =
             schedule("{every: 5m, dir: backups, keep: 0, prove: often, compress: true}", Some(Mode::Act));
         for part in [
-            "etcd_backup.every: got \"5m\", expected between 10m and 720h",
+            "etcd_backup.every: got \"5m\", expected a duration from 10m to 720h",
             "etcd_backup.dir: got \"backups\", expected an absolute path",
-            "etcd_backup.keep: got 0, expected a whole number from 1 to 1000",
-            "etcd_backup.prove: got \"often\", expected true or false",
-            "etcd_backup.compress: got an unknown key, expected one of every, dir, keep, prove",
+            "etcd_backup.keep: got the number 0, expected a whole number from 1 to 1000",
+            "etcd_backup.prove: got \"often\", expected true or false, without quotes",
+            "etcd_backup.compress: got an unknown field, expected one of every, dir, keep, prove",
         ] {
-            assert!(problems.iter().any(|problem| problem == part), "{part:?} is not in {problems:?}");
+            assert!(
+                problems.iter().any(|problem| problem.starts_with(part)),
+                "{part:?} is not in {problems:?}"
+            );
         }
         let (given, problems, _) = schedule("{}", Some(Mode::Act));
         assert!(

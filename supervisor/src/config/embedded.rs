@@ -4,24 +4,18 @@
 //! must present a certificate; otherwise every client that reaches the port could control the clusters.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use madako_embedded_etcd::DEFAULT_CACHE_BYTES;
+use madako_json::strict::Kind;
 use madako_protocol::secret::Secret;
 
-use super::access::{PRIVATE_KEY, server_tls};
-use super::document::Fields;
+use super::access::server_tls;
+use super::settings::{ABSOLUTE_PATH, Findings, LISTEN, Pem, listen_address, section};
 
 const DEFAULT_DATA_DIR: &str = "/var/lib/madako";
 /// etcd's own client port, on loopback.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2379);
-
-/// Bounds of the page cache in bytes: a few pages, and far more than the store of a cluster.
-const CACHE_BYTES: RangeInclusive<u64> = 64 * 1024..=1024 * 1024 * 1024;
-
-const TLS: [[&str; 2]; 3] =
-    [["tls-cert-file", "tls-cert"], ["tls-key-file", PRIVATE_KEY], ["tls-ca-file", "tls-ca"]];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Embedded {
@@ -37,7 +31,6 @@ pub struct Embedded {
 /// Reason for the choice of the embedded store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmbeddedOrigin {
-    /// An `embedded` section.
     Section,
     /// The default: there are neither endpoints nor such a section. An etcd that already runs on the port may be the
     /// intended store.
@@ -98,37 +91,30 @@ impl Embedded {
     }
 }
 
-pub(super) fn read(mut section: Fields) -> Embedded {
-    let default = Embedded::by_default();
-    let data_dir = section.absolute_path("data-dir").map_or(default.data_dir, PathBuf::from);
-    let listen = match section.text("listen") {
-        None => default.listen,
-        Some(text) => checked_listen(&text).unwrap_or_else(|expected| {
-            section.report("listen", format!("{text:?}"), expected);
-            default.listen
-        }),
-    };
-    let cache_bytes = section.number("cache-bytes", CACHE_BYTES).unwrap_or(default.cache_bytes);
+section! {
+    it: (Embedded, [Pem; 3]) = (Embedded::by_default(), Default::default()) => {
+        "data-dir": ABSOLUTE_PATH => it.0.data_dir;
+        "listen": LISTEN => it.0.listen, by |address| listen_address(address.text()?);
+        "cache-bytes": CACHE_BYTES => it.0.cache_bytes;
+        pem "tls-cert-file", "tls-cert": Kind::Text => it.1[0];
+        pem "tls-key-file", "tls-key": Kind::Secret => it.1[1];
+        pem "tls-ca-file", "tls-ca": Kind::Text => it.1[2];
+    }
+}
+
+/// Bounds of the page cache in bytes: a few pages, and far more than the store of a cluster.
+const CACHE_BYTES: Kind = Kind::Whole(64 * 1024, 1024 * 1024 * 1024);
+
+pub(super) fn read((embedded, pems): (Embedded, [Pem; 3]), findings: &mut Findings) -> Embedded {
+    let Embedded { listen, .. } = embedded;
     let outside = !listen.ip().is_loopback();
     let why = if outside { format!(", because {listen} is not loopback") } else { String::new() };
-    let tls = server_tls(&mut section, TLS, |any| {
+    let tls = server_tls(&pems, "embedded.", findings, |any| {
         [
             (outside || any).then(|| format!("the server's certificate{why}")),
             (outside || any).then(|| format!("the server's private key{why}")),
             outside.then(|| format!("the authority of the clients' certificates{why}")),
         ]
     });
-    section.finish();
-    Embedded { data_dir, listen, cache_bytes, tls, origin: EmbeddedOrigin::Section }
-}
-
-fn checked_listen(text: &str) -> Result<SocketAddr, &'static str> {
-    let expected = "an IP address and a port, such as 127.0.0.1:2379";
-    let numeric = match text.strip_prefix("localhost:") {
-        Some(port) => format!("127.0.0.1:{port}"),
-        None => text.to_owned(),
-    };
-    let address: SocketAddr = numeric.parse().map_err(|_| expected)?;
-    // Clients cannot know a port that the system chooses.
-    if address.port() == 0 { Err(expected) } else { Ok(address) }
+    Embedded { tls, origin: EmbeddedOrigin::Section, ..embedded }
 }

@@ -3,49 +3,56 @@
 //! Without the former, placement's secrets are not encrypted, as Krake could not read them. No message contains a part
 //! of a key.
 
+use madako_json::strict::Kind;
 use madako_pki::Keys;
 
-use super::document::Fields;
 use super::pem;
+use super::settings::{Findings, section};
 
-pub(super) fn read(mut section: Fields) -> Keys {
-    let file = section.filled("key_file");
-    let variable = section.filled("key_env");
-    let keys = match (file, variable) {
-        (Some(path), None) => from_file(&mut section, &path),
-        (None, Some(name)) => from_environment(&mut section, &name),
-        (Some(_), Some(_)) => {
-            section.report("key_env", "a second source of keys", "`key_file` or `key_env`");
-            None
-        }
-        (None, None) => {
-            section.report_missing("key_file", "the path of a file with keys, or `key_env`");
-            None
-        }
-    };
-    section.finish();
-    keys.unwrap_or_default()
+#[derive(Default)]
+pub(super) struct Given {
+    file: Option<String>,
+    variable: Option<String>,
 }
 
-fn from_file(section: &mut Fields, path: &str) -> Option<Keys> {
-    let text = pem::read_private(section, "key_file", path)?;
-    parsed(section, "key_file", &format!("{path:?}"), &text)
-}
-
-fn from_environment(section: &mut Fields, name: &str) -> Option<Keys> {
-    // Such a name is invalid, and the standard library does not promise a clean error for it.
-    let valid = !name.contains(['=', '\0']);
-    match std::env::var(name).ok().filter(|_| valid) {
-        Some(text) => parsed(section, "key_env", &format!("{name:?}"), &text),
-        None => {
-            section.report("key_env", format!("{name:?}"), "the name of an environment variable with keys");
-            None
-        }
+section! {
+    it: Given = Given::default() => {
+        "key_file": Kind::Text => it.file;
+        "key_env": Kind::Text => it.variable;
     }
 }
 
-fn parsed(section: &mut Fields, field: &'static str, place: &str, text: &str) -> Option<Keys> {
-    Keys::parse(text).map_err(|expected| section.report(field, place, expected.to_string())).ok()
+/// `path` is the path of the section.
+pub(super) fn read(given: &Given, path: &str, findings: &mut Findings) -> Keys {
+    let [file_field, env_field] = ["key_file", "key_env"].map(|name| format!("{path}.{name}"));
+    let (field, origin, text) = match (&given.file, &given.variable) {
+        (Some(file), None) => {
+            let Some(text) = pem::read_private(&file_field, file, findings) else { return Keys::default() };
+            (file_field, file, text)
+        }
+        (None, Some(variable)) => {
+            // A name with one of these characters is invalid, and the standard library does not promise a clean error.
+            let is_name = !variable.contains(['=', '\0']);
+            let Some(text) = std::env::var(variable).ok().filter(|_| is_name) else {
+                let expected = "the name of an environment variable with keys";
+                findings.report(env_field, format!("{variable:?}"), expected);
+                return Keys::default();
+            };
+            (env_field, variable, text)
+        }
+        (Some(_), Some(_)) => {
+            findings.report(env_field, "a second source of keys", "`key_file` or `key_env`");
+            return Keys::default();
+        }
+        (None, None) => {
+            findings.report_missing(&file_field, "the path of a file with keys, or `key_env`");
+            return Keys::default();
+        }
+    };
+    Keys::parse(&text).unwrap_or_else(|expected| {
+        findings.report(field, format!("{origin:?}"), expected.to_string());
+        Keys::default()
+    })
 }
 
 #[cfg(test)]

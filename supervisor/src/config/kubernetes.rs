@@ -4,31 +4,32 @@ use std::path::Path;
 
 use madako_kubernetes::Access;
 
-use super::document::Fields;
+use super::settings::{ABSOLUTE_PATH, Findings, section};
 
-/// Reads the section and the kubeconfig that it names.
-pub(super) fn read(mut section: Fields) -> Option<Access> {
-    let path = section.filled("kubeconfig");
-    let field = section.path("kubeconfig");
-    let mut access = None;
-    match path {
-        None => section.report_missing("kubeconfig", "the path of a kubeconfig"),
-        Some(path) if !path.starts_with('/') => {
-            section.report("kubeconfig", format!("{path:?}"), "an absolute path");
-        }
-        Some(path) => match Access::read(Path::new(&path)) {
-            Ok(read) => access = Some(read),
-            Err(error) => {
-                for problem in error.problems {
-                    let place = match problem.field.as_str() {
-                        "" => format!("{field} ({path})"),
-                        inner => format!("{field} ({path}): {inner}"),
-                    };
-                    section.findings().problems.add(place, problem.got, problem.expected);
-                }
-            }
-        },
+section! {
+    it: Option<String> = None => {
+        "kubeconfig": ABSOLUTE_PATH => it;
     }
-    section.finish();
-    access
+}
+
+const FIELD: &str = "kubernetes.kubeconfig";
+
+/// Reads the kubeconfig that the section names.
+pub(super) fn read(path: Option<String>, findings: &mut Findings) -> Option<Access> {
+    let Some(path) = path else {
+        findings.report_missing(FIELD, "the path of a kubeconfig");
+        return None;
+    };
+    let error = match Access::read(Path::new(&path)) {
+        Ok(access) => return Some(access),
+        Err(error) => error,
+    };
+    for problem in error.problems {
+        let place = match problem.field.as_str() {
+            "" => format!("{FIELD} ({path})"),
+            inner => format!("{FIELD} ({path}): {inner}"),
+        };
+        findings.report(place, problem.got, problem.expected);
+    }
+    None
 }

@@ -3,36 +3,34 @@
 //! Without `operations.mode` the service acts if it has both keys. With an explicit mode, a missing key comes from Vault or
 //! the store; a node without a key and an operation without authorities say so. No message contains a part of a key.
 
-use std::str::FromStr;
+use std::mem;
 
 use madako_domain::backup::BackupSchedule;
+use madako_json::strict::Kind;
 use madako_node::HostKeyPolicy;
 use madako_operation_runner::Settings;
 use madako_operation_runner::page::Mode;
 use madako_pki::Keys;
 use madako_ssh::SshKey;
+use strum::VariantNames as _;
 
-use super::document::Fields;
-use super::{backup, encryption, pem};
+use super::settings::Findings;
+use super::{Given, backup, encryption, pem};
 use crate::limits::MAX_IMAGE;
 
-/// The value of `operations.mode`; `None` is `off`.
-struct GivenMode(Option<Mode>);
-
-impl FromStr for GivenMode {
-    type Err = <Mode as FromStr>::Err;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "off" { Ok(Self(None)) } else { text.parse().map(|mode| Self(Some(mode))) }
-    }
+/// The value of `operations.mode`.
+#[derive(Debug, Clone, Copy, strum::EnumString, strum::VariantNames)]
+#[strum(serialize_all = "kebab-case")]
+pub(super) enum GivenMode {
+    Act,
+    Observe,
+    Off,
 }
 
-/// Access to nodes.
 #[derive(Debug, Clone)]
 pub struct Ssh {
     /// For nodes of which neither Vault nor the store has a key.
     pub key: Option<SshKey>,
-    /// The file of the key.
     pub key_file: Option<String>,
     pub host_keys: HostKeyPolicy,
 }
@@ -56,81 +54,62 @@ pub struct Operations {
     pub backup: Option<BackupSchedule>,
 }
 
-pub(super) const SECTIONS: [&str; 5] = ["operations", "ssh", "pki", "images", "etcd_backup"];
+/// Docker would read a leading dash as an option.
+pub(super) const IMAGE: Kind = Kind::Checked(
+    "the name of an image with at most 640 characters, such as ghcr.io/cybozu/etcd:3.5.15.1",
+    |name| {
+        name.len() <= MAX_IMAGE
+            && !name.starts_with(['.', '_', '-', '/', ':', '@'])
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-/:@".contains(c))
+    },
+);
 
-/// Reads the [`SECTIONS`]; `root` receives the warning.
-pub(super) fn read(root: &Fields, [operations, ssh, pki, images, backup]: [Option<Fields>; 5]) -> Operations {
-    let missing = match (&ssh, &pki) {
-        (Some(_), Some(_)) => None,
-        (None, Some(_)) => Some("section `ssh`"),
-        (Some(_), None) => Some("section `pki`"),
-        (None, None) => Some("sections `ssh` and `pki`"),
+pub(super) const MODE: Kind = Kind::OneOf(GivenMode::VARIANTS);
+pub(super) const HOST_KEYS: Kind = Kind::OneOf(HostKeyPolicy::VARIANTS);
+
+/// Reads the sections. The backup needs the mode.
+pub(super) fn read(given: &mut Given, findings: &mut Findings) -> Operations {
+    let missing = match (given.has_ssh, &given.pki) {
+        (true, Some(_)) => None,
+        (false, Some(_)) => Some("section `ssh`"),
+        (true, None) => Some("section `pki`"),
+        (false, None) => Some("sections `ssh` and `pki`"),
     };
-    let given = operations.and_then(read_mode).map(|GivenMode(mode)| mode);
-    let needs_key = given.is_none();
-    let mode = match (given, missing) {
-        (Some(mode), _) => mode,
-        (None, None) => Some(Mode::Act),
+    let mode = match (given.mode, missing) {
+        (Some(GivenMode::Act), _) | (None, None) => Some(Mode::Act),
+        (Some(GivenMode::Observe), _) => Some(Mode::Observe),
+        (Some(GivenMode::Off), _) => None,
         (None, Some(missing)) => {
-            root.warn(format!(
+            findings.warn(format!(
                 "Madako does not act on nodes: the configuration has no {missing} (`operations: {{mode: act}}` uses the \
                  keys in Vault, and `operations: {{mode: off}}` switches this warning off)"
             ));
             None
         }
     };
-    let mut settings = Settings::default();
-    if let Some(mut images) = images {
-        let given = &mut settings.images;
-        for (name, image) in [("etcd", &mut given.etcd), ("tools", &mut given.tools)] {
-            read_image(&mut images, name, image);
+    let mut ssh = mem::take(&mut given.ssh);
+    match &ssh.key_file {
+        Some(path) => ssh.key = read_key(path, findings),
+        // An explicit mode means that the keys may be elsewhere.
+        None if given.has_ssh && given.mode.is_none() => {
+            findings.report_missing(KEY_FILE, "the path of a private key");
         }
-        images.finish();
+        None => {}
     }
-    let backup = backup.and_then(|section| backup::read(section, mode));
-    let ssh = ssh.and_then(|section| read_ssh(section, needs_key)).unwrap_or_default();
-    Operations { mode, ssh, pki: pki.map(encryption::read), settings, backup }
-}
-
-fn read_mode(mut section: Fields) -> Option<GivenMode> {
-    let given = section.parsed_or_off("mode", "act, observe or off");
-    section.finish();
-    given
-}
-
-/// `needs_key`: no explicit mode says that the keys are elsewhere.
-fn read_ssh(mut section: Fields, needs_key: bool) -> Option<Ssh> {
-    let key_file = section.filled("key_file");
-    let key = match key_file.clone() {
-        Some(path) => pem::read_private(&mut section, "key_file", &path).and_then(|text| {
-            let key = madako_ssh::read_key(&text);
-            key.map_err(|error| section.report("key_file", format!("{path:?}, {error}"), error.expected()))
-                .ok()
-        }),
-        None => {
-            if needs_key {
-                section.report_missing("key_file", "the path of a private key");
-            }
-            None
-        }
-    };
-    let host_keys = section.parsed("host_keys", "pin or any").unwrap_or(HostKeyPolicy::Pin);
-    section.finish();
-    Some(Ssh { key, key_file, host_keys })
-}
-
-/// Replaces `image` by a given name. Docker would read a leading dash as an option.
-fn read_image(section: &mut Fields, name: &'static str, image: &mut String) {
-    let Some(given) = section.filled(name) else { return };
-    let is_part = |c: char| c.is_ascii_alphanumeric() || "._-/:@".contains(c);
-    if given.len() > MAX_IMAGE
-        || !given.chars().all(is_part)
-        || !given.starts_with(|c: char| c.is_ascii_alphanumeric())
-    {
-        let expected = format!("the name of an image with at most {MAX_IMAGE} characters, such as {image}");
-        section.report(name, format!("{:?}", super::document::shorten(&given)), expected);
+    Operations {
+        mode,
+        ssh,
+        pki: given.pki.take().map(|keys| encryption::read(&keys, "pki", findings)),
+        settings: mem::take(&mut given.operations),
+        backup: given.backup.take().and_then(|schedule| backup::read(schedule, mode, findings)),
     }
-    *image = given;
+}
+
+const KEY_FILE: &str = "ssh.key_file";
+
+fn read_key(path: &str, findings: &mut Findings) -> Option<SshKey> {
+    let key = madako_ssh::read_key(&pem::read_private(KEY_FILE, path, findings)?);
+    key.map_err(|error| findings.report(KEY_FILE, format!("{path:?}, {error}"), error.expected())).ok()
 }
 
 #[cfg(test)]
@@ -161,7 +140,6 @@ mod tests {
             std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
         }
 
-        /// A section with the key of this name.
         fn section(&self, name: &str) -> String {
             format!("{name}: {{key_file: {}}}\n", self.0.path().join(name).display())
         }
@@ -256,14 +234,14 @@ mod tests {
             keys.sections()
         ));
         for part in [
-            "operations.mode: got true, expected a text",
-            "operations.modes: got an unknown key",
+            "operations.mode: got true, expected one of act, observe, off",
+            "operations.modes: got an unknown field, expected a known field such as \"mode\"",
             "ssh\", whose mode is 0644, expected a file without access for others",
             "pki\", whose mode is 0604, expected a file without access for others",
             "32 bytes in Base64 in line 1",
             "images.etcd: got \"--privileged\", expected the name of an image",
             "images.tools: got \"a b\", expected the name of an image",
-            "images.pause: got an unknown key, expected one of etcd, tools",
+            "images.pause: got an unknown field, expected one of etcd, tools",
         ] {
             assert!(message.contains(part), "{part:?} is not in {message}");
         }
@@ -272,10 +250,13 @@ mod tests {
             ("ssh:", "ssh.key_file: expected the path of a private key"),
             ("pki:", "pki.key_file: expected the path of a file with keys, or `key_env`"),
             ("ssh: {key_file: /none}", "ssh.key_file: got \"/none\", expected a file that can be read"),
-            ("ssh: {key_file: /, host_keys: none}", "ssh.host_keys: got \"none\", expected pin or any"),
+            ("ssh: {key_file: /, host_keys: none}", "ssh.host_keys: got \"none\", expected one of pin, any"),
             ("pki: {key_env: PATH}", "pki.key_env: got \"PATH\", expected 32 bytes"),
-            ("operations: {mode: watch}", "operations.mode: got \"watch\", expected act, observe or off"),
-            ("ssh: /root/.ssh/id_rsa", "expected a mapping of settings"),
+            (
+                "operations: {mode: watch}",
+                "operations.mode: got \"watch\", expected one of act, observe, off",
+            ),
+            ("ssh: /root/.ssh/id_rsa", "expected an object"),
         ] {
             let message = refusal(text);
             assert!(message.contains(part), "{part:?} is not in {message}");

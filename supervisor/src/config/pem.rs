@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
 
-use super::document::Fields;
+use super::settings::Findings;
 use super::{OTHERS_READ, OTHERS_WRITE};
 use crate::limits::MAX_PEM;
 
@@ -28,17 +28,17 @@ pub(super) fn read_file(path: &str) -> Result<(String, Option<u32>), String> {
 }
 
 /// Text of a file with keys. Reports a file that cannot be read or that others can access.
-pub(super) fn read_private(section: &mut Fields, field: &'static str, path: &str) -> Option<String> {
+pub(super) fn read_private(field: &str, path: &str, findings: &mut Findings) -> Option<String> {
     match read_file(path) {
         Ok((text, mode)) => {
             if let Some(mode) = mode.filter(|mode| mode & (OTHERS_READ | OTHERS_WRITE) != 0) {
                 let got = format!("{path:?}, whose mode is {:04o}", mode & 0o7777);
-                section.report(field, got, "a file without access for others (chmod o-rwx)");
+                findings.report(field, got, "a file without access for others (chmod o-rwx)");
             }
             Some(text)
         }
         Err(expected) => {
-            section.report(field, format!("{path:?}"), expected);
+            findings.report(field, format!("{path:?}"), expected);
             None
         }
     }

@@ -3,22 +3,23 @@
 //! Without the section both are off. Krake keys without effect here are accepted and named in one warning, so that
 //! Krake's files work unchanged.
 
-use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use madako_app_scheduler::SchedulerConfig;
+use madako_app_scheduler::{Candidates, SchedulerConfig};
 use madako_domain::placement::cluster_template;
 use madako_domain::placement::fit::Compared;
 use madako_http::placement::{Authorization, Settings};
 use madako_json::input::Problem;
 use madako_json::krake::free::JsonObject;
+use madako_json::strict::{Kind, Tree, shown_text, yaml};
 use madako_protocol::placement::providers::MAX_AGE_INTERVALS;
 use madako_store::Encryption;
+use strum::VariantNames as _;
 
-use super::document::Fields;
 use super::embedded::ServerTls;
+use super::settings::{DURATION, Findings, Pem, is_span, plain, section, span, word};
 use super::{access, encryption};
 use crate::limits::{
     MAX_BODY, MAX_METRIC_AGE, MAX_METRICS_INTERVAL, MAX_RETRIES, MAX_SECONDS, MAX_TOSCA, METRICS_INTERVAL,
@@ -28,8 +29,6 @@ use crate::limits::{
 const DEFAULT_HOST: &str = "0.0.0.0";
 const DEFAULT_PORT: u16 = 8080;
 
-const TLS: [[&str; 2]; 3] = [["cert", "tls-cert"], ["key", access::PRIVATE_KEY], ["client_ca", "tls-ca"]];
-
 #[derive(Debug, Clone)]
 pub struct Placement {
     /// This instance decides about placement and collects garbage while it leads.
@@ -37,7 +36,6 @@ pub struct Placement {
     pub api: Api,
     pub scheduler: SchedulerConfig,
     pub metrics: Metrics,
-    /// Encryption of secrets in the store.
     pub encryption: Encryption,
 }
 
@@ -124,7 +122,13 @@ impl Default for Placement {
     fn default() -> Self {
         Self {
             controllers: true,
-            api: default_api(),
+            api: Api {
+                listen: None,
+                tls: None,
+                settings: Settings::new(""),
+                authentication: Authentication::default(),
+                insecure: false,
+            },
             scheduler: SchedulerConfig::default(),
             metrics: Metrics::every(METRICS_INTERVAL),
             encryption: Encryption::default(),
@@ -156,210 +160,211 @@ impl Api {
     }
 }
 
-pub(super) fn read(mut section: Fields) -> Placement {
-    let controllers = section.flag("controllers").unwrap_or(true);
-    let api = section.section("api").map_or_else(default_api, read_api);
-    let scheduler = section.section("scheduler").map(read_scheduler).unwrap_or_default();
-    let metrics = read_metrics(&mut section);
-    let encryption =
-        section.section("encryption").map(encryption::read).map(Encryption::from).unwrap_or_default();
-    section.finish();
-    let ignored = mem::take(&mut section.findings().ignored);
-    if !ignored.is_empty() {
-        section.warn(format!("keys of Krake that have no effect here: {}", ignored.join(", ")));
-    }
-    Placement { controllers, api, scheduler, metrics, encryption }
+/// Settings that need a check.
+#[derive(Default)]
+pub(super) struct Given {
+    placement: Placement,
+    metric_max_age: Option<Duration>,
+    encryption: Option<encryption::Given>,
+    host: Option<String>,
+    port: Option<u16>,
+    is_tls: bool,
+    pems: [Pem; 3],
+    cors_origin: Option<String>,
+    /// The same with Krake's dash.
+    dashed_origin: Option<String>,
+    keystone: EnabledStrategy,
+    keycloak: EnabledStrategy,
+    realm: Option<String>,
+    fixed: EnabledStrategy,
+    tosca_file: Option<String>,
 }
 
-fn read_metrics(section: &mut Fields) -> Metrics {
-    let within = Duration::from_secs(1)..=MAX_METRICS_INTERVAL;
-    let interval = section.span("metrics_interval", within, "between 1s and 1h");
-    let metrics = Metrics::every(interval.unwrap_or(METRICS_INTERVAL));
-    // A value that expires before the next round would appear and disappear.
-    let within = metrics.interval..=MAX_METRIC_AGE;
-    let max_age = section.span("metric_max_age", within, "between `metrics_interval` and 24h");
-    Metrics { max_age: max_age.unwrap_or(metrics.max_age), ..metrics }
+#[derive(Default)]
+struct EnabledStrategy {
+    is_enabled: bool,
+    /// Its endpoint, or its user.
+    value: Option<String>,
 }
 
-fn default_api() -> Api {
-    Api {
-        listen: None,
-        tls: None,
-        settings: Settings::new(""),
-        authentication: Authentication::default(),
-        insecure: false,
-    }
-}
-
-fn read_api(mut api: Fields) -> Api {
-    api.ignore(&["log", "default_roles", "default_role_bindings"]);
-    let mut read = default_api();
-    let host = api.filled("host");
-    let port: Option<u16> = api.number("port", 1..=u64::from(u16::MAX));
-    if host.is_some() || port.is_some() {
-        let host = host.unwrap_or_else(|| DEFAULT_HOST.to_owned());
-        let host =
-            if host.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6()) { format!("[{host}]") } else { host };
-        read.listen = Some(format!("{host}:{}", port.unwrap_or(DEFAULT_PORT)));
-    }
-    let settings = &mut read.settings;
-    if let Some(mut etcd) = api.section("etcd") {
-        etcd.ignore(&["host", "port"]);
-        let retries = etcd.number("retry_transactions", 0..=MAX_RETRIES);
-        settings.retry_transactions = retries.unwrap_or(settings.retry_transactions);
-        etcd.finish();
-    }
-    settings.body_bytes = api.number("max_request_bytes", 1..=MAX_BODY).unwrap_or(settings.body_bytes);
-    read.insecure = api.flag("insecure").unwrap_or(false);
-    read.tls = api.section("tls").and_then(read_tls);
-    if let Some(mut docs) = api.section("docs") {
-        if let Some(url) = docs.text("problem_base_url") {
-            settings.problem_base_url = url;
+section! {
+    it: Given = Given::default() => {
+        "controllers": Kind::Bool => it.placement.controllers;
+        "metrics_interval": INTERVAL => it.placement.metrics.interval, by span;
+        "metric_max_age": DURATION => it.metric_max_age, by |age| Some(span(age));
+        at "encryption": encryption => it.encryption;
+        in "api" {
+            "host": Kind::Text => it.host;
+            "port": Kind::Whole(1, u16::MAX as i64) => it.port;
+            "max_request_bytes": Kind::Whole(1, MAX_BODY) => it.placement.api.settings.body_bytes;
+            "insecure": Kind::Bool => it.placement.api.insecure;
+            "authorization": Kind::OneOf(Authorization::VARIANTS) => it.placement.api.settings.authorization, by word;
+            in "etcd" {
+                "retry_transactions": Kind::Whole(0, MAX_RETRIES) => it.placement.api.settings.retry_transactions;
+                unused "host", "port";
+            }
+            in "tls" {
+                "enabled": Kind::Bool => it.is_tls;
+                // Krake's fields name files; the inline forms are those of this project's other sections.
+                pem "cert", "tls-cert": Kind::Text => it.pems[0];
+                pem "key", "tls-key": Kind::Secret => it.pems[1];
+                pem "client_ca", "tls-ca": Kind::Text => it.pems[2];
+            }
+            in "docs" {
+                "problem_base_url": ANY_TEXT => it.placement.api.settings.problem_base_url;
+            }
+            in "authentication" {
+                "allow_anonymous": Kind::Bool => it.placement.api.settings.allow_anonymous;
+                "cors_origin": Kind::Text => it.cors_origin;
+                "cors-origin": Kind::Text => it.dashed_origin;
+                in "strategy" {
+                    in "keystone" {
+                        "enabled": Kind::Bool => it.keystone.is_enabled;
+                        "endpoint": Kind::Text => it.keystone.value;
+                    }
+                    in "keycloak" {
+                        "enabled": Kind::Bool => it.keycloak.is_enabled;
+                        "endpoint": Kind::Text => it.keycloak.value;
+                        "realm": Kind::Text => it.realm;
+                    }
+                    in "static" {
+                        "enabled": Kind::Bool => it.fixed.is_enabled;
+                        "name": Kind::Text => it.fixed.value;
+                    }
+                }
+            }
+            unused "log", "default_roles", "default_role_bindings";
         }
-        docs.finish();
+        in "scheduler" {
+            "reschedule_after": SECONDS => it.placement.scheduler.reschedule_after, by seconds;
+            "stickiness": Kind::UpTo(f64::MAX) => it.placement.scheduler.stickiness;
+            "debounce": SECONDS => it.placement.scheduler.debounce, by seconds;
+            "metric_constraints": Kind::OneOf(Compared::VARIANTS) => it.placement.scheduler.metric_constraints, by word;
+            "clusters": Kind::OneOf(Candidates::VARIANTS) => it.placement.scheduler.candidates, by word;
+            in "max_moves" {
+                "percent": Kind::Whole(0, 100) => it.placement.scheduler.max_moves.percent;
+                "at_least": Kind::Whole(1, 1_000_000) => it.placement.scheduler.max_moves.at_least;
+            }
+            in "automatic_cluster_creation" {
+                "tosca_file": Kind::Text => it.tosca_file;
+                "deletion_retention": SECONDS => it.placement.scheduler.cluster_creation.deletion_retention, by seconds;
+            }
+            unused "api_endpoint", "worker_count", "tls", "log";
+        }
     }
-    if let Some(authentication) = api.section("authentication") {
-        read_authentication(authentication, &mut read);
-    }
-    let authorization = api.parsed("authorization", "one of RBAC, always-allow, always-deny");
-    read.settings.authorization = authorization.unwrap_or(read.settings.authorization);
-    api.finish();
-    read
 }
 
-/// Krake's fields name files; the inline forms are those of this project's other sections.
-fn read_tls(mut tls: Fields) -> Option<ServerTls> {
-    let enabled = tls.flag("enabled").unwrap_or(false);
-    if !enabled {
-        // Files named for a disabled TLS need not exist.
-        tls.pass_over(TLS.as_flattened());
-    }
-    let needed = |what| Some(format!("the file of the server's {what}, because TLS is enabled"));
-    let read = enabled
-        .then(|| access::server_tls(&mut tls, TLS, |_| [needed("certificate"), needed("private key"), None]));
-    tls.finish();
-    read.flatten()
+const INTERVAL: Kind = Kind::Checked("a duration from 1s to 1h, such as 15s", |text| {
+    is_span(text, &(Duration::from_secs(1)..=MAX_METRICS_INTERVAL))
+});
+const ANY_TEXT: Kind = Kind::Checked("a text", |_| true);
+const SECONDS: Kind = Kind::UpTo(MAX_SECONDS);
+
+/// A time as a number of seconds, as in Krake.
+fn seconds(value: &Tree) -> Option<Duration> {
+    plain(value).map(Duration::from_secs_f64)
 }
 
-fn read_authentication(mut authentication: Fields, api: &mut Api) {
-    api.settings.allow_anonymous = authentication.flag("allow_anonymous").unwrap_or(false);
-    let dashed = authentication.filled("cors-origin");
-    let origin = authentication.filled("cors_origin");
-    if let (Some(dashed), Some(origin)) = (&dashed, &origin)
+pub(super) fn read(given: Given, findings: &mut Findings) -> Placement {
+    let mut placement = given.placement;
+    placement.metrics = read_metrics(placement.metrics.interval, given.metric_max_age, findings);
+    if let Some(keys) = given.encryption {
+        placement.encryption = encryption::read(&keys, "placement.encryption", findings).into();
+    }
+    let api = &mut placement.api;
+    if given.host.is_some() || given.port.is_some() {
+        let host = given.host.unwrap_or_else(|| DEFAULT_HOST.to_owned());
+        let is_ipv6 = host.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6());
+        let host = if is_ipv6 { format!("[{host}]") } else { host };
+        api.listen = Some(format!("{host}:{}", given.port.unwrap_or(DEFAULT_PORT)));
+    }
+    // The files of a disabled TLS need not exist.
+    if given.is_tls {
+        let needed = |what| Some(format!("the file of the server's {what}, because TLS is enabled"));
+        api.tls = access::server_tls(&given.pems, "placement.api.tls.", findings, |_| {
+            [needed("certificate"), needed("private key"), None]
+        });
+    }
+    if let (Some(dashed), Some(origin)) = (&given.dashed_origin, &given.cors_origin)
         && dashed != origin
     {
         let got = format!("{origin:?}, and {dashed:?} in `cors-origin`");
-        authentication.report("cors_origin", got, "one of the two names");
+        findings.report("placement.api.authentication.cors_origin", got, "one of the two names");
     }
-    if let Some(origin) = origin.or(dashed) {
+    if let Some(origin) = given.cors_origin.or(given.dashed_origin) {
         api.settings.cors_origin = origin;
     }
-    if let Some(mut strategy) = authentication.section("strategy") {
-        let enabled = &mut api.authentication;
-        enabled.keystone =
-            read_strategy(&mut strategy, "keystone", |keystone| url(keystone, "http://localhost:5000/v3"));
-        enabled.keycloak = read_strategy(&mut strategy, "keycloak", |keycloak| {
-            let endpoint = url(keycloak, "http://localhost:9080");
-            (endpoint, keycloak.filled("realm").unwrap_or_else(|| "krake".to_owned()))
-        });
-        enabled.fixed = read_strategy(&mut strategy, "static", |fixed| {
-            fixed.filled("name").unwrap_or_else(|| "system".to_owned())
-        });
-        strategy.finish();
-        strategy.findings().warnings.extend(enabled.without_effect());
-    }
-    authentication.finish();
-}
-
-/// An enabled strategy. The other fields of a disabled one are not read.
-fn read_strategy<T>(
-    strategy: &mut Fields,
-    name: &'static str,
-    read: impl FnOnce(&mut Fields) -> T,
-) -> Option<T> {
-    let mut fields = strategy.section(name)?;
-    let enabled = fields.flag("enabled").unwrap_or(false);
-    enabled.then(|| {
-        let value = read(&mut fields);
-        fields.finish();
-        value
-    })
-}
-
-fn url(fields: &mut Fields, default: &str) -> String {
-    let given = fields.filled("endpoint").unwrap_or_else(|| default.to_owned());
-    let plain = given.strip_prefix("http://").or_else(|| given.strip_prefix("https://"));
-    if plain.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
-        let expected = "an address that begins with http:// or https://";
-        fields.report("endpoint", format!("{given:?}"), expected);
-    }
-    given
-}
-
-fn read_scheduler(mut fields: Fields) -> SchedulerConfig {
-    fields.ignore(&["api_endpoint", "worker_count", "tls", "log"]);
-    let mut config = SchedulerConfig::default();
-    let seconds = |fields: &mut Fields, name, default| {
-        fields.decimal(name, MAX_SECONDS).map_or(default, Duration::from_secs_f64)
+    let (keystone, keycloak, fixed) = (given.keystone, given.keycloak, given.fixed);
+    api.authentication = Authentication {
+        keystone: keystone
+            .is_enabled
+            .then(|| read_url("keystone", keystone.value, "http://localhost:5000/v3", findings)),
+        keycloak: keycloak.is_enabled.then(|| {
+            let endpoint = read_url("keycloak", keycloak.value, "http://localhost:9080", findings);
+            (endpoint, given.realm.unwrap_or_else(|| "krake".to_owned()))
+        }),
+        fixed: fixed.is_enabled.then(|| fixed.value.unwrap_or_else(|| "system".to_owned())),
     };
-    config.reschedule_after = seconds(&mut fields, "reschedule_after", config.reschedule_after);
-    config.stickiness = fields.decimal("stickiness", f64::MAX).unwrap_or(config.stickiness);
-    config.debounce = seconds(&mut fields, "debounce", config.debounce);
-    let compared = fields.parsed("metric_constraints", "value or weighted");
-    config.metric_constraints = compared.unwrap_or(Compared::Value);
-    config.candidates = fields.parsed("clusters", "all or namespace").unwrap_or(config.candidates);
-    if let Some(mut moves) = fields.section("max_moves") {
-        let most = &mut config.max_moves;
-        most.percent = moves.number("percent", 0..=100).unwrap_or(most.percent);
-        most.at_least = moves.number("at_least", 1..=1_000_000).unwrap_or(most.at_least);
-        moves.finish();
+    findings.warnings.extend(api.authentication.without_effect());
+    if let Some(path) = given.tosca_file {
+        placement.scheduler.cluster_creation.tosca = read_tosca(&path, findings);
     }
-    if let Some(mut section) = fields.section("automatic_cluster_creation") {
-        let creation = &mut config.cluster_creation;
-        if let Some(path) = section.filled("tosca_file") {
-            creation.tosca = read_tosca(&mut section, &path);
-        }
-        creation.deletion_retention =
-            seconds(&mut section, "deletion_retention", creation.deletion_retention);
-        section.finish();
+    if !findings.unused.is_empty() {
+        findings.warn(format!("keys of Krake that have no effect here: {}", findings.unused.join(", ")));
     }
-    fields.finish();
-    config
+    placement
+}
+
+fn read_metrics(interval: Duration, max_age: Option<Duration>, findings: &mut Findings) -> Metrics {
+    let default = Metrics::every(interval);
+    let max_age = max_age.unwrap_or(default.max_age);
+    // A value that expires before the next fetch would appear and disappear.
+    if !(interval..=MAX_METRIC_AGE).contains(&max_age) {
+        let expected = "a duration from `metrics_interval` to 24h";
+        findings.report("placement.metric_max_age", format!("{max_age:?}"), expected);
+    }
+    Metrics { max_age, ..default }
+}
+
+fn read_url(strategy: &str, given: Option<String>, default: &str, findings: &mut Findings) -> String {
+    let endpoint = given.unwrap_or_else(|| default.to_owned());
+    let rest = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix("https://"));
+    if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
+        let field = format!("placement.api.authentication.strategy.{strategy}.endpoint");
+        findings.report(field, shown_text(&endpoint), "an address that begins with http:// or https://");
+    }
+    endpoint
 }
 
 /// The YAML template at a path. Krake's own example names a file that may be missing, and none is needed until an
 /// application requests a cluster.
-fn read_tosca(fields: &mut Fields, path: &str) -> Option<JsonObject> {
+fn read_tosca(path: &str, findings: &mut Findings) -> Option<JsonObject> {
+    const FIELD: &str = "placement.scheduler.automatic_cluster_creation.tosca_file";
     let text = match super::read_bounded(Path::new(path), MAX_TOSCA) {
         Ok(text) => text,
         Err(error) => {
-            let field = fields.path("tosca_file");
-            fields.warn(format!(
-                "Madako creates no clusters automatically: cannot read {path} of `{field}`: {error}"
+            findings.warn(format!(
+                "Madako creates no clusters automatically: cannot read {path} of `{FIELD}`: {error}"
             ));
             return None;
         }
     };
-    let read = super::document::value(&text)
+    let read = yaml::parse::<serde_json::Value>(&text)
         .and_then(|template| JsonObject::from_text(&template.to_string()).map_err(|error| error.to_string()));
-    match read {
-        Ok(template) => match cluster_template(&template).finish("the template") {
-            Ok(()) => Some(template),
-            Err(error) => {
-                // Otherwise the store would contain clusters that Krake's clients cannot read.
-                for Problem { field, got, expected } in error.problems {
-                    let got = if got.is_empty() { "nothing".to_owned() } else { got };
-                    fields.report("tosca_file", format!("{path:?}: `{field}` is {got}"), expected);
-                }
-                None
-            }
-        },
+    let template = match read {
+        Ok(template) => template,
         Err(why) => {
-            let expected = "the path of a TOSCA template in YAML";
-            fields.report("tosca_file", format!("{path:?}: {why}"), expected);
-            None
+            findings.report(FIELD, format!("{path:?}: {why}"), "the path of a TOSCA template in YAML");
+            return None;
         }
+    };
+    // The store must not contain clusters that Krake's clients cannot read.
+    let Err(error) = cluster_template(&template).finish("the template") else { return Some(template) };
+    for Problem { field, got, expected } in error.problems {
+        let got = if got.is_empty() { "nothing".to_owned() } else { got };
+        findings.report(FIELD, format!("{path:?}: `{field}` is {got}"), expected);
     }
+    None
 }
 
 #[cfg(test)]

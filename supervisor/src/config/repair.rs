@@ -3,16 +3,10 @@
 use std::time::Duration;
 
 use madako_domain::repair::hold::{HoldSettings, Label};
+use madako_json::strict::Kind;
 
-use super::document::Fields;
+use super::settings::{is_span, section, span};
 use crate::limits::MAX_LABEL;
-
-/// Bounds of `repair.hold.count`: one machine is no event, and no site has more than a million machines.
-const COUNTS: std::ops::RangeInclusive<u64> = 2..=1_000_000;
-
-/// Bounds of `repair.hold.within`: sabakan detects an outage machine by machine within seconds, and failures a day
-/// apart have different causes.
-const WITHIN: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repair {
@@ -28,24 +22,29 @@ impl Default for Repair {
     }
 }
 
-pub(super) fn read(mut section: Fields) -> Repair {
-    let hold = section.section("hold").map(read_hold);
-    section.finish();
-    hold.unwrap_or_default()
+section! {
+    it: (bool, HoldSettings) = (true, HoldSettings::default()) => {
+        in "hold" {
+            "enabled": Kind::Bool => it.0;
+            "label": LABEL => it.1.label, by |label| Some(Label::from(label.text()?.to_owned()));
+            "count": COUNT => it.1.count;
+            "within": WITHIN => it.1.within, by span;
+        }
+    }
 }
 
-fn read_hold(mut section: Fields) -> Repair {
-    let enabled = section.flag("enabled").unwrap_or(true);
-    let mut settings = HoldSettings::default();
-    if let Some(label) = section.text("label") {
-        if label.is_empty() || label.len() > MAX_LABEL {
-            let expected = format!("`rack`, or the name of a label with at most {MAX_LABEL} bytes");
-            section.report("label", format!("{} bytes", label.len()), expected);
-        }
-        settings.label = Label::from(label);
+impl From<(bool, HoldSettings)> for Repair {
+    fn from((is_enabled, settings): (bool, HoldSettings)) -> Self {
+        Self { hold: is_enabled.then(|| settings.clone()), settings }
     }
-    settings.count = section.number("count", COUNTS).unwrap_or(settings.count);
-    settings.within = section.span("within", WITHIN, "between 1s and 24h").unwrap_or(settings.within);
-    section.finish();
-    Repair { hold: enabled.then(|| settings.clone()), settings }
 }
+
+const LABEL: Kind = Kind::Checked("`rack`, or the name of a label with at most 63 bytes", |label| {
+    !label.is_empty() && label.len() <= MAX_LABEL
+});
+/// One machine is no event, and no site has more than a million machines.
+const COUNT: Kind = Kind::Whole(2, 1_000_000);
+/// Sabakan detects an outage machine by machine within seconds, and failures a day apart have different causes.
+const WITHIN: Kind = Kind::Checked("a duration from 1s to 24h, such as 10m", |text| {
+    is_span(text, &(Duration::from_secs(1)..=Duration::from_secs(24 * 3600)))
+});

@@ -103,20 +103,20 @@ fn every_wrong_field_is_named_in_one_message() {
     );
     for part in [
         "configuration file c.yml is not valid",
-        "; endpoint: got an unknown key, expected one of ",
+        "; line 1: endpoint: got an unknown field, expected a known field such as \"endpoints\"",
         "endpoints[0]: got \"ftp://x:1\", expected http, https or unix",
         "endpoints[1]: got \"http://h\", expected a port",
-        "endpoints[2]: got 7, expected a text",
-        "timeout: got \"2\", expected a duration such as 2s",
+        "endpoints[2]: got the number 7, expected a text: put it in quotes",
+        "timeout: got \"2\", expected a duration from 1ms to 10m, such as 2s",
         "username: got a list, expected a text",
-        "password: got a mapping, expected a text",
-        "tls_ca: got an unknown key, expected `tls-ca`, if that was meant",
-        "embedded.dataDir: got an unknown key, expected `embedded.data-dir`, if that was meant",
+        "password: got an object, expected a text",
+        "line 6: tls_ca: got an unknown field, expected a known field such as \"tls-ca\"",
+        "embedded.dataDir: got an unknown field, expected a known field such as \"data-dir\"",
         "embedded.listen: got \":2379\", expected an IP address and a port",
         "embedded.data-dir: got \"rel\", expected an absolute path",
-        "embedded.5: got an unknown key",
-        "pods: got an unknown key",
-        "prefix: got a list, expected a text",
+        "embedded.5: got an unknown field",
+        "line 8: pods: got an unknown field, expected one of endpoints, prefix, ",
+        "line 9: prefix: got a list, expected a text",
     ] {
         assert!(message.contains(part), "{part:?} is not in {message}");
     }
@@ -133,33 +133,30 @@ fn wrong_values_are_refused_one_by_one() {
         ),
         ("endpoints:", "endpoints: got nothing, expected a list of texts"),
         ("endpoints: ['http://u:p@h:1']", "endpoints[0]: got \"http://h:1\", expected"),
-        ("timeout: 0s", "timeout: got \"0s\", expected between"),
-        ("timeout: 1h", "timeout: got \"1h\", expected between"),
+        ("timeout: 0s", "timeout: got \"0s\", expected a duration from 1ms to 10m"),
+        ("timeout: 1h", "timeout: got \"1h\", expected a duration from 1ms to 10m"),
         ("timeout: -1s", "timeout: got \"-1s\", expected a duration"),
-        ("timeout: yes", "timeout: got true, expected a text"),
-        ("password: yes\nusername: u", "password: got a boolean, expected a text, in quotes"),
+        ("timeout: yes", "timeout: got true, expected a duration"),
+        ("password: yes\nusername: u", "password: got a boolean, expected a text: put it in quotes"),
         ("tls-ca: nonsense", "tls-ca: got another value, expected certificates in PEM"),
         (
             "tls-ca-file: /nonexistent/ca",
             "tls-ca-file: got \"/nonexistent/ca\", expected a file that can be read",
         ),
-        ("embedded: /var/lib/madako", "embedded: got \"/var/lib/madako\", expected a mapping"),
+        ("embedded: /var/lib/madako", "embedded: got \"/var/lib/madako\", expected an object"),
         ("embedded: {listen: '127.0.0.1:0'}", "embedded.listen: got \"127.0.0.1:0\", expected an IP address"),
         ("embedded: {listen: 2379}", "embedded.listen: got \"2379\", expected an IP address"),
         ("- a", "expected a mapping of settings, got a list"),
         ("a: b: c", "is not valid YAML"),
-        (
-            "prefix: /a/\nprefix: /b/",
-            "is not valid YAML: `prefix` occurs a second time in line 2, column 1; remove one of the two",
-        ),
-        ("<<: {a: 1}", "<<: got an unknown key"),
+        ("prefix: /a/\nprefix: /b/", "is not valid YAML: \"prefix\" for the second time at line 2, column 1"),
+        ("<<: {a: 1}", "line 1: a: got an unknown field"),
     ] {
         let message = refusal(text);
         assert!(message.contains(part), "{text:?}: {part:?} is not in {message}");
         assert_eq!(message.lines().count(), 1, "{text:?}: {message}");
     }
     let long = format!("prefix: {}", "p".repeat(MAX_PREFIX + 1));
-    assert!(refusal(&long).contains("prefix: got 1025 bytes"));
+    assert!(refusal(&long).contains("expected a text of at most 1024 bytes"));
 }
 
 #[test]
@@ -380,7 +377,7 @@ fn the_api_server_is_reached_by_a_kubeconfig() {
         ("kubernetes: {}", "kubernetes.kubeconfig: expected the path"),
         ("kubernetes: {kubeconfig: kubeconfig}", "an absolute path"),
         ("kubernetes: {kubeconfg: /a}", "kubernetes.kubeconfg"),
-        ("kubernetes: /a", "a mapping"),
+        ("kubernetes: /a", "an object"),
     ] {
         let message = refusal(text);
         assert!(message.contains(found), "{found} is not in: {message}");
@@ -415,27 +412,33 @@ fn every_invalid_hold_setting_is_named() {
         "repair: {{hold: {{enable: true, With-In: 5m, label: {long}, count: 1, within: 25h}}, holds: 1}}"
     ));
     for part in [
-        "repair.holds: got an unknown key, expected",
-        "repair.hold.enable: got an unknown key, expected",
-        "repair.hold.With-In: got an unknown key, expected `repair.hold.within`, if that was meant",
-        "repair.hold.label: got 64 bytes, expected `rack`, or the name of a label with at most 63 bytes",
-        "repair.hold.count: got 1, expected",
-        "repair.hold.within: got \"25h\", expected between 1s and 24h",
+        "repair.holds: got an unknown field, expected a known field such as \"hold\"",
+        "repair.hold.enable: got an unknown field, expected a known field such as \"enabled\"",
+        "repair.hold.With-In: got an unknown field, expected a known field such as \"within\"",
+        "..., expected `rack`, or the name of a label with at most 63 bytes",
+        "repair.hold.count: got the number 1, expected a whole number from 2 to 1000000",
+        "repair.hold.within: got \"25h\", expected a duration from 1s to 24h",
     ] {
         assert!(message.contains(part), "{part:?} is not in {message}");
     }
     for (text, part) in [
-        ("repair: 7", "repair: got 7, expected a mapping"),
-        ("repair: {hold: true}", "repair.hold: got true, expected a mapping"),
+        ("repair: 7", "repair: got the number 7, expected an object"),
+        ("repair: {hold: true}", "repair.hold: got true, expected an object"),
         ("repair: {hold: {enabled: 'yes'}}", "repair.hold.enabled: got \"yes\", expected"),
-        ("repair: {hold: {label: ''}}", "repair.hold.label: got 0 bytes, expected"),
-        ("repair: {hold: {label: [rack]}}", "repair.hold.label: got a list, expected a text"),
-        ("repair: {hold: {count: 0}}", "repair.hold.count: got 0, expected"),
-        ("repair: {hold: {count: -3}}", "repair.hold.count: got -3, expected"),
-        ("repair: {hold: {count: 2.5}}", "repair.hold.count: got 2.5, expected"),
-        ("repair: {hold: {count: 1000001}}", "repair.hold.count: got 1000001, expected"),
+        ("repair: {hold: {label: ''}}", "repair.hold.label: got \"\", expected"),
+        (
+            "repair: {hold: {label: [rack]}}",
+            "repair.hold.label: got a list, expected `rack`, or the name of a label",
+        ),
+        ("repair: {hold: {count: 0}}", "repair.hold.count: got the number 0, expected"),
+        ("repair: {hold: {count: -3}}", "repair.hold.count: got the number -3, expected"),
+        ("repair: {hold: {count: 2.5}}", "repair.hold.count: got the number 2.5, expected"),
+        ("repair: {hold: {count: 1000001}}", "repair.hold.count: got the number 1000001, expected"),
         ("repair: {hold: {within: 600}}", "repair.hold.within: got \"600\", expected a duration"),
-        ("repair: {hold: {within: 0s}}", "repair.hold.within: got \"0s\", expected between 1s and 24h"),
+        (
+            "repair: {hold: {within: 0s}}",
+            "repair.hold.within: got \"0s\", expected a duration from 1s to 24h",
+        ),
         ("repair: {hold: {within: soon}}", "repair.hold.within: got \"soon\", expected a duration"),
     ] {
         let message = refusal(text);

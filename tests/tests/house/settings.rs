@@ -14,8 +14,9 @@ use madako_domain::machine::QueryVariables;
 use madako_domain::obstacle;
 use madako_domain::template::Template;
 use madako_faults::Scenario;
+use madako_json::strict::{Kind, Schema};
 use madako_protocol::event::PlanBlockedBy;
-use madako_supervisor::config::{Config, ConfigError, Placement, StoreChoice};
+use madako_supervisor::config::{Config, ConfigError, Placement, StoreChoice, schema};
 
 use crate::repository::{text, texts};
 use crate::{nothing, one};
@@ -27,71 +28,23 @@ fn load(config: &str) -> Result<Config, ConfigError> {
     Config::load(Some(file.path()))
 }
 
-/// The sections of the file, each with an unknown setting. Its name is short since messages cut long ones; enabled
-/// features have further settings.
-const SECTIONS: &str = "
-zz: 1
-embedded: {zz: 1}
-repair: {zz: 1, hold: {zz: 1}}
-kubernetes: {zz: 1}
-operations: {zz: 1}
-ssh: {zz: 1}
-pki: {zz: 1}
-images: {zz: 1}
-etcd_backup: {zz: 1}
-placement:
-  zz: 1
-  encryption: {zz: 1}
-  api:
-    zz: 1
-    etcd: {zz: 1}
-    tls: {enabled: true, zz: 1}
-    docs: {zz: 1}
-    authentication:
-      zz: 1
-      strategy:
-        zz: 1
-        keystone: {enabled: true, zz: 1}
-        keycloak: {enabled: true, zz: 1}
-        static: {enabled: true, zz: 1}
-  scheduler:
-    zz: 1
-    max_moves: {zz: 1}
-    automatic_cluster_creation: {zz: 1}
-";
-
-/// Every setting of the service: the error about an unknown setting lists those of its section.
+/// Every setting of the service.
 fn known_settings() -> BTreeSet<String> {
-    let unknown = "zz";
-    let Err(ConfigError::Invalid(error)) = load(SECTIONS) else {
-        panic!("an unknown setting was accepted");
-    };
     let mut known = BTreeSet::new();
-    let mut sections = BTreeSet::new();
-    for problem in error.problems {
-        // The other problems are missing settings of enabled features.
-        let Some(section) = problem.field.strip_suffix(unknown) else { continue };
-        let names = problem.expected.strip_prefix("one of ").expect("the message lists the names");
-        known.extend(names.split(", ").map(|name| format!("{section}{name}")));
-        sections.insert(section.trim_end_matches('.').to_owned());
-    }
-    let not_asked: Vec<&String> = known
-        .iter()
-        .filter(|name| SECTIONS.contains(&format!(" {}:", last(name))) && !sections.contains(*name))
-        .collect();
-    assert!(
-        // `images.etcd` is a text, with the name of the section `placement.api.etcd`.
-        not_asked.iter().all(|name| last(name) == "enabled" || *name == "images.etcd"),
-        "sections that were not asked: {not_asked:?}"
-    );
-    known.retain(|name| !sections.contains(name));
+    add_settings(schema(), "", &mut known);
     assert!(known.contains("endpoints") && known.contains("embedded.listen"), "{known:?}");
     assert!(known.contains("placement.scheduler.stickiness"), "{known:?}");
     known
 }
 
-fn last(name: &str) -> &str {
-    name.rsplit('.').next().unwrap_or(name)
+fn add_settings(schema: &Schema, section: &str, known: &mut BTreeSet<String>) {
+    for (name, kind) in schema.fields {
+        match kind {
+            Kind::Object(schema) => add_settings(schema, &format!("{section}{name}."), known),
+            Kind::Unused => {}
+            _ => drop(known.insert(format!("{section}{name}"))),
+        }
+    }
 }
 
 /// The defaults of a service without any settings.

@@ -222,9 +222,7 @@ fn read_name<T: FromStr + VariantNames>(
 fn rate(entry: &Tree, path: &Path<'_>, problems: &mut Problems) -> Option<Rate> {
     let given = entry.get("rate");
     let number = match given {
-        #[expect(clippy::cast_precision_loss, reason = "what a float cannot hold is far beyond the bounds")]
-        Some(Tree::Number(Number::Integer(number))) => Some(*number as f64),
-        Some(Tree::Number(Number::Float(number))) => Some(*number),
+        Some(Tree::Number(number)) => Some(number.to_float()),
         _ => None,
     };
     let rate = number.filter(|number| (RATES.0..=RATES.1).contains(number)).and_then(Rate::from_number);

@@ -63,7 +63,7 @@ pub use crate::limits::{BLOCKING, STREAMS};
 const _: () =
     assert!(crate::Limits::PLACEMENT.connections >= 2 * STREAMS, "others are served beside all streams");
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Authorization {
     #[strum(serialize = "RBAC")]

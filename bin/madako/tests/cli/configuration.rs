@@ -19,7 +19,7 @@ async fn invalid_file_is_reported_in_one_message_before_the_start() {
         for part in [
             "endpoints[0]: got \"x\"",
             "password: got a boolean",
-            "foo: got an unknown key",
+            "foo: got an unknown field",
             "embedded.lisen",
         ] {
             assert!(message.contains(part), "{args:?}: {part:?} is not in {message}");

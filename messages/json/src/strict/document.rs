@@ -57,24 +57,26 @@ impl<'a> Document<'a> {
     /// All problems, in the order of their lines; each field begins with its line.
     pub fn finish(mut self, broken: Problems) -> Result<(), InputError> {
         self.problems.add_unrelated(broken);
-        let Err(mut error) = self.problems.finish(self.subject) else { return Ok(()) };
-        let lines = LineNumbers::of(self.text);
-        error.problems.sort_by_cached_key(|problem| lines.find(&problem.field));
-        for problem in &mut error.problems {
-            if let Some(line) = lines.find(&problem.field) {
-                *problem = at(line, problem);
-            }
-        }
-        Err(error)
+        self.problems.number_lines(self.text);
+        self.problems.finish(self.subject)
     }
 }
 
-fn at(line: u64, problem: &Problem) -> Problem {
-    let field = match problem.field.as_str() {
-        "" => format!("line {line}"),
-        field => format!("line {line}: {field}"),
-    };
-    Problem { field, ..problem.clone() }
+impl Problems {
+    /// Sorts problems by the lines of their fields in a YAML text, and puts `line N: ` before each field.
+    pub fn number_lines(&mut self, text: &str) {
+        if self.is_empty() {
+            return;
+        }
+        let lines = LineNumbers::of(text);
+        self.0.sort_by_cached_key(|problem| lines.find(&problem.field));
+        for Problem { field, .. } in &mut self.0 {
+            if let Some(line) = lines.find(field) {
+                let name = if field.is_empty() { String::new() } else { format!(": {field}") };
+                *field = format!("line {line}{name}");
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -150,9 +150,23 @@ pub fn shown_text(text: &str) -> String {
 }
 
 impl Number {
+    /// The nearest float.
+    #[must_use]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "an integer beyond a float's precision exceeds each setting"
+    )]
+    pub fn to_float(self) -> f64 {
+        match self {
+            Self::Integer(value) => value as f64,
+            Self::Large(value) => value as f64,
+            Self::Float(value) => value,
+        }
+    }
+
     /// False for a number that exceeds every float.
     pub fn is_finite(self) -> bool {
-        !matches!(self, Self::Float(value) if !value.is_finite())
+        self.to_float().is_finite()
     }
 }
 

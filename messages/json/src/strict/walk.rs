@@ -16,12 +16,18 @@ pub enum Kind {
     Text,
     /// A string whose notation its user checks; the text describes it, such as "a name".
     Word(&'static str),
+    /// A string that satisfies the predicate, which the text describes.
+    Checked(&'static str, fn(&str) -> bool),
+    /// One of these words.
+    OneOf(&'static [&'static str]),
     /// A string that messages never show.
     Secret,
     /// `true` or `false`.
     Bool,
     /// A finite number.
     Number,
+    /// A number from 0 to this one.
+    UpTo(f64),
     /// A string such as `1m30s` (Go). CKE's reader does not accept `null` here.
     Duration,
     /// A duration or `null`.
@@ -42,6 +48,8 @@ pub enum Kind {
     FreeForm,
     /// Any value with a foreign schema.
     Any,
+    /// Any value, without effect. Hints do not offer the field.
+    Unused,
     /// A value of this kind; ckecli leaves the field out when it is empty (Go's `omitempty`).
     OmitEmpty(&'static Kind),
 }
@@ -55,8 +63,9 @@ impl Kind {
         }
     }
 
-    /// The kind of a value that is there.
-    fn of_value(&self) -> &Kind {
+    /// The kind of a present value.
+    #[must_use]
+    pub fn of_value(&self) -> &Kind {
         if let Kind::OmitEmpty(kind) = self { kind } else { self }
     }
 }
@@ -259,7 +268,17 @@ impl Walk<'_> {
                 Some(Tree::Text(text))
             }
             (Kind::Quantity, Tree::Text(text)) if quantity::is_quantity(&text) => Some(Tree::Text(text)),
-            (Kind::LogDuration, value @ Tree::Number(Number::Integer(_))) | (Kind::Any, value) => Some(value),
+            (Kind::Checked(_, is_valid), Tree::Text(text)) if is_valid(&text) => Some(Tree::Text(text)),
+            (Kind::OneOf(words), Tree::Text(word)) if words.contains(&word.as_str()) => {
+                Some(Tree::Text(word))
+            }
+            (Kind::LogDuration, value @ Tree::Number(Number::Integer(_)))
+            | (Kind::Any | Kind::Unused, value) => Some(value),
+            (Kind::UpTo(greatest), Tree::Number(number))
+                if (0.0..=*greatest).contains(&number.to_float()) =>
+            {
+                Some(Tree::Number(number))
+            }
             (Kind::Number | Kind::Quantity, Tree::Number(number)) if number.is_finite() => {
                 Some(Tree::Number(number))
             }
@@ -295,7 +314,8 @@ impl Walk<'_> {
 
     /// A suggestion for an unknown name: its right place, the nearest known name, or all known names.
     fn hint(&self, schema: &'static Schema, name: &str, path: Path<'_>) -> String {
-        let names = || schema.fields.iter().map(|(known, _)| *known);
+        let offered = schema.fields.iter().filter(|(_, kind)| !matches!(kind, Kind::Unused));
+        let names = || offered.clone().map(|(known, _)| *known);
         let mut places = Vec::new();
         find(self.root, name, String::new(), &mut places);
         let own = path.to_string();
@@ -333,9 +353,12 @@ fn expected(kind: &Kind, value: &Tree) -> String {
             Tree::Null => "a text, \"\" for an empty one".to_owned(),
             _ => "a text".to_owned(),
         },
-        Kind::Word(what) => (*what).to_owned(),
+        Kind::Word(what) | Kind::Checked(what, _) => (*what).to_owned(),
+        Kind::OneOf(words) => format!("one of {}", words.join(", ")),
         Kind::Bool => "true or false, without quotes".to_owned(),
         Kind::Number => "a number".to_owned(),
+        Kind::UpTo(f64::MAX) => "a number of at least 0".to_owned(),
+        Kind::UpTo(greatest) => format!("a number from 0 to {greatest}"),
         Kind::Duration | Kind::OptionalDuration => "a duration such as 1m30s".to_owned(),
         Kind::LogDuration => "a duration such as 1m30s, or whole nanoseconds".to_owned(),
         Kind::Quantity => "a quantity such as 100Mi".to_owned(),
@@ -343,21 +366,21 @@ fn expected(kind: &Kind, value: &Tree) -> String {
         Kind::List(item) => format!("a list of {}", plural(item)),
         Kind::Map(entry) => format!("an object of {}", plural(entry)),
         Kind::Object(_) | Kind::FreeForm => "an object".to_owned(),
-        Kind::Any => "a value".to_owned(),
+        Kind::Any | Kind::Unused => "a value".to_owned(),
         Kind::OmitEmpty(kind) => expected(kind, value),
     }
 }
 
 fn plural(kind: &Kind) -> &'static str {
     match kind {
-        Kind::Text | Kind::Word(_) | Kind::Secret => "texts",
+        Kind::Text | Kind::Word(_) | Kind::Checked(..) | Kind::OneOf(_) | Kind::Secret => "texts",
         Kind::Bool => "booleans",
-        Kind::Number => "numbers",
+        Kind::Number | Kind::UpTo(_) => "numbers",
         Kind::Duration | Kind::OptionalDuration | Kind::LogDuration => "durations",
         Kind::Quantity => "quantities",
         Kind::Whole(..) => "whole numbers",
         Kind::List(_) => "lists",
-        Kind::Any => "values",
+        Kind::Any | Kind::Unused => "values",
         Kind::OmitEmpty(kind) => plural(kind),
         Kind::Map(_) | Kind::Object(_) | Kind::FreeForm => "objects",
     }
@@ -367,13 +390,15 @@ fn empty(kind: &Kind) -> Tree {
     match kind {
         Kind::Text
         | Kind::Word(_)
+        | Kind::Checked(..)
+        | Kind::OneOf(_)
         | Kind::Secret
         | Kind::Duration
         | Kind::OptionalDuration
         | Kind::LogDuration
         | Kind::Quantity => Tree::Text(String::new()),
-        Kind::Number => Tree::Number(Number::Integer(0)),
-        Kind::Any => Tree::Null,
+        Kind::Number | Kind::UpTo(_) => Tree::Number(Number::Integer(0)),
+        Kind::Any | Kind::Unused => Tree::Null,
         Kind::OmitEmpty(kind) => empty(kind),
         Kind::Bool => Tree::Bool(false),
         Kind::Whole(least, _) => Tree::Number(Number::Integer(*least)),

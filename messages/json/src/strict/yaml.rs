@@ -30,8 +30,11 @@ pub fn read(subject: &str, text: &str) -> Result<Tree, InputError> {
     }
 }
 
-/// Reads one document; the error names place and reason.
-fn parse(text: &str) -> Result<Tree, String> {
+/// Parses one document.
+///
+/// # Errors
+/// Place and reason. Only names of fields are quoted, not values.
+pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     parse_within(MAX_EVENTS, text, DuplicateKeyPolicy::Error)
 }
 
