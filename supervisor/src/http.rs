@@ -28,7 +28,6 @@ pub const PLACEMENT_API: &str = "placement-api";
 /// An empty prefix: reading it shows that the store answers.
 const NOTHING: &str = "madako/health";
 
-/// Renders the metrics of the process.
 pub type MetricsText = Arc<dyn Fn() -> String + Send + Sync>;
 
 #[derive(Clone)]

@@ -134,10 +134,8 @@ pub struct InstanceView {
     pub reign: watch::Receiver<Option<Epoch>>,
     /// The reign failed too often and has not begun again.
     pub melted: watch::Receiver<bool>,
-    /// Owner of placement, if known to this instance.
     pub placement: watch::Receiver<Ownership>,
     pub closing: watch::Receiver<bool>,
-    /// The page of the operation runner.
     pub operations: Subscriber<Arc<OpsPage>>,
 }
 
@@ -435,7 +433,6 @@ impl Director {
         (fetcher, scheduler)
     }
 
-    /// A measured actor of the reign.
     fn child<A: Actor>(&self, name: &'static str, actor: fn() -> A, given: A::Arguments) -> ChildSpec
     where
         A::Arguments: Clone + Sync,

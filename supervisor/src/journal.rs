@@ -25,7 +25,6 @@ impl Journal {
         Self { instance: instance.into(), logs: true, listeners: broadcast::Sender::new(JOURNAL_BEHIND) }
     }
 
-    /// A journal that does not log.
     #[must_use]
     pub fn unlogged(instance: &str) -> Self {
         Self { logs: false, ..Self::new(instance) }

@@ -45,7 +45,6 @@ pub const RUNNER: &str = "operation-runner";
 /// Annotation of a node with the serial of its machine (CKE's).
 const ANNOTATION_SERIAL: &str = "cke.cybozu.com/serial";
 
-/// Settings and ports of operations on nodes.
 #[derive(Clone)]
 pub struct OperationsPorts {
     pub mode: OperationsMode,
@@ -57,7 +56,6 @@ pub struct OperationsPorts {
     pub backups: Option<BackupPorts>,
 }
 
-/// The schedule of backups of etcd, and their port.
 #[derive(Clone)]
 pub struct BackupPorts {
     pub schedule: BackupSchedule,

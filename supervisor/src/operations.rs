@@ -61,7 +61,6 @@ pub fn authorities(
     Arc::new(ChosenAuthorities::new(Arc::clone(vault), Arc::new(own), pki.is_some()))
 }
 
-/// The private keys for logins on nodes.
 #[must_use]
 pub fn login_keys(vault: &Arc<Vault>, pki: Option<&Keys>, store: &Arc<dyn Store>) -> LoginKeySources {
     LoginKeySources::new(Arc::clone(vault), Arc::clone(store), pki.cloned().unwrap_or_default())

@@ -58,7 +58,6 @@ impl LeaseWait {
 
 /// Leases and commands of earlier processes.
 pub(crate) struct Predecessor {
-    /// Shows the wait.
     pub(crate) wait: LeaseWait,
     left: EarlierLeases,
     leases: Vec<LeftLease>,

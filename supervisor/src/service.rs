@@ -73,7 +73,6 @@ pub enum ServiceError {
     /// The settings for access to the store.
     #[error("cannot use the settings for access to etcd")]
     Store(#[source] ConfigError),
-    /// The transport to the registry.
     #[error("cannot create the client of the registry")]
     Transport(#[source] TransportError),
     /// The client of the cluster's API server.
@@ -105,7 +104,6 @@ pub struct ServedStore {
     failures: Option<StoreFailures>,
 }
 
-/// Opens the embedded store and serves it on its address.
 pub async fn open_embedded(embedded: &Embedded, seed: u64) -> Result<ServedStore, ServiceError> {
     // Bind first: the owner of a taken address may be the intended etcd, and then no file must be created.
     let listener = tokio::net::TcpListener::bind(embedded.listen).await.map_err(|source| {
@@ -146,7 +144,6 @@ impl ServedStore {
         self.server.as_ref().map(ServerHandle::address)
     }
 
-    /// A direct client of the store.
     pub async fn client(&self, clients: &StoreConfig, seed: u64) -> Result<EtcdStore, ServiceError> {
         let client = self.etcd.client().await.map_err(|error| ServiceError::Client(error.into()))?;
         EtcdStore::from_client(client, clients, seed).map_err(ServiceError::Store)

@@ -25,7 +25,6 @@ pub enum BackendOutcome {
     Bound {
         to: ObjectKey,
     },
-    /// A metric was never fetched.
     WaitsForMetric {
         /// Deadline, after which the decision ignores the metric.
         until: OffsetDateTime,

@@ -46,10 +46,7 @@ pub struct Unit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deletion {
     /// Deletion begins because an owner is being deleted.
-    WithOwner {
-        /// The owner in deletion.
-        owner: ObjectKey,
-    },
+    WithOwner { owner: ObjectKey },
     /// Deletion begins: the cluster was created for applications, and none used it for `deletion_retention`.
     Unused {
         /// Start of the present time without use.
@@ -71,7 +68,6 @@ pub enum WriteKind {
     /// Deletion of a cluster that was created for an application and is unused.
     #[strum(serialize = "unused-cluster")]
     Unused,
-    /// A step of a deletion.
     Garbage,
 }
 

@@ -71,7 +71,6 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Number of moves within `span` before `now`.
     #[must_use]
     pub fn moves_within(&self, span: Duration, now: OffsetDateTime) -> u64 {
         self.recent(span, now).map(|moves| moves.count).sum()

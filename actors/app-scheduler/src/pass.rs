@@ -220,7 +220,6 @@ pub fn pass(input: &PassInput<'_>) -> Pass {
     }
 }
 
-/// Earliest time of the next pass.
 struct NextPass {
     now: OffsetDateTime,
     next: Option<OffsetDateTime>,
@@ -292,7 +291,6 @@ fn unused(
     }
 }
 
-/// Differences from the previous memory.
 fn memory_changes(
     before: &BTreeMap<ObjectKey, ClusterMemory>,
     after: &BTreeMap<ObjectKey, ClusterMemory>,

@@ -41,7 +41,6 @@ pub(crate) struct Class {
     pub(crate) waits: Bits,
     /// The best places, and the second best.
     groups: Vec<Group>,
-    /// Results of all places.
     pub(crate) counts: Counts,
 }
 

@@ -34,7 +34,6 @@ impl OnlineHistory {
     }
 }
 
-/// A resource of one type in a snapshot.
 #[derive(Debug)]
 pub struct TypedResource<'a, T> {
     pub stored: &'a Stored,

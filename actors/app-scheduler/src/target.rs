@@ -46,7 +46,6 @@ pub(crate) struct Base {
     pub(crate) has_metrics: bool,
     /// Sum of values times weights.
     weighted: f64,
-    /// Sum of weights.
     weights: f64,
 }
 

@@ -83,7 +83,6 @@ enum LastEvent {
     Failed(String),
 }
 
-/// Result of evaluating the inputs.
 enum InputEvaluation {
     Blocked(PlanBlockedBy),
     /// The state is older than the last commit, or the first taints are awaited: the missing input is on its way.
@@ -91,7 +90,6 @@ enum InputEvaluation {
     Planned(Box<Decision>),
 }
 
-/// A plan or an error, and its inputs.
 struct Decision {
     inputs: Inputs,
     /// Error of the first plan, which applies a changed template before the rules.
@@ -440,7 +438,6 @@ impl LastEvent {
     }
 }
 
-/// Addresses of the control plane nodes.
 fn control_plane(cluster: &Cluster) -> BTreeSet<&str> {
     cluster.control_plane().map(|node| node.address.as_str()).collect()
 }

@@ -14,7 +14,6 @@ use crate::limits::ADDRESSES_NAMED;
 use crate::node::NodeMaker;
 use crate::templates::Templates;
 
-/// Result of trying a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RuleAttempt {
     /// The rule changed the draft, or requires that it is written anew.

@@ -125,7 +125,6 @@ impl Serialize for End {
     }
 }
 
-/// The message of [`End::NeverAtRest`].
 pub(crate) fn never_at_rest(plans: usize) -> String {
     format!(
         "the planner still changes the cluster after {plans} plans, more than any input needs; report this \

@@ -90,7 +90,6 @@ struct InFlight {
     fence: Condition,
     what: &'static str,
     action: Option<Action>,
-    /// The phase that the transaction writes.
     phase: Option<OperationPhase>,
     since: Instant,
     reply: Option<RpcReplyPort<Result<Committed, CommitError>>>,

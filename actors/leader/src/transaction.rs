@@ -161,7 +161,6 @@ pub(crate) fn orphan(records: &Snapshot, epoch: &Epoch, now: OffsetDateTime) -> 
     Ok(Orphan::Cancel { id, transaction })
 }
 
-/// Whether a node joins the control plane.
 fn grows_control_plane(before: Option<&Cluster>, after: &Cluster) -> bool {
     let control_plane = |cluster: Option<&'_ Cluster>| -> BTreeSet<String> {
         cluster.into_iter().flat_map(Cluster::control_plane).map(|node| node.address.clone()).collect()

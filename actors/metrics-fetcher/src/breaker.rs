@@ -35,7 +35,6 @@ impl Breaker {
         asks
     }
 
-    /// Consecutive failures.
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.failures

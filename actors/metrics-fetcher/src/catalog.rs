@@ -83,7 +83,6 @@ pub struct Undefined {
 pub struct Catalog {
     metrics: BTreeMap<MetricKey, (i64, Arc<MetricSpec>)>,
     providers: BTreeMap<ProviderKey, (i64, Arc<MetricsProviderKind>)>,
-    /// References of each resource that has any.
     references: BTreeMap<ObjectKey, References>,
     referred: BTreeMap<MetricKey, usize>,
     /// Number of resources with a constraint that may mean the metric.

@@ -41,7 +41,6 @@ pub struct Moment {
     pub elapsed: Duration,
 }
 
-/// A request to one provider.
 #[derive(Debug, Clone)]
 pub struct Fetch {
     pub id: u64,

@@ -95,7 +95,6 @@ pub struct RepairState {
     began: (OffsetDateTime, Instant),
     state: Option<Arc<ClusterState>>,
     requests: Requests,
-    /// Machines in held racks.
     held: HeldBack,
     effects: Workflow<RepairChange, Announced>,
     runner: EffectRunner<RepairMessage, CommandEnd>,

@@ -12,7 +12,6 @@ use crate::racks::HeldBack;
 /// Knowledge from outside the queue.
 #[derive(Debug, Clone, Default)]
 pub struct ExplainContext {
-    /// Machines in held racks.
     pub held: HeldBack,
     /// The service's configuration has access to Kubernetes.
     pub kubernetes: bool,

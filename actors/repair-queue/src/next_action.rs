@@ -109,7 +109,6 @@ pub enum BlockedBy {
     SameMachine {
         index: i64,
     },
-    /// All slots are taken.
     Slots {
         maximum: u32,
     },
@@ -125,7 +124,6 @@ pub enum BlockedBy {
     },
     /// An operation on nodes goes before the command.
     OperationDue,
-    /// Commands run one at a time.
     CommandRuns {
         record: i64,
     },
@@ -143,7 +141,6 @@ pub enum BlockedBy {
         until: OffsetDateTime,
     },
     Draining {
-        /// Time-out of the drain.
         until: OffsetDateTime,
         waits: Option<String>,
     },
@@ -199,7 +196,6 @@ pub struct NextAction {
 }
 
 impl NextAction {
-    /// The action to perform now.
     #[must_use]
     pub fn due(&self) -> Option<&Action> {
         (self.blocked_by.is_none() && self.action != Action::Nothing).then_some(&self.action)

@@ -90,7 +90,6 @@ pub struct View<'a> {
     pub nodes: &'a NodesByAddress<'a>,
     /// The repair configuration, or the obstacle in its place.
     pub config: Result<&'a RepairConfig, &'a BlockedBy>,
-    /// Machines in held racks.
     pub held: &'a HeldBack,
     pub live: &'a Live,
     pub now: OffsetDateTime,

@@ -234,7 +234,6 @@ impl<'a> Addresses<'a> {
         Self(asked)
     }
 
-    /// Sets the location of each address that an answer has.
     fn locate_by(&mut self, answer: &Racks, held: &BTreeMap<&'a str, Option<&Hold>>) {
         let held = |name: &String| held.get_key_value(name.as_str()).map(|(rack, _)| *rack);
         let held: Vec<Option<&'a str>> = answer.names.iter().map(held).collect();

@@ -31,7 +31,6 @@ use crate::limiter::{Decision, Input, Removed, limit};
 use crate::limits::MOST_REQUESTS;
 use crate::racks::KeptRacks;
 
-/// An answer of the registry, and its context.
 #[derive(Debug, Clone, Copy)]
 pub struct RegistryAnswer<'a> {
     pub machines: &'a [Machine],

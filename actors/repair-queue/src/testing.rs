@@ -60,7 +60,6 @@ impl Store {
         self.put(keys::CLUSTER, &cluster);
     }
 
-    /// Sets the rack label of a node.
     pub(crate) fn rack(&mut self, address: &str, rack: &str) {
         let mut cluster = (*self.state().cluster.as_ref().unwrap().value).clone();
         for node in cluster.nodes.iter_mut().filter(|node| node.address == address) {

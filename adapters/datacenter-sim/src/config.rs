@@ -182,7 +182,6 @@ impl DatacenterConfig {
         }
     }
 
-    /// Number of machines at the start.
     #[must_use]
     pub fn machines(&self) -> u64 {
         let boot = if self.boot { u64::from(self.racks) } else { 0 };

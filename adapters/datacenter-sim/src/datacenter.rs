@@ -190,7 +190,6 @@ impl Datacenter {
         self.now
     }
 
-    /// Time of the next queued event, if any.
     #[must_use]
     pub fn next_happening(&self) -> Option<OffsetDateTime> {
         self.queue.peek().map(|Reverse(entry)| entry.at)

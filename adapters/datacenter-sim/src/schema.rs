@@ -82,9 +82,17 @@ static MUTATION: [Entry; 1] = [Entry {
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Validation failed; no field ran.
-    Invalid { message: String, at: Option<Pos>, path: Vec<Value> },
-    /// Execution of one field failed.
-    Field { message: String, at: Pos, key: String, extensions: Option<Value> },
+    Invalid {
+        message: String,
+        at: Option<Pos>,
+        path: Vec<Value>,
+    },
+    Field {
+        message: String,
+        at: Pos,
+        key: String,
+        extensions: Option<Value>,
+    },
 }
 
 impl Failure {

@@ -31,7 +31,6 @@ pub enum SetStateError {
 }
 
 impl SetStateError {
-    /// sabakan's code of this error.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

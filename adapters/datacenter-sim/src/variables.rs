@@ -5,7 +5,6 @@ use async_graphql_parser::Positioned;
 use async_graphql_parser::types::{BaseType, Type, VariableDefinition};
 use serde_json::{Map, Value, json};
 
-/// An invalid variable, with its path.
 #[derive(Debug, PartialEq)]
 pub(crate) struct VariableError {
     pub(crate) message: String,

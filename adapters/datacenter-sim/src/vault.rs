@@ -38,12 +38,10 @@ impl fmt::Debug for SimulatedVault {
     }
 }
 
-/// A request that was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VaultRequest {
     /// Method and path.
     pub what: String,
-    /// Status code of the answer.
     pub status: u16,
     /// The token of the request had ended by itself.
     pub ended: bool,
@@ -67,9 +65,7 @@ struct State {
     roots: BTreeSet<String>,
     /// Roles of authorities, by path.
     roles: BTreeMap<String, Map<String, Value>>,
-    /// Secrets, by path.
     secrets: BTreeMap<String, Map<String, Value>>,
-    /// Passwords of users.
     users: BTreeMap<String, String>,
     requests: Vec<VaultRequest>,
 }

@@ -53,7 +53,6 @@ pub(crate) struct Batch<'a> {
     changes: Changes,
     /// Puts are refused for lack of space.
     full: bool,
-    /// Events of the current write.
     events: Vec<PbEvent>,
     lease_changes: Vec<LeaseChange>,
     buffer: Vec<u8>,

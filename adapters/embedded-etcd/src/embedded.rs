@@ -281,7 +281,6 @@ fn start_thread(writer: Writer, lock: Lock) -> Result<std::thread::JoinHandle<()
         .map_err(OpenError::Thread)
 }
 
-/// Revokes leases at their expiry.
 async fn end_leases(store: Arc<Store>) {
     let stopping = store.stopping();
     loop {

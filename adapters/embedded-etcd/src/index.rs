@@ -71,7 +71,6 @@ impl Index {
         }
     }
 
-    /// Removes the newest change of a key.
     pub(crate) fn pop(&mut self, key: &[u8]) -> Option<Change> {
         let changes = self.keys.get_mut(key)?;
         let change = changes.pop();

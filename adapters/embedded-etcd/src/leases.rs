@@ -75,7 +75,6 @@ pub(crate) enum Renewal {
     Unknown,
 }
 
-/// Leases with expiry times.
 #[derive(Debug, Default)]
 pub(crate) struct TimedLeases {
     table: LeaseTable,
@@ -147,7 +146,6 @@ impl TimedLeases {
         self.by_end.iter().take_while(move |(end, _)| *end <= now).map(|(_, id)| *id)
     }
 
-    /// All leases, in order of expiry.
     pub(crate) fn in_order_of_end(&self) -> impl Iterator<Item = i64> + '_ {
         self.by_end.iter().map(|(_, id)| *id)
     }

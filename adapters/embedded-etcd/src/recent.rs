@@ -12,7 +12,6 @@ use crate::limits::{MAX_RECENT_BYTES, MAX_RECENT_REVISIONS};
 /// `Event.type` of the protocol.
 pub(crate) const DELETE: i32 = 1;
 
-/// Changes of one transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RevisionEvents {
     pub(crate) main: i64,

@@ -50,7 +50,6 @@ pub(crate) struct Ranges<'a> {
     ends: BTreeMap<&'a [u8], End<'a>>,
 }
 
-/// End of a range: just after a key, or before one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End<'a> {
     After(&'a [u8]),

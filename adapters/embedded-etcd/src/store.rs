@@ -44,23 +44,11 @@ pub(crate) enum Operation {
     Put(PbPutRequest),
     Delete(PbDeleteRequest),
     Txn(PbTxnRequest),
-    Compact {
-        main: i64,
-        physical: bool,
-    },
-    Grant {
-        id: i64,
-        ttl_seconds: i64,
-        owner: Option<Arc<str>>,
-    },
-    Revoke {
-        id: i64,
-    },
-    /// Revokes all expired leases.
+    Compact { main: i64, physical: bool },
+    Grant { id: i64, ttl_seconds: i64, owner: Option<Arc<str>> },
+    Revoke { id: i64 },
     RevokeEnded,
-    SetAlarms {
-        alarms: u64,
-    },
+    SetAlarms { alarms: u64 },
     Defragment,
     Close,
 }
@@ -75,7 +63,6 @@ pub(crate) enum Answer {
     Done { revision: i64 },
 }
 
-/// An operation and the channel of its answer.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) operation: Operation,

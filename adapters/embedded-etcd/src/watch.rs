@@ -281,7 +281,6 @@ impl Drop for WatchStream {
 }
 
 impl Watch {
-    /// The events that this watch receives.
     fn select(&self, store: &Store, revisions: &[Arc<RevisionEvents>]) -> Vec<PbEvent> {
         let span = Span::new(&self.key, &self.range_end);
         let mut selected = Vec::new();

@@ -35,7 +35,6 @@ use crate::limits::MOST_ENCRYPTION_KEYS;
 pub const MARK: &str = "\"madako-sealed\"";
 /// Version of the format; only this version is read and written.
 const VERSION: u64 = 1;
-/// Length of a key.
 const KEY_BYTES: usize = 32;
 /// Bytes of the code before the ciphertext: a whole HMAC-SHA-256.
 const CODE_BYTES: usize = 32;
@@ -53,24 +52,19 @@ pub enum KeysError {
     /// More keys than allowed.
     #[error("at most {MOST_ENCRYPTION_KEYS} keys")]
     TooMany,
-    /// A line that is no key.
     #[error("{KEY_BYTES} bytes in Base64 in line {0} (openssl rand -base64 {KEY_BYTES} makes a key)")]
     NotAKey(usize),
-    /// A repeated key.
     #[error("each key once, but line {0} repeats an earlier key")]
     Twice(usize),
 }
 
-/// A value that does not decrypt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
-    /// No given key has this id.
     #[error("the value is encrypted with the key {id}, which is not configured here")]
     UnknownKey {
         /// Id of the key, without unusual characters.
         id: String,
     },
-    /// The value was changed or moved.
     #[error("the value cannot be decrypted: it was changed, or moved from another place")]
     Altered,
     /// The format is unknown: written by a later version, or invalid.

@@ -156,7 +156,6 @@ async fn speak(mut orders: ChildStdin, order: Vec<u8>, pause: Duration) -> Infal
 
 struct LastReport {
     last: Option<Report>,
-    /// Why its report is not usable.
     fault: Option<String>,
 }
 

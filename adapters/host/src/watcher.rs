@@ -84,14 +84,12 @@ enum KillCause {
 }
 
 enum WakeReason {
-    /// A heartbeat.
     Alive,
     Kill(KillCause),
     /// A child ended, the next scan is due, or an output ended.
     Scan,
 }
 
-/// A watcher before its command starts.
 struct Watch {
     order: Order,
     /// Pipe from the service: an order, then heartbeats, then its end.
@@ -247,7 +245,6 @@ impl Started {
         }
     }
 
-    /// Report of a command that is over.
     fn report(self, took: Duration) -> Report {
         match self.streams.failure() {
             Some(StartFailure::TooLate) => return Report::TooLate,

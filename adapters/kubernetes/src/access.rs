@@ -116,7 +116,6 @@ struct Names {
     user: String,
 }
 
-/// Cluster and user of the current context.
 fn current(file: Kubeconfig, problems: &mut Problems) -> Option<(Cluster, Option<AuthInfo>, Names)> {
     let Some(wanted) = file.current_context.filter(|name| !name.is_empty()) else {
         problems.add("current-context", "", "the name of a context");

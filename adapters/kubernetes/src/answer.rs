@@ -15,7 +15,6 @@ const NOT_FOUND: &str = "NotFound";
 /// Cause in an answer to an eviction that a disruption budget forbids.
 const DISRUPTION_BUDGET: &str = "DisruptionBudget";
 
-/// Maps an error of the client.
 pub(crate) fn failure(what: &str, error: kube::Error) -> KubernetesError {
     match error {
         kube::Error::Api(status) => refusal(what, &status),

@@ -36,7 +36,6 @@ pub struct Limits {
     pub read_deadline: Duration,
     pub write_deadline: Duration,
     pub max_answer_bytes: usize,
-    /// Objects per page.
     pub page: u32,
 }
 

@@ -28,7 +28,6 @@ impl Address {
         Ok(Self { root, shown })
     }
 
-    /// The URL of a path below the root, with parameters.
     pub(crate) fn below(&self, path: &str, parameters: &[(&str, &str)]) -> String {
         let mut url = self.root.clone();
         url.set_path(&format!("{}/{path}", self.root.path().trim_end_matches('/')));
@@ -44,7 +43,6 @@ impl Address {
     }
 }
 
-/// Parameters in form encoding.
 pub(crate) fn form(parameters: &[(&str, &str)]) -> String {
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish()
 }

@@ -88,7 +88,6 @@ pub(crate) fn server_text(address: &Address, secret: &str, text: &str) -> String
     }
 }
 
-/// A text with the secret replaced.
 pub(crate) fn hide(text: &str, secret: &str) -> String {
     if secret.is_empty() { text.to_owned() } else { text.replace(secret, "[secret]") }
 }

@@ -131,7 +131,6 @@ impl<T: HttpTransport + ?Sized> MetricsProviders for Providers<T> {
     }
 }
 
-/// A provider with many values in one answer.
 trait AnswersMany {
     const NAMES_IN_A_REQUEST: usize;
 

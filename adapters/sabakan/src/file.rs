@@ -32,7 +32,6 @@ pub fn parse_machines(json: &[u8]) -> Result<Vec<Machine>, InputError> {
     if problems.is_empty() { Ok(machines) } else { Err(refused(problems)) }
 }
 
-/// The list within the document, with its path.
 fn machine_list(document: &Value) -> Result<(&'static str, &[Value]), InputError> {
     const EXPECTED: &str = "a JSON array of machines as sabakan's GraphQL returns them, \
                             or the whole response {\"data\": {\"searchMachines\": [...]}}";

@@ -97,7 +97,6 @@ impl StoreConfig {
         Ok(self.timeout)
     }
 
-    /// Endpoints with their names for errors.
     pub(crate) fn dialled(&self) -> Result<Vec<(String, Endpoint)>, ConfigError> {
         let timeout = self.checked_timeout()?;
         if self.endpoints.is_empty() || self.endpoints.len() > MOST_ENDPOINTS {

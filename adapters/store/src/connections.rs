@@ -41,9 +41,7 @@ pub(crate) type Connector = Arc<dyn Fn() -> Connecting + Send + Sync>;
 
 #[derive(Clone)]
 pub(crate) enum Target {
-    /// An endpoint on the network.
     Endpoint(String, Box<Endpoint>),
-    /// Streams from a connector.
     Connector(Connector),
     /// An existing client of the caller.
     Client(Box<Client>),

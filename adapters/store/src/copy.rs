@@ -21,7 +21,6 @@ use crate::list::{ReadExtent, list};
 use crate::namespace::Namespace;
 use crate::objects::decoded;
 
-/// A client that can only read.
 pub struct CopyReader {
     connections: Connections,
     prefix: Namespace,

@@ -64,7 +64,6 @@ impl Encryption {
         Keys::parse(text).map(Self)
     }
 
-    /// Ids of the keys; the first one encrypts.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.0.ids()
     }

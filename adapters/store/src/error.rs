@@ -16,7 +16,6 @@ const TOKEN_REFUSALS: [&str; 3] = [
     "etcdserver: user name is empty",
     "etcdserver: revision of auth store is old",
 ];
-/// etcd's message if authentication is disabled.
 const AUTH_IS_OFF: &str = "etcdserver: authentication is not enabled";
 /// Messages for an oversized request: etcd's, and its gRPC library's for even larger ones.
 const REQUEST_IS_TOO_LARGE: [&str; 2] = ["request is too large", "received message larger than max"];
@@ -135,7 +134,6 @@ fn why(error: &Error) -> String {
     text
 }
 
-/// The error of an operation for the caller.
 pub(crate) fn store_error(operation: Operation, object: &str, endpoint: &str, error: &Error) -> StoreError {
     StoreError {
         operation: operation.of(object),

@@ -10,11 +10,9 @@ use crate::limits::{LIST_PAGE, MOST_LISTED_BYTES, MOST_LISTED_KEYS};
 use crate::namespace::{Namespace, Range};
 use crate::telemetry::{self, Operation};
 
-/// Extent of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadExtent {
     All,
-    /// Keys and their revisions.
     Keys,
 }
 

@@ -129,7 +129,6 @@ impl EtcdStore {
         commit_together(&self.connections, &self.namespace, encrypted.collect::<Result<_, _>>()?).await
     }
 
-    /// The transaction with every secret encrypted.
     fn encrypted(&self, transaction: Transaction) -> Result<Transaction, StoreError> {
         self.encryption.transaction(transaction, |key| self.namespace.absolute(key)).map_err(|error| {
             StoreError {

@@ -24,7 +24,6 @@ pub(crate) enum Operation {
 madako_json::named!(Operation);
 
 impl Operation {
-    /// Description for an error.
     pub(crate) fn of(self, object: &str) -> String {
         let object = if object.is_empty() { "every key" } else { object };
         match self {

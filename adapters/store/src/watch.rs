@@ -35,14 +35,7 @@ use crate::telemetry::{self, Operation};
 #[derive(Debug)]
 pub(crate) enum FeedEvent {
     /// A list of everything: at the start, and whenever changes may have been missed.
-    Listed {
-        /// Keys of interest.
-        snapshot: Snapshot,
-        /// Number of other keys.
-        others: usize,
-        cause: &'static str,
-    },
-    /// All changes up to a revision.
+    Listed { snapshot: Snapshot, others: usize, cause: &'static str },
     Changed {
         revision: i64,
         /// Changes of interest; may be empty.
@@ -111,7 +104,6 @@ struct Watcher<E> {
     prefix: String,
     interest: Interest,
     events: mpsc::Sender<E>,
-    /// Converts events for the receiver.
     wrap: fn(FeedEvent) -> Option<E>,
     /// Last delivered state. `None` before the first list, and when a new list is needed.
     delivered: Option<DeliveredState>,
@@ -372,7 +364,6 @@ fn denied(answer: &WatchResponse) -> bool {
     reason.contains("permission denied") || reason.contains("auth")
 }
 
-/// The changes of an answer, in its order.
 fn arrived(namespace: &Namespace, interest: Interest, answer: WatchResponse) -> Vec<ReceivedChange> {
     answer
         .0

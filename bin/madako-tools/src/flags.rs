@@ -64,7 +64,6 @@ impl<'a> Flags<'a> {
         Ok(flags)
     }
 
-    /// The value of a flag.
     pub(crate) fn value(&self, name: &str) -> Option<&'a str> {
         self.values.get(name).copied()
     }

@@ -73,7 +73,6 @@ async fn forward(settings: Settings, log: Log) -> Result<()> {
     Ok(())
 }
 
-/// The signals that ask for an end.
 struct Stop(Signal, Signal);
 
 impl Stop {

@@ -16,12 +16,10 @@ pub(crate) const BLOCK: usize = 512;
 /// Ending of the name under which a file is written before it replaces the old one.
 pub(crate) const TEMPORARY: &str = ".tmp";
 
-/// A file of an archive.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
     /// Names of its parents, below the directory of the archive.
     pub(crate) parents: Vec<&'a str>,
-    /// Name of the file.
     pub(crate) name: &'a str,
     /// Permission bits.
     pub(crate) mode: u32,

@@ -53,7 +53,6 @@ pub(crate) fn decode<T: DeserializeOwned>(key: &str, entry: &Entry) -> Result<T,
         .map_err(|error| Failure::failed(format_args!("the stored value of {key} cannot be read: {error}")))
 }
 
-/// The condition that a key is unchanged since it was read.
 pub(crate) fn unchanged(key: &str, entry: Option<&Entry>) -> Condition {
     Condition::Unchanged { key: key.to_owned(), revision: entry.map_or(0, |entry| entry.mod_revision) }
 }

@@ -9,7 +9,6 @@ use madako_domain::state::ClusterState;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A flag of the command.
     Flag,
     /// The leader of the running system has stored it.
     RunningSystem,

@@ -23,7 +23,6 @@ use crate::VERSION;
 use crate::limits::EXPORT_DEADLINE;
 use crate::log::OUR_TARGETS;
 
-/// The address of the collector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Collector(String);
 
@@ -54,7 +53,6 @@ impl fmt::Display for Collector {
     }
 }
 
-/// The exporter of spans.
 pub(crate) struct Traces(SdkTracerProvider);
 
 impl Traces {

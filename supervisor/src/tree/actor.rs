@@ -56,7 +56,6 @@ pub(super) enum ChildReportKind {
     Started(Result<Live, StartError>),
     /// The back-off is over and the predecessor is gone.
     Due,
-    /// The child was stopped and is gone.
     Stopped(StopOutcome),
     /// The child ended for good by itself and is gone.
     Gone,

@@ -16,7 +16,6 @@ pub type EventSink = Arc<dyn Fn(&TreeEvent) + Send + Sync>;
 pub enum TreeEvent {
     /// A child's first start succeeded.
     ChildStarted { supervisor: ChildId, child: ChildId },
-    /// A child failed, or its start did.
     ChildFailed {
         supervisor: ChildId,
         child: ChildId,
@@ -88,7 +87,6 @@ impl StopOutcome {
     }
 }
 
-/// A child exceeded its own budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{child} needed more than {restarts} restarts within {window:?}; last exit: {reason}")]
 pub struct BudgetExceeded {

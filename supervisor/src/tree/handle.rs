@@ -42,7 +42,6 @@ pub enum AddError {
 pub enum StopError {
     #[error("there is no child {0}")]
     Unknown(ChildId),
-    /// The supervisor ended, with its children, before it answered.
     #[error("cannot stop child {child}")]
     Ended { child: ChildId, source: SupervisorEnded },
 }
@@ -146,7 +145,6 @@ impl SupervisorRef {
         answer.await.map_err(|_| SupervisorEnded)
     }
 
-    /// The running child with this id.
     pub async fn child(&self, id: &str) -> Result<Option<ActorCell>, SupervisorEnded> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Child(id.into(), reply))?;

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 
 use crate::limits::LONGEST_WAIT;
 
-/// Waits before restarts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Backoff {
     /// Wait before the first restart; doubles with each further failure.
@@ -52,7 +51,6 @@ impl Budget {
     pub const DEFAULT: Self = Self { restarts: 8, window: Duration::from_secs(60) };
 }
 
-/// Restarts charged to a budget.
 #[derive(Debug)]
 pub(super) struct Account {
     budget: Budget,

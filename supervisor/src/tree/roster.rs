@@ -33,7 +33,6 @@ impl<M> From<(ActorRef<M>, JoinHandle<()>)> for Started {
     }
 }
 
-/// A started actor, and its control if it is a supervisor.
 #[derive(Clone)]
 pub(super) struct Live {
     pub(super) cell: ActorCell,

@@ -55,7 +55,6 @@ pub(crate) struct Clients {
     shared: Arc<Mutex<Shared>>,
 }
 
-/// The version of an object that a client has read.
 #[derive(Debug, Clone)]
 struct Read {
     body: Value,

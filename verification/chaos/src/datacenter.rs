@@ -45,16 +45,13 @@ const BOUNDS: (f64, f64) = (5.0, 95.0);
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Address of the registry.
     pub registry: Option<SocketAddr>,
-    /// Address of the provider of metrics.
     pub prometheus: Option<SocketAddr>,
     /// Address of the control door: on loopback, or reachable only from a run's namespaces.
     pub control: SocketAddr,
     pub machines: u32,
     pub racks: u32,
     pub metrics: Vec<String>,
-    /// Seed of its random events.
     pub seed: u64,
     pub journal: PathBuf,
 }

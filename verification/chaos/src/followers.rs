@@ -35,7 +35,6 @@ const SIGNS: u32 = 2;
 /// Time limit of the last watch at the end of a run, without faults.
 const LAST_WITHIN: Duration = Duration::from_secs(30);
 
-/// Runs one follower until `stop`.
 pub(crate) async fn follow(number: u32, doors: Doors, history: History, stop: watch::Receiver<bool>) {
     let mut follower = Follower { number, history, stop };
     let mut ends: Option<Instant> = None;

@@ -18,7 +18,6 @@ use crate::check::linear::{CallResult, Op};
 /// Microseconds since the beginning of the run.
 pub type Micros = u64;
 
-/// Outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "end")]
 pub enum End {
@@ -35,13 +34,11 @@ pub enum End {
     NotSent,
 }
 
-/// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
     /// The client, which has one call at a time.
     pub client: u32,
     pub instance: u32,
-    /// Key of the object in the store.
     pub object: String,
     #[serde(flatten)]
     pub op: Op,
@@ -71,7 +68,6 @@ impl Call {
     }
 }
 
-/// An acknowledged write to the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AcknowledgedWrite {
     /// The revision and its keys; `None`: nothing was written.
@@ -81,9 +77,7 @@ pub struct AcknowledgedWrite {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Event {
-    /// A change of a fault.
     Fault {
-        /// Index of the injection in the schedule.
         injection: usize,
         /// Act and target.
         what: String,
@@ -99,7 +93,6 @@ pub enum Event {
         #[serde(skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },
-    /// A request of a client.
     Call(Call),
     /// A revision of the store, at its first observation.
     Revision {
@@ -107,16 +100,16 @@ pub enum Event {
         /// `put KEY` or `delete KEY`.
         changes: Vec<String>,
     },
-    /// An instance reports that it leads.
-    Leads { instance: u32, epoch: i64 },
+    Leads {
+        instance: u32,
+        epoch: i64,
+    },
     /// A new sum of refused writes over all instances.
     Refused {
         /// Writes that the store or the gate refused.
         writes: u64,
     },
-    /// A watcher of the store begins.
     Watch {
-        /// Number of its member.
         member: u32,
         /// The watch begins after this revision.
         from: i64,
@@ -170,15 +163,18 @@ pub enum Event {
     /// A write to the store as ckecli makes it; `null`: nothing to write, or a concurrent change came first.
     AcknowledgedWrite(AcknowledgedWrite),
     /// A write to the store with an unknown outcome.
-    Unwritten { why: String },
-    /// A search for machines in the registry.
+    Unwritten {
+        why: String,
+    },
     Searched {
         /// The failure, if it failed.
         #[serde(skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },
     /// A remark of the harness.
-    Note { what: String },
+    Note {
+        what: String,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -221,7 +217,6 @@ impl History {
         micros(self.0.began.elapsed())
     }
 
-    /// The instant `after` the beginning.
     #[must_use]
     pub fn moment(&self, after: Duration) -> Instant {
         self.0.began + after

@@ -22,7 +22,6 @@ fn impossible(why: impl std::fmt::Display) -> Impossible {
     Impossible(why.to_string())
 }
 
-/// Active faults of a process, counted.
 #[derive(Debug, Clone, Copy, Default)]
 struct ActiveFaults {
     killed: u32,
@@ -57,7 +56,6 @@ pub(crate) struct Injector {
 pub(crate) struct ProcessChecks {
     /// Number of checks of processes that should run.
     pub(crate) times: u64,
-    /// Processes that had ended by themselves.
     pub(crate) ended: BTreeSet<String>,
 }
 

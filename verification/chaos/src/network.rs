@@ -66,7 +66,6 @@ const QUEUE: usize = 64;
 /// Bytes of a piece: one segment of Linux has less on a slow link, and as much on loopback.
 const PIECE: usize = 16 * 1024;
 
-/// An end of a link.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Node {
     /// Counted from 1.
@@ -123,7 +122,6 @@ pub(crate) enum DroppedShare {
 }
 
 impl DroppedShare {
-    /// The share that an act drops.
     fn by(act: Act) -> Option<Self> {
         match act {
             Act::Cut => Some(Self::All),
@@ -141,7 +139,6 @@ pub enum Choice {
     Auto,
     /// Namespaces; without them the run fails.
     Namespaces,
-    /// Proxies on loopback.
     Proxies,
 }
 
@@ -167,11 +164,9 @@ impl fmt::Display for Carrier {
     }
 }
 
-/// The current state of the network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct NetworkState {
     nodes: BTreeMap<Node, Trouble>,
-    /// The node of each process.
     processes: BTreeMap<u32, Node>,
 }
 
@@ -310,7 +305,6 @@ impl Network {
         self.board.send_modify(|board| change(board.nodes.entry(node.clone()).or_default()));
     }
 
-    /// Registers the current process of a node.
     pub fn runs(&self, node: &Node, process: u32) {
         self.board.send_modify(|board| {
             board.processes.retain(|_, other| other != node);
@@ -323,7 +317,6 @@ impl Network {
     }
 }
 
-/// The network from the view of one connection.
 #[derive(Debug, Clone)]
 struct View {
     board: watch::Receiver<NetworkState>,
@@ -353,7 +346,6 @@ impl View {
     }
 }
 
-/// The text of an error with its causes.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

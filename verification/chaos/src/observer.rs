@@ -42,7 +42,6 @@ pub struct Change {
 }
 
 impl Change {
-    /// The key's entry after the change.
     #[must_use]
     pub fn entry(&self) -> Option<Entry> {
         self.value.as_ref().map(|value| Entry {
@@ -144,7 +143,6 @@ impl Observer {
         }
     }
 
-    /// Takes in a revision from a member.
     pub(crate) fn receive_revision(&self, member: u32, revision: i64, changes: Vec<Change>) {
         let at = self.history.now();
         let mut inside = self.lock();
@@ -196,7 +194,6 @@ impl Observer {
             .collect()
     }
 
-    /// Time of the last observed revision.
     #[must_use]
     pub fn last_written(&self) -> Micros {
         self.lock().revisions.values().map(|revision| revision.at).max().unwrap_or(0)
@@ -219,7 +216,6 @@ impl Observer {
         self.lock().revisions.values().cloned().collect()
     }
 
-    /// The value of a key below [`PREFIX`].
     #[must_use]
     pub fn value(&self, key: &str) -> Option<Vec<u8>> {
         let key = format!("{PREFIX}{key}");

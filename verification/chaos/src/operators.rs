@@ -185,7 +185,6 @@ async fn commit(
     Ok(done.succeeded().then_some((revision, keys)))
 }
 
-/// A stored value and its revision.
 async fn stored(client: &mut Client, key: &str) -> Result<(String, i64, Vec<u8>), etcd_client::Error> {
     let key = format!("{PREFIX}{key}");
     let answer = client.get(key.clone(), None).await?;

@@ -32,7 +32,6 @@ pub(crate) struct Spec {
 pub enum ProcessError {
     #[error("cannot start the process {name}")]
     Start { name: String, source: io::Error },
-    /// A signal could not be sent.
     #[error("cannot send the signal {signal} to the process {name}")]
     Signal { name: String, signal: &'static str, source: io::Error },
     /// The process ended by itself.
@@ -72,7 +71,6 @@ impl Process {
         Ok(process)
     }
 
-    /// Restarts a killed process.
     pub(crate) fn start_again(&mut self) -> Result<(), ProcessError> {
         let start = || -> io::Result<Child> {
             let log = OpenOptions::new().create(true).append(true).open(&self.spec.log)?;
@@ -104,7 +102,6 @@ impl Process {
         self.child.as_ref().and_then(Child::id).unwrap_or(0)
     }
 
-    /// Whether it was killed and not restarted.
     #[must_use]
     pub(crate) fn is_down(&self) -> bool {
         self.child.is_none()

@@ -40,7 +40,6 @@ const PROCESSES: &str = "processes";
 /// Name of the verdict on mutations that instances refused.
 const GATE: &str = "gate";
 
-/// All observations of a run.
 #[derive(Debug)]
 pub(crate) struct Observations {
     pub(crate) scenario: Scenario,
@@ -90,7 +89,6 @@ pub struct Report {
     pub outcome: Outcome,
     pub verdicts: Verdicts,
     pub exemptions: BTreeMap<&'static str, Use>,
-    /// Linearizability of clients' calls.
     pub linearizability: Judged,
     pub counts: Counts,
     pub kubernetes: Counted,
@@ -103,7 +101,6 @@ pub struct Report {
     /// Random beginnings of faults.
     pub draws: Vec<Draw>,
     pub faults: Vec<FaultEffect>,
-    /// The timeline as SVG.
     #[serde(skip)]
     picture: String,
 }
@@ -226,7 +223,6 @@ fn counts(seen: &Observations) -> Counts {
     }
 }
 
-/// Whether the event is a failed call of a client.
 fn failed(event: &Event) -> bool {
     match event {
         Event::Call(call) => call.failed(),
@@ -243,7 +239,6 @@ fn is_commit(revision: &Revision) -> bool {
     })
 }
 
-/// Writes the report's files into a directory.
 pub fn write(report: &Report, directory: &Path) -> io::Result<()> {
     fs::write(directory.join("report.md"), report.to_string())?;
     fs::write(directory.join("report.json"), serde_json::to_vec_pretty(report)?)?;

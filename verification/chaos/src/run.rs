@@ -52,7 +52,6 @@ const REGISTRARS: u32 = CLIENTS + 3;
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The scenario with all its faults.
     pub scenario: Scenario,
     /// Seed of the beginnings of random faults, of the clients, and of corruptions.
     pub seed: u64,
@@ -71,11 +70,7 @@ pub enum RunError {
     #[error(transparent)]
     Schedule(#[from] TooMany),
     #[error("{what}")]
-    Io {
-        /// The attempted action.
-        what: &'static str,
-        source: io::Error,
-    },
+    Io { what: &'static str, source: io::Error },
     /// The world could not be built, or a process ended by itself.
     #[error(transparent)]
     World(#[from] WorldError),

@@ -69,13 +69,11 @@ impl Leaders {
         }
     }
 
-    /// The instance of an epoch.
     #[must_use]
     pub(crate) fn of(&self, epoch: i64) -> Option<u32> {
         self.inner().epochs.get(&epoch).copied()
     }
 
-    /// The instance of each epoch.
     #[must_use]
     pub(crate) fn epochs(&self) -> BTreeMap<i64, u32> {
         self.inner().epochs.clone()

@@ -54,11 +54,7 @@ pub struct Programs {
 pub enum WorldError {
     /// A file, a port or a directory.
     #[error("{what}")]
-    Io {
-        /// The attempted action.
-        what: String,
-        source: io::Error,
-    },
+    Io { what: String, source: io::Error },
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// The requested network is not available.
@@ -66,18 +62,10 @@ pub enum WorldError {
     Network(#[from] Unavailable),
     /// An awaited state was not reached.
     #[error("{what} within {within:?}")]
-    Late {
-        /// The awaited state.
-        what: String,
-        within: Duration,
-    },
+    Late { what: String, within: Duration },
     /// An operator's command failed.
     #[error("madako {args} failed: {said}")]
-    Command {
-        args: String,
-        /// Its error output.
-        said: String,
-    },
+    Command { args: String, said: String },
     /// A request was refused; with the status.
     #[error("the request {0} was refused with status {1}: {2}")]
     Refused(String, u16, String),
@@ -109,7 +97,6 @@ pub(crate) struct Member {
     pub(crate) disk: Option<Result<Disk, String>>,
 }
 
-/// A server of the data center.
 pub(crate) struct Server {
     pub(crate) process: Process,
     address: SocketAddr,
@@ -158,7 +145,6 @@ impl Plan<'_> {
         }
     }
 
-    /// Every node with a process.
     pub(crate) fn nodes(&self) -> Vec<Node> {
         let wanted = self.wanted();
         let members = (1..=wanted.store.members()).map(Node::Store);
@@ -187,7 +173,6 @@ impl Plan<'_> {
     }
 }
 
-/// Names of the clusters of a world.
 pub(crate) fn clusters(wanted: &ExpectedSize) -> Vec<String> {
     (1..=wanted.clusters).map(|number| format!("cluster-{number}")).collect()
 }
@@ -202,12 +187,10 @@ fn name_of(node: &Node) -> String {
     }
 }
 
-/// A free address of a node, past the network.
 fn served(network: &Network, ports: &mut Ports, node: &Node) -> Result<SocketAddr, WorldError> {
     ports.next(network.home(node)).map_err(io_error(format!("cannot find a free port for {node}")))
 }
 
-/// Waits until a process answers a path with success.
 async fn answers(process: &mut Process, at: SocketAddr, path: &str) -> Result<(), WorldError> {
     let began = Instant::now();
     loop {

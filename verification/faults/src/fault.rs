@@ -48,10 +48,8 @@ named!(Act all);
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, IntoStaticStr, VariantArray, VariantNames,
 )]
 pub enum TargetKind {
-    /// All machines of a rack.
     #[strum(serialize = "rack=N")]
     Rack,
-    /// The machine with an address.
     #[strum(serialize = "an IP address")]
     Address,
     #[strum(serialize = "instance=leader or instance=N")]
@@ -62,7 +60,6 @@ pub enum TargetKind {
     Registry,
     #[strum(serialize = "provider=NAME")]
     Provider,
-    /// An actor of the leader.
     #[strum(serialize = "actor=NAME")]
     Actor,
 }
@@ -157,7 +154,6 @@ pub enum FaultTimes {
     Every(Span),
     /// After independent random pauses.
     Random {
-        /// Mean of the pauses.
         mean: Span,
     },
 }

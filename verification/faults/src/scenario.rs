@@ -34,7 +34,6 @@ pub struct World {
     pub clusters: u32,
     pub applications: u32,
     pub store: Store,
-    /// Operations on nodes.
     pub operations: Operations,
 }
 
@@ -68,7 +67,6 @@ impl World {
     }
 }
 
-/// The mode of operations on nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[derive(Display, EnumString, VariantNames)]
@@ -87,7 +85,6 @@ pub enum Operations {
 #[derive(Display, EnumString, VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Store {
-    /// The embedded store: one member.
     Embedded,
     /// A real etcd of three members.
     Etcd,
@@ -126,7 +123,6 @@ pub enum ClientKind {
 named!(ClientKind all);
 
 impl ClientKind {
-    /// Whether only a simulation has such clients.
     #[must_use]
     pub fn is_simulated_only(self) -> bool {
         matches!(self, Self::Rivals | Self::Reboots | Self::Saboteurs)

@@ -27,7 +27,6 @@ impl Span {
         Self(Duration::from_secs(seconds))
     }
 
-    /// Days of 24 hours.
     #[must_use]
     pub const fn days(days: u64) -> Self {
         Self::seconds(days * DAY)

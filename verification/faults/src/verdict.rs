@@ -22,7 +22,6 @@ pub enum Count {
     RefusedWrites,
     /// Requests of clients that failed or got no answer.
     FailedClientCalls,
-    /// Faults that began.
     Faults,
 }
 

@@ -19,10 +19,8 @@ use madako_domain::placement::objects::Stored;
 use madako_domain::store::{Condition, Write};
 use time::OffsetDateTime;
 
-/// Resources by their keys.
 pub type Resources = BTreeMap<ObjectKey, Arc<Stored>>;
 
-/// Values of metrics.
 pub type Values = BTreeMap<MetricKey, MetricState>;
 
 /// A resource from the value of its key; `None`: the value is none.
@@ -37,13 +35,11 @@ pub fn read(key: &ObjectKey, value: &[u8], created: i64, revision: i64) -> Optio
     }))
 }
 
-/// The cluster of an application.
 #[must_use]
 pub fn scheduled_to(stored: &Stored) -> Option<ObjectKey> {
     Application::of(&stored.object)?.status.scheduled_to.as_ref().and_then(ResourceRef::key)
 }
 
-/// The cloud of a cluster.
 fn cloud(cluster: &Cluster, stored: &Resources) -> Option<Arc<Stored>> {
     let key = cluster.status.scheduled_to.as_ref().and_then(ResourceRef::key)?;
     stored.get(&key).cloned()

@@ -38,7 +38,6 @@ pub struct Change {
     pub value: Option<Arc<[u8]>>,
 }
 
-/// A machine in an answer of the registry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineSeen {
     pub address: String,
@@ -51,12 +50,10 @@ pub struct MachineSeen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Command {
     Repair,
-    /// The command after a successful repair.
     Success,
     HealthCheck,
 }
 
-/// A request to change Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KubernetesRequest {
@@ -71,7 +68,6 @@ pub enum KubernetesRequest {
 pub struct PodFact {
     /// `NAMESPACE/NAME`
     pub name: String,
-    /// Whether the namespace is protected.
     pub protected: bool,
 }
 
@@ -80,7 +76,6 @@ pub struct PodFact {
 pub struct NodeEffect {
     /// Unique in a stream.
     pub number: u64,
-    /// Epoch of its permit.
     pub epoch: i64,
     /// Address of the node; for a change of etcd the first asked address.
     pub address: String,
@@ -134,25 +129,30 @@ pub enum EtcdFact {
         had_quorum: bool,
     },
     /// An effect removed the data of a member from its node.
-    DataRemoved {
-        effect: NodeEffect,
-        cluster: u64,
-        member: u64,
-        /// Whether the member has a vote.
-        is_voting: bool,
-    },
+    DataRemoved { effect: NodeEffect, cluster: u64, member: u64, is_voting: bool },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fact {
-    /// A whole revision of the store.
-    Stored { revision: i64, changes: Vec<Change> },
+    Stored {
+        revision: i64,
+        changes: Vec<Change>,
+    },
     /// A user learned that its own write became this revision.
-    ByUser { revision: i64 },
+    ByUser {
+        revision: i64,
+    },
     /// A request of an instance reached the registry.
-    Polled { instance: String, question: Question },
+    Polled {
+        instance: String,
+        question: Question,
+    },
     /// A good answer of the registry reached an instance.
-    Answered { instance: String, question: Question, machines: Arc<Vec<MachineSeen>> },
+    Answered {
+        instance: String,
+        question: Question,
+        machines: Arc<Vec<MachineSeen>>,
+    },
     /// A request of an instance reached a provider of metrics.
     Fetched {
         instance: String,
@@ -169,26 +169,26 @@ pub enum Fact {
     Began {
         instance: String,
         command: Command,
-        /// Address of the machine.
         address: String,
     },
     Ended {
         instance: String,
         command: Command,
-        /// Address of the machine.
         address: String,
         /// Repair: the command exited with 0. Health check: its output said that the machine is healthy.
         good: bool,
     },
     Permitted {
         instance: String,
-        /// End of the permit.
         until: At,
         /// End of the epoch's lease in the store unless it is renewed.
         lease_ends: At,
     },
     /// Kubernetes answered the dry run of an eviction.
-    EvictionTried { protected: bool, refused: bool },
+    EvictionTried {
+        protected: bool,
+        refused: bool,
+    },
     /// Kubernetes received a request of an instance.
     Kubernetes {
         asked: KubernetesRequest,
@@ -213,9 +213,7 @@ pub enum Fact {
     },
     /// The store answered a client's transaction with several conditions.
     Transacted {
-        /// Whether every condition held.
         held: bool,
-        /// Whether the writes were applied.
         written: bool,
     },
     /// A user made one cluster by far the best for an application.
@@ -225,7 +223,10 @@ pub enum Fact {
         cluster: String,
     },
     /// A stage of an effect on a node or on the members of etcd.
-    Effect { effect: NodeEffect, stage: EffectStage },
+    Effect {
+        effect: NodeEffect,
+        stage: EffectStage,
+    },
     /// An observation of etcd on the nodes.
     Etcd(EtcdFact),
     /// A fault begins or ends.

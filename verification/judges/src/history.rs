@@ -16,7 +16,6 @@ use madako_domain::repair::queue::RepairQueue;
 use madako_domain::store::Entry;
 use serde::de::DeserializeOwned;
 
-/// Stored entries by their keys.
 pub type Stored = BTreeMap<String, Entry>;
 
 /// A key that a revision writes, with its entry; `None`: the revision deletes it.
@@ -37,23 +36,19 @@ pub fn queue(stored: &Stored, before: Option<&RepairQueue>) -> RepairQueue {
     RepairQueue::decode(stored, before, &mut Vec::new())
 }
 
-/// Entries below a prefix.
 pub fn below<'a>(stored: &'a Stored, prefix: &'a str) -> impl Iterator<Item = (&'a String, &'a Entry)> {
     stored.range(prefix.to_owned()..).take_while(move |(key, _)| key.starts_with(prefix))
 }
 
-/// A violation of a revision.
 #[must_use]
 pub fn violation(invariant: Id, revision: i64, what: &str) -> Violation {
     Violation { invariant, what: format!("revision {revision}: {what}") }
 }
 
-/// Evaluation of one revision.
 #[derive(Debug, Default)]
 pub struct RevisionVerdict {
     /// Invariants that had something to judge.
     pub judged: Vec<Id>,
-    /// Violations of the revision.
     pub violations: Vec<Violation>,
 }
 
@@ -87,7 +82,6 @@ impl Clusters {
         &self.terms
     }
 
-    /// The newest cluster.
     #[must_use]
     pub fn cluster(&self) -> Option<Cluster> {
         json(&self.stored, keys::CLUSTER)
@@ -150,7 +144,6 @@ impl Clusters {
         }
     }
 
-    /// A cluster is committed.
     fn judge_cluster(
         &mut self,
         revision: i64,

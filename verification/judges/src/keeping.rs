@@ -74,7 +74,6 @@ pub(crate) struct HeldRemoval {
     /// Nodes that the last answers lack, and the number of answers that agree.
     missing: BTreeSet<String>,
     agreed: usize,
-    /// Beginning of the hold.
     held: Option<At>,
 }
 

@@ -124,7 +124,6 @@ impl QuorumKept {
     }
 }
 
-/// True if a record announces a command.
 fn is_announcement(written: &Written) -> bool {
     let record = || written.after.as_ref().and_then(Value::read::<Record>);
     written.key.starts_with(keys::RECORDS) && record().is_some_and(|record| record.is_unfinished())

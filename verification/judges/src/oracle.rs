@@ -9,7 +9,6 @@ use crate::promise::{Promise, Verdict};
 use crate::terms::Terms;
 use crate::{drains, keeping, leading, liveness, operations, pace, placement, repairs, requests, restores};
 
-/// A fact with its context.
 pub(crate) struct Context<'a> {
     pub(crate) at: At,
     pub(crate) fact: &'a Fact,

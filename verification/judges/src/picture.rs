@@ -52,7 +52,6 @@ impl Written {
     }
 }
 
-/// The leader according to the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Leader {
     pub(crate) instance: String,
@@ -322,7 +321,6 @@ impl Picture {
         status.is_some_and(is_due)
     }
 
-    /// Whether any rack is held.
     pub(crate) fn holds_a_rack(&self) -> bool {
         let holds = self.values.range(keys::REPAIR_HOLDS.to_owned()..);
         let mut holds = holds.take_while(|(key, _)| key.starts_with(keys::REPAIR_HOLDS));

@@ -63,7 +63,6 @@ pub struct FaultChange {
     pub change: &'static str,
     pub on: Option<String>,
     pub dropped: Option<u64>,
-    /// Reason for skipping the fault.
     pub why: Option<String>,
 }
 
@@ -103,7 +102,6 @@ impl<'a> Player<'a> {
         !self.waiting.is_empty() || !self.lasting.is_empty()
     }
 
-    /// The next due attempt of the schedule.
     pub fn scheduled(&mut self, now: Duration) -> Option<Attempt<'a>> {
         while let Some(event) = self.schedule.events.get(self.next) {
             let (number, at) = (event.injection, event.at.duration());

@@ -11,7 +11,6 @@ macro_rules! promises {
         }
 
         impl Promise {
-            /// The text of the promise.
             #[must_use]
             pub fn text(self) -> &'static str {
                 match self { $(Self::$promise => $what,)+ }

@@ -32,7 +32,6 @@ impl FormerClusters {
     }
 }
 
-/// The restore that begins with a revision.
 fn begun(written: &[Written]) -> Option<Restored> {
     let (before, after) = written.iter().find(|write| write.key == keys::ETCD_RESTORED)?.read::<Restored>();
     let is_same = |before: Restored, after: &Restored| before.requested_at == after.requested_at;

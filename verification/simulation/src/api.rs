@@ -14,7 +14,6 @@ const PATIENCE: Duration = Duration::from_secs(45);
 /// Maximum bytes of an answer: a few thousand applications.
 const MOST_BYTES: u64 = 16 * 1024 * 1024;
 
-/// A complete answer.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -26,7 +25,6 @@ pub struct Answer {
 
 pub struct Request<'a> {
     pub method: &'a str,
-    /// Path with its query.
     pub path: &'a str,
     /// The revision for `If-Match`; `None` accepts any.
     pub version: Option<i64>,

@@ -71,7 +71,6 @@ impl Checker {
         Self { judged: Arc::default(), history, planned_on: INTERVAL * PLANNED_ON }
     }
 
-    /// Sets the poll interval of the registry.
     #[must_use]
     pub fn polled_every(self, interval: Duration) -> Self {
         Self { planned_on: interval.saturating_mul(PLANNED_ON), ..self }
@@ -156,7 +155,6 @@ impl Checker {
         }
     }
 
-    /// True after a violation.
     #[must_use]
     pub fn found_something(&self) -> bool {
         let judged = self.judged.lock().unwrap();
@@ -240,7 +238,6 @@ fn best(
     best
 }
 
-/// A registry that reports its answers to the checker.
 pub struct ReportingRegistry<R> {
     pub registry: R,
     /// Name of the requesting instance, the answers that it received, and the receiver of facts.

@@ -158,7 +158,6 @@ impl Drains {
         });
     }
 
-    /// Ends all faults.
     pub fn heal(&self) {
         self.kubernetes.faults().clear_all();
         self.forbid(false);

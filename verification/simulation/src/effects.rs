@@ -34,7 +34,6 @@ impl JudgedKubernetes {
         self.told.1.report(&Fact::Kubernetes { asked, node, pod, refused, sent });
     }
 
-    /// The node of a pod; empty if the pod is gone.
     fn node_of(&self, pod: &PodId) -> String {
         let pods = self.kubernetes.with(|kubernetes| kubernetes.pods());
         pods.into_iter().find(|(_, it)| it.id == *pod).and_then(|(node, _)| node).unwrap_or_default()

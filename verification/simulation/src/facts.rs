@@ -53,7 +53,6 @@ impl Facts {
         self.report_at(inner.history.now(), fact);
     }
 
-    /// Reports a fact of an earlier time.
     fn report_at(&self, at: At, fact: &Fact) {
         let Some(inner) = &self.0 else { return };
         let news = inner.oracle.lock().unwrap().observe(at, fact);
@@ -109,7 +108,6 @@ impl Facts {
             .await;
     }
 
-    /// The verdicts so far.
     #[must_use]
     pub fn verdicts(&self) -> BTreeMap<Promise, Verdict> {
         self.0.as_ref().map(|inner| inner.oracle.lock().unwrap().verdicts()).unwrap_or_default()

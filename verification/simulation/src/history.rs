@@ -71,7 +71,6 @@ impl History {
         Self { since: Instant::now(), pace: None, inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// Counts each line for `pace`.
     #[must_use]
     pub fn paced(self, pace: &Pace) -> Self {
         Self { pace: Some(pace.clone()), ..self }
@@ -83,7 +82,6 @@ impl History {
         self.since.elapsed()
     }
 
-    /// Adds a line.
     pub fn note(&self, who: &str, what: impl Display) {
         if let Some(pace) = &self.pace {
             pace.count();
@@ -107,7 +105,6 @@ impl History {
         inner.newest.push_back(line);
     }
 
-    /// Counts an evaluation of an invariant.
     pub fn judged(&self, invariant: Id) {
         *self.inner.lock().unwrap().judged.entry(invariant).or_default() += 1;
     }

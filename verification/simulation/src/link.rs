@@ -78,7 +78,6 @@ impl Default for Link {
 }
 
 impl Link {
-    /// An open link.
     #[must_use]
     pub fn new() -> Self {
         Self::seeded(0)
@@ -309,7 +308,6 @@ impl Drop for ConnectionWaiter<'_> {
     }
 }
 
-/// The directions of a connection.
 const READS: u8 = 0;
 const WRITES: u8 = 1;
 

@@ -111,7 +111,6 @@ impl Witness {
 pub struct NodeCounts {
     /// Effects that happened on nodes and on etcd.
     pub effects: u64,
-    /// Clusters of etcd that were formed.
     pub formed: u64,
     pub added: u64,
     pub promoted: u64,
@@ -236,7 +235,6 @@ impl Nodes {
     }
 }
 
-/// The lasting fault of nodes that an act is.
 fn fault(act: Act) -> Option<NodeFault> {
     match act {
         Act::Kill => Some(NodeFault::Kill),

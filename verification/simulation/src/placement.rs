@@ -74,7 +74,6 @@ pub struct PlacementCounts {
     pub failing: u64,
     /// Versions of applications that no cluster fits.
     pub degraded: u64,
-    /// Claims of the ownership of placement.
     pub owners: u64,
 }
 
@@ -88,7 +87,6 @@ struct Written {
 #[derive(Default)]
 struct Judged {
     objects: Resources,
-    /// Entries that are no resources.
     others: Entries,
     history: BTreeMap<i64, BTreeSet<String>>,
     /// Keys and revisions of the user's acknowledged writes.
@@ -213,7 +211,6 @@ impl PlacementChecker {
         has_all
     }
 
-    /// The last observed revision.
     pub fn revision(&self) -> i64 {
         self.judged.lock().unwrap().history.keys().next_back().copied().unwrap_or(0)
     }
@@ -234,7 +231,6 @@ impl PlacementChecker {
         unsettled(&judged.objects, &judged.latest(self.history.now()))
     }
 
-    /// True after a violation.
     #[must_use]
     pub fn found_something(&self) -> bool {
         !self.judged.lock().unwrap().violations.is_empty()
@@ -421,7 +417,6 @@ impl Judged {
     }
 }
 
-/// Short text of a version.
 fn describe_version(stored: &Stored) -> String {
     let deleted = if stored.object.metadata().deleted.is_some() { ", deleted" } else { "" };
     match &stored.object {

@@ -16,7 +16,6 @@ use time::OffsetDateTime;
 
 use crate::pace::Pace;
 
-/// Message of a planted panic.
 pub const PLANTED: &str = "a planted panic";
 
 /// From now on only the run reports planted panics; any other panic is reported as before.
@@ -29,7 +28,6 @@ pub fn keep_quiet() {
     }));
 }
 
-/// Counter of each actor's messages.
 const MESSAGES: &str = "madako_actor_messages_total";
 
 /// Counters of the requests of instances, of their reasons, and of the requests of clients.

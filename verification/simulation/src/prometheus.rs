@@ -30,7 +30,6 @@ pub const RANGE: (f64, f64) = (0.0, 100.0);
 /// Duration of an answer without faults.
 const LATENCY: Duration = Duration::from_millis(20);
 
-/// A fault of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     /// The server refuses connections.
@@ -53,7 +52,6 @@ pub enum Trouble {
 const WRONG: [Trouble; 5] =
     [Trouble::CutOff, Trouble::NotJson, Trouble::WrongTypes, Trouble::Empty, Trouble::Status];
 
-/// A fault of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeriesFault {
     /// The answer lacks the series.
@@ -164,7 +162,6 @@ impl Prometheus {
         self.inside.lock().unwrap().troubles.extend(servers);
     }
 
-    /// Ends all faults.
     pub fn heal(&self) {
         let mut inside = self.inside.lock().unwrap();
         inside.lies.clear();

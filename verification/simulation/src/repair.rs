@@ -46,17 +46,13 @@ pub struct RepairCounts {
     pub commands: u64,
     /// Retries among them.
     pub retried: u64,
-    /// Commands that were cut off.
     pub cut_off: u64,
     /// Commands of unknown outcome.
     pub unknown: u64,
-    /// Repairs that succeeded.
     pub succeeded: u64,
-    /// Repairs that failed.
     pub failed: u64,
     /// Entries that the service added.
     pub requested: u64,
-    /// Held racks.
     pub held: u64,
     /// Answers of the registry that show healthy machines as broken.
     pub false_answers: u64,
@@ -159,7 +155,6 @@ impl RepairJudge {
         }
     }
 
-    /// Takes an event of an instance.
     pub fn take_event(&self, name: &str, event: &ActorEvent) {
         let (now, mut judged) = (self.history.now(), self.judged.lock().unwrap());
         match event {
@@ -214,7 +209,6 @@ impl RepairJudge {
         judged.queue.entries.values().any(|item| is(&item.value))
     }
 
-    /// Number of unfinished entries.
     #[must_use]
     pub fn unfinished(&self) -> usize {
         let judged = self.judged.lock().unwrap();

@@ -16,12 +16,10 @@ use serde::de::DeserializeOwned;
 
 pub use madako_judges::history::{Change, below};
 
-/// Parses the value of an entry.
 pub fn read<T: DeserializeOwned>(entry: &Entry) -> Option<T> {
     serde_json::from_slice(&entry.value).ok()
 }
 
-/// Number of entries that a revision adds.
 pub fn added(before: &BTreeMap<String, Entry>, changes: &[Change]) -> u64 {
     let is_new = |(key, after): &&Change| {
         key.starts_with(keys::REPAIRS) && after.is_some() && !before.contains_key(key)

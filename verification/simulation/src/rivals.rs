@@ -86,7 +86,6 @@ struct State {
     next: BTreeMap<&'static str, Instant>,
     /// Makes each write unique.
     number: u64,
-    /// Switches that rivals have set.
     thrown: BTreeSet<&'static str>,
     refused: BTreeMap<&'static str, u64>,
 }
@@ -132,7 +131,6 @@ fn about(transaction: &Transaction, base: &str) -> Vec<(&'static str, String)> {
 }
 
 impl Rivals {
-    /// Rivals that rest.
     #[must_use]
     pub fn new(store: StoreProcess, judge: RepairJudge, history: History, chance: ChaCha8Rng) -> Self {
         let state = State {
@@ -319,7 +317,6 @@ impl Rivals {
     }
 }
 
-/// The full key in the store.
 fn absolute(key: &str) -> String {
     if key.starts_with('/') { key.to_owned() } else { format!("{PREFIX}{key}") }
 }

@@ -19,7 +19,6 @@ use crate::link::{Gate, Link};
 /// LinkedDialers to the served pages or APIs, by instance name.
 pub type LinkedDialers = Arc<Mutex<BTreeMap<&'static str, LinkedDialer>>>;
 
-/// A dialer behind a link.
 #[derive(Clone)]
 pub struct LinkedDialer {
     dialer: Dialer,
@@ -39,11 +38,9 @@ impl LinkedDialer {
 /// A router and the place where its door is registered.
 #[derive(Clone)]
 pub struct Served {
-    /// Name of the instance.
     pub name: &'static str,
     pub router: Router,
     pub limits: Limits,
-    /// Registry of the door.
     pub doors: LinkedDialers,
     /// Link between clients and the instance.
     pub link: Link,

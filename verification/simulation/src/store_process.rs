@@ -44,7 +44,6 @@ impl StoreProcess {
         Self(Arc::new(Inner { disk: None, contents: None, seed, running, starts: Notify::new() }))
     }
 
-    /// A stopped store on a disk.
     #[must_use]
     pub fn on(disk: ForgetfulDisk, seed: u64) -> Self {
         Self::beginning_with(None, disk, seed)

@@ -49,7 +49,6 @@ pub struct Size {
     pub clusters: (usize, usize),
 }
 
-/// Numbers of requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
     pub requests: u64,
@@ -90,7 +89,6 @@ impl User {
         Self { done, store, doors, checker, history, prometheus, chance, named, size, told, facts }
     }
 
-    /// Reports requests to `facts`.
     #[must_use]
     pub fn reporting_to(self, facts: Facts) -> Self {
         Self { facts, ..self }
@@ -378,7 +376,6 @@ fn collection(kind: Kind) -> String {
     }
 }
 
-/// The path of a resource.
 pub(crate) fn of(key: &ObjectKey) -> String {
     format!("{}/{}", collection(key.kind), key.name)
 }

@@ -157,7 +157,6 @@ impl Walk {
         }
     }
 
-    /// Freezes all values.
     pub fn stop(&self) {
         self.0.stopped.lock().unwrap().get_or_insert(self.0.began.elapsed());
     }

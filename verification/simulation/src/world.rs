@@ -71,7 +71,6 @@ const KILLED: &str = "killed";
 /// Part of the actors' names, because tests run in parallel and actor names are unique per process.
 static RUNS: AtomicU64 = AtomicU64::new(0);
 
-/// Settings of the instances.
 #[derive(Clone)]
 pub struct Working {
     /// Time between two polls of the registry.
@@ -89,7 +88,6 @@ pub struct Working {
 }
 
 impl Default for Working {
-    /// Settings of simulations.
     fn default() -> Self {
         Self {
             interval: INTERVAL,
@@ -147,7 +145,6 @@ pub struct World {
     pub prometheus: Prometheus,
     /// LinkedDialers to the APIs of the instances.
     pub doors: LinkedDialers,
-    /// LinkedDialers to the pages of the instances.
     pub pages: LinkedDialers,
     /// Page `/metrics` of instances that start from now on. All instances share one recorder.
     pub metrics: MetricsText,
@@ -158,7 +155,6 @@ pub struct World {
     /// Switch for wrong answers of the registry.
     pub corruption: Corruption,
     pub requests: Requests,
-    /// Name of the last leader.
     last_leader: Arc<Mutex<Option<String>>>,
     places: bool,
     run: u64,
@@ -180,7 +176,6 @@ pub struct Hosts {
 pub struct Requests {
     /// Requests to the registry's GraphQL.
     pub registry: Arc<AtomicU64>,
-    /// Requests to the metrics providers.
     pub providers: Arc<AtomicU64>,
 }
 
@@ -190,13 +185,11 @@ pub struct Counts {
     pub leader_changes: u64,
     /// Acknowledged writes of leaders.
     pub commits: u64,
-    /// Operations on nodes that failed.
     pub failed_operations: u64,
 }
 
 pub struct Running {
     pub instance: Instance,
-    /// Link to the store.
     pub link: Link,
     pub clock: InstanceClock,
 }

@@ -163,7 +163,6 @@ impl<'a> Evaluation<'_, '_, 'a> {
         }
     }
 
-    /// Verdict for an unbound application.
     fn first(&self, clouds: Option<Clouds<'_, 'a>>) -> Verdict<'a> {
         let waits: Vec<usize> = self.class.waits.iter().collect();
         if !waits.is_empty() {

@@ -23,7 +23,6 @@ const _: () = assert!(FAILING_PART > NAMESPACE_PART);
 /// A fetch that lasts this many deadlines is lost: the port promises one.
 const LOST_AFTER: u32 = 2;
 
-/// Providers of all metrics in use.
 #[derive(Debug, Default)]
 pub(super) struct Providers {
     all: BTreeMap<ProviderKey, Provider>,
@@ -157,7 +156,6 @@ impl Providers {
             .collect()
     }
 
-    /// Updates a provider's breaker with its answer.
     pub(super) fn update_breaker(&mut self, key: &ProviderKey, samples: &Samples) -> Option<Notice> {
         let breaker = &mut self.all.get_mut(key)?.breaker;
         let provider = key.clone();

@@ -159,7 +159,6 @@ impl Checks {
 }
 
 impl RepairState {
-    /// Starts the health checks that are due.
     pub(super) fn start_checks(&mut self, state: &ClusterState, actions: &[NextAction]) {
         let Some(host) = self.given.host.clone() else { return };
         let commanded = self.effects.under_way().map(|announced| announced.command.index);

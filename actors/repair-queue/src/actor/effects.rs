@@ -16,7 +16,6 @@ use crate::transition::is_failure;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subject {
-    /// Index of an entry.
     Entry(i64),
     /// Racks and new entries, from the registry's reports.
     Reports,
@@ -39,7 +38,6 @@ impl DecidedChange {
     }
 }
 
-/// Step after a commit.
 pub(super) enum AfterCommit {
     Nothing,
     /// The change records the end of a command.

@@ -8,10 +8,8 @@ use madako_domain::repair::RepairStatus;
 use super::Candidate;
 use crate::next_action::BlockedBy;
 
-/// Resources that entries occupy.
 pub(super) struct Occupied<'a> {
     pub(super) slots: u32,
-    /// The entry that occupies each machine.
     pub(super) machines: BTreeMap<&'a str, i64>,
     /// The entry of each machine whose repair began and has not ended, even if it waits.
     pub(super) processed: BTreeMap<&'a str, i64>,

@@ -31,7 +31,6 @@ pub struct Removals {
 }
 
 impl Removals {
-    /// Observes the next state of the store.
     pub fn observe(&mut self, state: &ClusterState) {
         let Some(before) = self.queue.replace(Arc::clone(&state.repair)) else {
             self.first = state.revision;

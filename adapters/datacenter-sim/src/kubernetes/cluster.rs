@@ -45,7 +45,6 @@ impl Owner {
     }
 }
 
-/// A set of pods with the same owner.
 #[derive(Debug, Clone)]
 pub struct Workload {
     pub namespace: String,
@@ -62,7 +61,6 @@ pub struct Workload {
 pub struct Budget {
     pub namespace: String,
     pub name: String,
-    /// Name of the workload.
     pub workload: String,
     /// Number of pods that must stay available.
     pub min_available: u32,
@@ -169,7 +167,6 @@ impl Cluster {
         self.budgets.push(budget);
     }
 
-    /// Removes the disruption budgets of this name.
     pub fn remove_budget(&mut self, namespace: &str, name: &str) {
         self.budgets.retain(|budget| budget.namespace != namespace || budget.name != name);
     }
@@ -297,7 +294,6 @@ impl Cluster {
         self.settle();
     }
 
-    /// Runs all events until `to`.
     pub(super) fn advance(&mut self, to: OffsetDateTime) {
         while let Some(first) = self.due.first().copied().filter(|(at, ..)| *at <= to) {
             self.due.remove(&first);

@@ -2,16 +2,12 @@
 
 use std::collections::BTreeMap;
 
-/// The nodes of a fault.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodePlace {
-    /// The node with an address.
     Address(String),
-    /// All nodes of a rack.
     Rack(u32),
 }
 
-/// A fault of a node that lasts for a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeFault {
     /// No power: all containers end. Afterwards the node starts, with its disk.

@@ -23,20 +23,15 @@ const FOREIGN: u32 = 80;
 /// Exit code of the real driver's command for a snapshot that cannot be restored.
 pub(crate) const BAD_SNAPSHOT: u32 = 83;
 
-/// The content of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     Empty,
-    /// The data of a member of etcd.
     Member(MemberData),
 }
 
-/// The data of a member of etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberData {
-    /// Id of the cluster.
     pub cluster: u64,
-    /// Id of the member.
     pub member: u64,
     /// Number of the last write of the cluster's client that the member has.
     pub writes: u64,
@@ -54,7 +49,6 @@ pub(crate) struct Snapshot {
     pub(crate) is_damaged: bool,
 }
 
-/// A container.
 #[derive(Debug, Clone)]
 pub(crate) struct Ran {
     pub(crate) status: ContainerStatus,
@@ -67,13 +61,11 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// The volume with the data of etcd.
     pub(crate) fn data_volume(&self) -> Option<&str> {
         let is_data = |(_, path): &&(String, String)| path == DATA_DIRECTORY;
         self.volumes.iter().find(is_data).map(|(name, _)| name.as_str())
     }
 
-    /// All arguments.
     pub(crate) fn args(&self) -> impl Iterator<Item = &str> {
         self.status.builtin.args.iter().chain(&self.status.extra.args).map(String::as_str)
     }
@@ -84,7 +76,6 @@ impl Ran {
     }
 }
 
-/// A failure of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ActionFailure {
     pub(crate) code: u32,
@@ -355,7 +346,6 @@ impl Machine {
         Ok(())
     }
 
-    /// The process of etcd.
     pub(crate) fn process(&self) -> Option<&Process> {
         self.containers.get(Container::Etcd.name())?.process.as_ref()
     }
@@ -364,12 +354,10 @@ impl Machine {
         self.containers.get_mut(Container::Etcd.name())?.process.as_mut()
     }
 
-    /// The image of etcd's container.
     pub(crate) fn etcd_image(&self) -> Option<&str> {
         Some(self.containers.get(Container::Etcd.name())?.status.image.as_str())
     }
 
-    /// The data of the member that runs.
     pub(crate) fn data(&self) -> Option<MemberData> {
         match self.volumes.get(&self.process()?.volume) {
             Some(Content::Member(data)) => Some(*data),

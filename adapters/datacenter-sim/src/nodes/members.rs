@@ -17,10 +17,8 @@ use super::world::World;
 
 const STATUS: &str = "status";
 
-/// A write that etcd acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acknowledged {
-    /// Id of the cluster.
     pub cluster: u64,
     /// Number of the write, from 1.
     pub number: u64,
@@ -30,7 +28,6 @@ fn unavailable(what: &'static str) -> EtcdError {
     EtcdError::Unavailable { what, why: format!("no answer within {ETCD_DEADLINE:?}") }
 }
 
-/// The content of an answer.
 struct Done {
     members: Vec<EtcdMember>,
     cluster: u64,

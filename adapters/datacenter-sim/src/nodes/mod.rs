@@ -56,25 +56,17 @@ pub struct SimulatedNodes {
     changes: Arc<watch::Sender<u64>>,
 }
 
-/// The state of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeView {
-    /// The node has power and has started.
     pub is_on: bool,
-    /// Its host key.
     pub host_key: HostKey,
-    /// Containers, by name.
     pub containers: BTreeMap<String, ContainerStatus>,
-    /// Volumes, by name.
     pub volumes: BTreeMap<String, Content>,
-    /// Images.
     pub images: BTreeSet<String>,
-    /// Files, by path.
     pub files: BTreeMap<String, FileContent>,
 }
 
 impl SimulatedNodes {
-    /// A world without nodes.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let world = World::new(seed, Instant::now());
@@ -86,13 +78,11 @@ impl SimulatedNodes {
         self.with(|world| world.add(address, rack));
     }
 
-    /// The port to the nodes.
     #[must_use]
     pub fn driver(&self) -> Arc<dyn NodeDriver> {
         Arc::new(self.clone())
     }
 
-    /// The port to etcd.
     #[must_use]
     pub fn etcd(&self) -> Arc<dyn EtcdCluster> {
         Arc::new(self.clone())
@@ -103,12 +93,10 @@ impl SimulatedNodes {
         self.change(|world| world.set_fault(place, fault, true));
     }
 
-    /// Ends a cause of a fault.
     pub fn end(&self, place: &NodePlace, fault: NodeFault) {
         self.change(|world| world.set_fault(place, fault, false));
     }
 
-    /// Breaks all connections to the nodes of a place.
     pub fn reset(&self, place: &NodePlace) {
         self.change(|world| {
             for address in world.at_place(place) {

@@ -19,7 +19,6 @@ use super::log::{Effect, EtcdFact, Log, NodeFact, Observed};
 use super::machine::{ActionFailure, Content, Machine};
 use crate::chance::{Chance, Kind};
 
-/// A request to a node.
 #[derive(Debug)]
 pub(crate) enum Order {
     Act(Box<NodeAction>, Effect),
@@ -27,7 +26,6 @@ pub(crate) enum Order {
     Status(String),
 }
 
-/// An answer of a node.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Acted(Result<String, ActionFailure>),
@@ -61,7 +59,6 @@ struct Command {
 
 #[derive(Debug)]
 enum Event {
-    /// The next step of a command.
     Step(u64),
     Request(Box<Request>),
     StartMember {
@@ -163,7 +160,6 @@ impl World {
         self.nodes.get(address).is_some_and(|machine| machine.is_on) && !self.has(address, NodeFault::Pause)
     }
 
-    /// True if the node answers clients.
     pub(crate) fn answers(&self, address: &str) -> bool {
         self.is_awake(address) && self.island(address) == Island::Mainland
     }
@@ -360,7 +356,6 @@ impl World {
         result
     }
 
-    /// Begins or ends a fault.
     pub(crate) fn set_fault(&mut self, place: &NodePlace, fault: NodeFault, begins: bool) {
         if begins {
             self.faults.begin(place.clone(), fault);
@@ -385,7 +380,6 @@ impl World {
         self.nodes.get(address).is_some_and(|machine| machine.process().is_some())
     }
 
-    /// The addresses of a place.
     pub(crate) fn at_place(&self, place: &NodePlace) -> Vec<String> {
         let is_there = |(address, machine): &(&String, &Machine)| match place {
             NodePlace::Address(other) => *address == other,

@@ -11,7 +11,6 @@ use super::answers::{Answer, Asked, data, errors, no_route};
 
 /// Prefix of the mounts of authorities.
 const AUTHORITIES: &str = "cke/ca-";
-/// Mount of the secrets.
 const SECRETS: &str = "cke/secrets";
 
 /// The answer to a read of something that does not exist.

@@ -53,7 +53,6 @@ pub(crate) fn open(options: &Options) -> Result<Opened, OpenError> {
     }
 }
 
-/// Reopens the storage of a failed database.
 pub(crate) fn reopen(disk: &Arc<Disk>, cache_bytes: usize) -> Result<(Database, Loaded), LoadError> {
     opened_on(disk.handle(), cache_bytes)
 }

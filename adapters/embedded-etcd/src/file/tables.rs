@@ -18,7 +18,6 @@ pub(crate) const OWNED_LEASES: TableDefinition<'static, i64, &'static str> =
 /// Single numbers, by the names in [`meta`].
 pub(crate) const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");
 
-/// Names in [`META`].
 pub(crate) mod meta {
     pub(crate) const FORMAT: &str = "format";
     pub(crate) const CLUSTER_ID: &str = "cluster-id";

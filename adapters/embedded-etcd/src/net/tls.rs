@@ -32,7 +32,6 @@ pub enum TlsError {
     /// Certificate and key do not match, or their kind is not supported.
     #[error("cannot use the certificate of the listener with its private key")]
     Certificate(#[source] rustls::Error),
-    /// The CA of the clients cannot be used.
     #[error("cannot verify clients with the certificates of the client CA")]
     ClientCa(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

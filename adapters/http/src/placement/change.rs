@@ -31,7 +31,6 @@ use super::problem::{Problem, ProblemTitle};
 /// Hook that defers the deletion of an application.
 const SHUTDOWN_HOOK: &str = "shutdown";
 
-/// Result of a change.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Effect {
     /// The resource stays unchanged, and the answer shows it.
@@ -63,7 +62,6 @@ macro_rules! with_type {
     };
 }
 
-/// Parses the resource in a body.
 pub(super) fn resource(kind: Kind, body: &str) -> Result<Object, Problem> {
     with_type!(kind, Type => read::<Type>(kind.name(), body).map(Resource::into_object))
 }
@@ -92,7 +90,6 @@ pub(super) fn prepare_create(
     Ok(resource)
 }
 
-/// Replaces a resource by the one in a body.
 pub(super) fn update(kind: Kind, body: &str) -> Result<Change, Problem> {
     with_type!(kind, Type => {
         let new = read::<Type>(kind.name(), body)?;

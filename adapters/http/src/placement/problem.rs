@@ -59,12 +59,10 @@ struct Written<'a> {
 }
 
 impl Problem {
-    /// A problem with one of Krake's titles.
     pub fn titled(status: StatusCode, title: ProblemTitle, detail: impl Into<String>) -> Self {
         Self { title: Some(title), ..Self::new(status, detail) }
     }
 
-    /// A problem with the title of its HTTP status.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self { status, title: None, detail: detail.into(), errors: Vec::new(), headers: Vec::new() }
     }
@@ -115,7 +113,6 @@ impl Problem {
         Self::new(StatusCode::PRECONDITION_FAILED, format!("412: Precondition Failed: the resource {is}"))
     }
 
-    /// A body with invalid fields.
     pub(super) fn invalid(error: InputError) -> Self {
         let detail = error.to_string();
         Self { errors: error.problems, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail) }
@@ -136,7 +133,6 @@ impl Problem {
         }
     }
 
-    /// The store failed or refused.
     pub(super) fn store(error: &StoreError) -> Self {
         let status = match error.kind {
             // The store refused the request's value.

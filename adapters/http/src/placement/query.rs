@@ -83,7 +83,6 @@ impl Query {
     }
 }
 
-/// Condition that an answer waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AwaitedCondition {
     Deleted,
@@ -130,7 +129,6 @@ pub(super) fn whole(text: &str) -> Option<u64> {
     Some(digits.parse().unwrap_or(u64::MAX))
 }
 
-/// A value, shortened for a message.
 pub(super) fn shortened(text: &str) -> &str {
     text.char_indices().nth(MAX_QUERY_SHOWN).map_or(text, |(end, _)| &text[..end])
 }

@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use madako_domain::placement::core::{RoleRule, Verb};
 use madako_domain::placement::kind::{Kind, Subresource};
 
-/// Scope of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestScope<'a> {
     Namespace(&'a str),
@@ -29,7 +28,6 @@ pub(super) struct RequestedAccess<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Granted {
     Whole,
-    /// Of all namespaces, these.
     Namespaces(BTreeSet<String>),
 }
 

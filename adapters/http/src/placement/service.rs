@@ -183,7 +183,6 @@ impl RequestContext {
         self.parts.extensions.get::<Closing>().cloned().unwrap_or_default()
     }
 
-    /// Authorizes an operation of the user.
     pub(super) async fn authorize(&mut self, wish: &RequestedAccess<'_>) -> Result<Granted, Problem> {
         match self.settings().authorization {
             Authorization::AlwaysAllow => Ok(Granted::Whole),

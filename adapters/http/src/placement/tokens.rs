@@ -155,7 +155,6 @@ fn unusable(service: &str, why: &str) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("503: {service} {why}"))
 }
 
-/// Text in a form or a path.
 fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -135,7 +135,6 @@ impl Wait {
         }
     }
 
-    /// The answer for a deleted resource.
     fn answer_deleted(&self, written: &Written, last: AnsweredResource, revision: i64) -> Option<Written> {
         let last = Written { revision, gone: true, shown: last, ..written.clone() };
         if self.awaited != AwaitedCondition::Deleted {

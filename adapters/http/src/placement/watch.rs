@@ -112,7 +112,6 @@ pub(super) struct Selected {
     pub(super) namespace: Option<String>,
     /// Namespaces that the user may see.
     pub(super) granted: Granted,
-    /// Labels that the client selects.
     pub(super) selector: Selector,
 }
 

@@ -20,7 +20,6 @@ pub(super) enum Expected {
     Any,
     /// Any existing version (`*`).
     Existing,
-    /// One of these tags.
     Tags(Vec<String>),
 }
 
@@ -60,7 +59,6 @@ impl Expected {
     }
 }
 
-/// A resource after a write.
 #[derive(Debug, Clone)]
 pub(super) struct Written {
     pub(super) key: ObjectKey,
@@ -70,7 +68,6 @@ pub(super) struct Written {
     pub(super) shown: AnsweredResource,
 }
 
-/// Resource in an answer.
 #[derive(Debug, Clone)]
 pub(super) enum AnsweredResource {
     /// Read from the view.

@@ -13,7 +13,6 @@ use crate::limits::LONGEST_WHY;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DecodeFault {
-    /// The fault, without values.
     pub(super) why: String,
     /// True if the value may be valid for an instance with its encryption key.
     pub(super) encrypted: bool,

@@ -32,7 +32,6 @@ pub(super) struct RevisionReader {
     deadline: Duration,
 }
 
-/// A revision that was reported to readers.
 #[derive(Debug, Clone, Copy)]
 struct ReportedRevision {
     generation: u64,

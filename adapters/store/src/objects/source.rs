@@ -10,7 +10,6 @@ use crate::encryption::Encryption;
 use crate::store::EtcdStore;
 use crate::watch::{FeedEvent, Interest};
 
-/// The store at its root.
 #[async_trait]
 pub(super) trait Source: Send + Sync + 'static {
     /// One watch of the whole store, with every revision.

@@ -23,7 +23,6 @@ use crate::limits::{MOST_OPERATIONS, MOST_TOGETHER, MOST_TOGETHER_BYTES, MOST_WR
 
 type Answer = Result<Outcome, StoreError>;
 
-/// A transaction that waits to be sent.
 struct Waiting {
     transaction: Transaction,
     reply: oneshot::Sender<Answer>,
@@ -34,7 +33,6 @@ pub(super) struct Writer {
     patience: Duration,
 }
 
-/// A writer, and the tasks that it needs.
 pub(super) fn writer(source: &Arc<dyn Source>) -> (Writer, [impl Future<Output = ()> + Send + use<>; LANES]) {
     let (waiting, receiver) = mpsc::channel(MOST_WRITES_WAITING);
     let receiver = Arc::new(Mutex::new(receiver));

@@ -13,7 +13,6 @@ use madako_protocol::placement::objects::Gap;
 use super::decode::DecodeFault;
 use super::ring::Ring;
 
-/// A decoded value: a resource, or its fault.
 pub(super) type Read = Result<Arc<Stored>, DecodeFault>;
 
 /// The new state of a key at a revision.
@@ -35,12 +34,10 @@ pub(super) struct View {
     faults: BTreeMap<String, Unread>,
     counts: BTreeMap<Kind, usize>,
     ring: Ring,
-    /// The revision of the last list.
     listed: i64,
     why: &'static str,
 }
 
-/// New faults to report.
 pub(super) type NewFaults = Vec<Fault>;
 
 impl View {

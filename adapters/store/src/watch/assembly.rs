@@ -7,7 +7,6 @@ use madako_domain::store::KeyChange;
 
 use super::interest::Interest;
 
-/// A change as the store sent it.
 #[derive(Debug, Clone)]
 pub(super) struct ReceivedChange {
     pub(super) revision: i64,

@@ -90,7 +90,6 @@ impl Interest {
     }
 }
 
-/// Source of reads.
 #[derive(Clone, Copy)]
 pub(super) struct Read<'a> {
     pub(super) connections: &'a Connections,

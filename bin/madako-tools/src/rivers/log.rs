@@ -53,7 +53,6 @@ impl Format {
 
 #[derive(Debug)]
 pub(crate) struct LogSettings {
-    /// The lightest level that is written.
     pub(crate) level: Level,
     pub(crate) format: Format,
     /// `None`: standard error.

@@ -38,7 +38,6 @@ pub(crate) async fn relay(client: &mut TcpStream, upstream: &mut TcpStream) -> i
     .await
 }
 
-/// State of a direction.
 #[derive(Debug, Clone, Copy)]
 enum Stage {
     Open,

@@ -118,7 +118,6 @@ impl Server {
         }
     }
 
-    /// One connection, from its accept to its end.
     async fn connection(self: Arc<Self>, mut client: TcpStream) {
         if let Err(error) = sockets::prepare(&client, self.keep_alive) {
             self.log.debug("a client is gone", &[("error", &error)]);

@@ -22,7 +22,6 @@ const FLAGS: [&str; 9] = [
     "logfile",
 ];
 
-/// The settings of rivers.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) upstreams: Vec<SocketAddr>,

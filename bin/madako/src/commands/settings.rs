@@ -9,7 +9,6 @@ use crate::access::{decode, get, modify, replace};
 use crate::failure::Failure;
 use crate::output::{Format, OutputArgs, Table, print, print_bytes, show, warn};
 
-/// Writes a key that disables a feature.
 pub(crate) async fn switch(store: &dyn Store, key: &str, disabled: bool) -> Result<(), Failure> {
     modify(store, key, |_| Ok((disabled.to_string().into_bytes(), ()))).await
 }

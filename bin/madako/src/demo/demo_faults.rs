@@ -27,7 +27,6 @@ pub(crate) struct DemoFaults {
 }
 
 impl DemoFaults {
-    /// The faults of a seed, from now on.
     pub(crate) fn new(seed: u64) -> Self {
         Self { chance: ChaCha8Rng::seed_from_u64(seed), due: Instant::now() + FIRST }
     }

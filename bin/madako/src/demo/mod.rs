@@ -205,7 +205,6 @@ fn actors(tree: &TreeStatus, depth: usize) -> Vec<ActorLine> {
     lines
 }
 
-/// A key of the user.
 enum KeyCommand {
     /// Ctrl-C, q or Escape.
     End,

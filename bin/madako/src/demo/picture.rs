@@ -16,12 +16,10 @@ use super::tell::tell;
 /// Kept events: more than any screen has lines.
 const EVENTS: usize = 100;
 
-/// A machine in its rack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MachineCell {
     pub(crate) role: String,
     pub(crate) state: MachineState,
-    /// Its part in the cluster, if it is a node.
     pub(crate) part: Option<Part>,
 }
 
@@ -33,13 +31,11 @@ pub(crate) struct ActorLine {
     pub(crate) restarts: u64,
 }
 
-/// The contents of the view.
 #[derive(Debug, Default)]
 pub(crate) struct Picture {
     pub(crate) elapsed: Duration,
     pub(crate) http: String,
     pub(crate) etcd: String,
-    /// Address of the placement API.
     pub(crate) placement: String,
     pub(crate) seed: u64,
     /// Minimum time between the retirement of a machine and the removal of its worker.
@@ -56,7 +52,6 @@ pub(crate) struct Picture {
     pub(crate) control_plane: usize,
     pub(crate) workers: usize,
     pub(crate) last_plan: Option<Arc<Plan>>,
-    /// Clusters with their applications.
     pub(crate) landscape: Arc<Landscape>,
     /// Time of each application's last binding or move, by name.
     pub(crate) placed: BTreeMap<String, Duration>,
@@ -77,7 +72,6 @@ pub(crate) struct Tally {
     pub(crate) violations: u64,
     /// First bindings of applications.
     pub(crate) bindings: u64,
-    /// Moves of applications.
     pub(crate) moves: u64,
 }
 

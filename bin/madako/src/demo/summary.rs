@@ -9,18 +9,15 @@ use super::picture::Picture;
 /// The summary, as `-o json` prints it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
-    /// Duration of the demo.
     pub(crate) seconds: u64,
     pub(crate) seed: u64,
     /// Machines in the last observation.
     pub(crate) machines: usize,
-    /// Committed clusters.
     pub(crate) commits: u64,
     pub(crate) plans: BTreeMap<&'static str, u64>,
     pub(crate) leader_changes: u64,
     pub(crate) actor_restarts: u64,
     pub(crate) invariant_violations: u64,
-    /// The last committed cluster.
     pub(crate) cluster: NodeCounts,
     pub(crate) placement: PlacementSummary,
 }
@@ -32,7 +29,6 @@ pub(crate) struct PlacementSummary {
     pub(crate) clusters: usize,
     /// First bindings of applications.
     pub(crate) bindings: u64,
-    /// Moves of applications.
     pub(crate) moves: u64,
 }
 

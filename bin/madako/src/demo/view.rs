@@ -80,7 +80,6 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
     frame.render_widget(Paragraph::new(happened).block(block(" what happened ".to_owned(), framed)), events);
 }
 
-/// The panels with enough room.
 struct ShownPanels {
     clusters: bool,
     plan: bool,

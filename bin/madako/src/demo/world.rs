@@ -41,7 +41,6 @@ pub(crate) struct World {
     pub(crate) registry: SimulatedRegistry,
     pub(crate) service: Service,
     pub(crate) events: broadcast::Receiver<Arc<Event>>,
-    /// Address of etcd's API.
     pub(crate) etcd: Option<SocketAddr>,
     pub(crate) placing: Placing,
     directory: Directory,
@@ -111,7 +110,6 @@ impl World {
         Ok(Self { registry, service, events, etcd, placing, directory, _servers: servers })
     }
 
-    /// Stops all parts in order.
     pub(crate) async fn stop(self) {
         // No client uses the API when it ends.
         drop(self.placing);
@@ -140,7 +138,6 @@ fn placement_on(http: SocketAddr) -> Placement {
     settings
 }
 
-/// Options of the demo's instance.
 pub(crate) fn instance(id: &str, host: String, seed: u64) -> InstanceOptions {
     InstanceOptions {
         url: String::new(),

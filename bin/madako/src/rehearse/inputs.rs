@@ -50,9 +50,7 @@ const NEEDED: [&str; 6] = [
 pub(super) struct Inputs {
     pub(super) copied: Copied,
     pub(super) service: Service,
-    /// Settings of the instances, with their origins.
     pub(super) settings: RehearsalSettings,
-    /// Notes on the copy for the user.
     pub(super) notes: Vec<String>,
 }
 

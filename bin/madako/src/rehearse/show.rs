@@ -62,7 +62,6 @@ impl RehearsalView<'_> {
         }
     }
 
-    /// The reasons why the rehearsal fails.
     pub(super) fn failures(&self) -> Vec<String> {
         let invariants = self.rehearsal.invariants.iter();
         let violated = invariants
@@ -76,7 +75,6 @@ impl RehearsalView<'_> {
         self.rehearsal.schedule.events.iter().map(|event| event.at).max()
     }
 
-    /// Faults that were not injected.
     pub(super) fn skipped(&self) -> Vec<String> {
         let told = |skipped: &madako_simulation::run::Skipped| format!("{}: {}", skipped.fault, skipped.why);
         self.rehearsal.skipped.iter().take(NAMED).map(told).collect()

@@ -42,7 +42,6 @@ pub fn judge(events: &[(Micros, Event)], revisions: &[Revision], calm: bool, ver
 
 struct Judge<'a> {
     stored: &'a Stored,
-    /// Open watches by follower.
     open: BTreeMap<u32, Watch>,
     /// Followers, with whether their last watch lasted until the end.
     complete: BTreeMap<u32, bool>,

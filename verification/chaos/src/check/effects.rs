@@ -24,7 +24,6 @@ use crate::history::Micros;
 /// Maximum delay between an election and its observation.
 pub(super) const HEARD_LATER: Micros = 1_000_000;
 
-/// A command that acted or was about to act.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Act {
     /// Start of the process.
@@ -33,7 +32,6 @@ pub struct Act {
     pub taken: Option<Micros>,
     /// Last moment at which the process is known to have run.
     pub seen: Micros,
-    /// The instance that ran it.
     pub instance: u32,
     pub address: String,
 }
@@ -99,7 +97,6 @@ fn side_by_side(one: &Act, other: &Act) -> bool {
     one.began.max(other.began) <= one.seen.min(other.seen)
 }
 
-/// Whether the instance led at a time.
 fn led(instance: u32, at: Micros, leading: &[(Micros, Option<i64>)], epochs: &BTreeMap<i64, u32>) -> bool {
     led_within(instance, [at, at], leading, epochs)
 }

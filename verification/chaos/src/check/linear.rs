@@ -21,7 +21,6 @@ use crate::history::{Call, End};
 /// thousands.
 const MAX_STEPS: u64 = 200_000;
 
-/// An operation on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "op")]
 pub enum Op {
@@ -37,14 +36,11 @@ pub enum Op {
     Delete,
 }
 
-/// The meaning of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
 pub enum CallResult {
     Done {
-        /// The value of a read.
         value: Option<u64>,
-        /// Whether the object is being deleted.
         deleting: bool,
     },
     Absent,
@@ -149,7 +145,6 @@ impl SequentialSpec for Object {
     }
 }
 
-/// The result of the search.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Judged {
     pub objects: u64,

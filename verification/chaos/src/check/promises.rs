@@ -28,7 +28,6 @@ use crate::world::COMMAND_TIMEOUT;
 /// Name of the verdict on exemptions beyond their bounds.
 pub(crate) const EXCUSED: &str = "excused";
 
-/// Observations of a run from outside.
 pub(crate) struct RunObservations<'a> {
     /// Lines of the data center's journals.
     pub(crate) lines: &'a [Line],
@@ -39,7 +38,6 @@ pub(crate) struct RunObservations<'a> {
     pub(crate) schedule: &'a Schedule,
     pub(crate) leading: &'a [(Micros, Option<i64>)],
     pub(crate) epochs: &'a BTreeMap<i64, u32>,
-    /// Clusters with a metric each.
     pub(crate) clusters: Vec<String>,
 }
 
@@ -69,7 +67,6 @@ pub(crate) fn judge(
 }
 
 impl RunObservations<'_> {
-    /// The facts of a run in the order of time.
     pub(crate) fn facts(&self) -> Vec<(Micros, Fact)> {
         let stored = self.revisions.iter().map(|revision| (revision.at, self.stored(revision)));
         let mut facts: Vec<(Micros, Fact)> = stored.collect();

@@ -41,7 +41,6 @@ pub fn judge(revisions: &[Revision], answered: &Answered, calm: bool, verdicts: 
 struct Judge<'a> {
     answered: &'a Answered,
     clusters: Clusters,
-    /// The owner of placement.
     owner: Option<Entry>,
     queue: RepairQueue,
 }

@@ -26,7 +26,6 @@ const HELPS_NOT_EVERY: u64 = 4;
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Powered {
     pub rack: u32,
-    /// Whether the rack has power.
     pub on: bool,
 }
 
@@ -42,7 +41,6 @@ pub struct Stated {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Repaired {
-    /// Address of the machine.
     pub address: String,
     /// The instance that runs it; 0: unknown.
     pub instance: u32,
@@ -71,7 +69,6 @@ pub struct ClockChange {
     pub seconds: i32,
 }
 
-/// The state of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
     pub serial: String,

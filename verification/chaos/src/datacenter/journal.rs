@@ -17,7 +17,6 @@ use super::tap::Spoilt;
 /// Bytes of a journal that are read: a run of an hour writes some megabytes.
 const MAX_JOURNAL: u64 = 256 << 20;
 
-/// The content of a line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
 pub enum LineContent {
@@ -25,7 +24,6 @@ pub enum LineContent {
     Started,
     Power {
         rack: u32,
-        /// Whether the rack has power.
         on: bool,
     },
     /// A change of a machine's state.
@@ -41,7 +39,6 @@ pub enum LineContent {
         number: u64,
         /// The instance that ran it, by the command's own account.
         instance: u32,
-        /// Address of the machine.
         address: String,
         /// Microseconds since the start of its process: many if the data center was stopped.
         #[serde(default)]
@@ -58,7 +55,6 @@ pub enum LineContent {
         number: u64,
         /// Whether the command finished; otherwise it was killed.
         whole: bool,
-        /// Whether its process ran until now.
         #[serde(default)]
         ran: bool,
     },
@@ -67,7 +63,6 @@ pub enum LineContent {
         /// The requesting instance, by its own path of the API server.
         instance: u32,
         asked: KubernetesRequest,
-        /// The node, or the node of the pod.
         node: String,
         /// The pod: `NAMESPACE/NAME`.
         #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -76,11 +71,9 @@ pub enum LineContent {
         #[serde(skip_serializing_if = "std::ops::Not::not", default)]
         refused: bool,
     },
-    /// A health check of a machine.
     Checked {
         /// The instance that asked, by the command's own account.
         instance: u32,
-        /// Address of the machine.
         address: String,
         /// Microseconds since the start of the asking process.
         waited: u64,
@@ -92,7 +85,6 @@ pub enum LineContent {
         /// The machines in the answer, with times since 1970; `None`: the same as in the last answer.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         machines: Option<Vec<MachineSeen>>,
-        /// Corruption of the answer.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         spoilt: Option<Spoilt>,
     },
@@ -108,10 +100,13 @@ pub enum LineContent {
         /// Values by metric; empty if the answer is unreadable.
         values: BTreeMap<String, f64>,
     },
-    /// Corruption of answers was switched.
-    Corrupt { on: bool },
+    Corrupt {
+        on: bool,
+    },
     /// The advance of the registry's clock changed.
-    Clock { seconds: i32 },
+    Clock {
+        seconds: i32,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -135,7 +130,6 @@ pub enum JournalError {
     /// Reading or writing failed.
     #[error("cannot read or write the journal {}", path.display())]
     File { path: PathBuf, source: io::Error },
-    /// A line cannot be parsed.
     #[error("cannot parse line {line} of the journal {}", path.display())]
     Line {
         path: PathBuf,
@@ -145,7 +139,6 @@ pub enum JournalError {
     },
 }
 
-/// A journal open for writing.
 pub struct Journal {
     path: PathBuf,
     clock: Arc<dyn Clock>,

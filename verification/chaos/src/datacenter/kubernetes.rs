@@ -65,7 +65,6 @@ pub(super) struct Change {
     pub(super) pod: Option<String>,
 }
 
-/// Outcome of a requested change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ChangeOutcome {
     Done,
@@ -113,7 +112,6 @@ impl ApiServer {
         server
     }
 
-    /// Reads the cluster at the present time.
     fn read_cluster<R>(&self, look: impl FnOnce(&mut Cluster) -> R) -> R {
         self.in_turn(|server| server.at(micros(server.tap.journal.now()), look))
     }
@@ -189,7 +187,6 @@ fn carry_out(cluster: &mut Cluster, change: &Change) -> ChangeOutcome {
     }
 }
 
-/// Finds a pod by name, with its node.
 fn find(cluster: &Cluster, name: &str) -> Option<(Option<String>, Pod)> {
     cluster.pods().into_iter().find(|(_, pod)| pod.id.to_string() == name)
 }

@@ -31,7 +31,6 @@ pub enum Spoilt {
     CutShort,
     /// Strings become numbers, and numbers strings.
     WrongTypes,
-    /// The list is empty.
     Empty,
     /// A third of the list is missing.
     PartsMissing,

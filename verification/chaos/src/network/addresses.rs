@@ -73,7 +73,6 @@ pub(crate) fn is_apart(address: IpAddr) -> bool {
     }
 }
 
-/// Whether a network has addresses of the range.
 fn overlaps_range(network: Ipv4Addr, bits: u32) -> bool {
     let different = u32::from(network) ^ u32::from(RANGE);
     different.checked_shr(32 - bits.min(RANGE_BITS)).unwrap_or(0) == 0

@@ -70,7 +70,6 @@ impl Link {
         Ok(Self { address, task })
     }
 
-    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -46,7 +46,6 @@ pub enum Unavailable {
     /// The address range is in use.
     #[error("the machine has a route into {RANGE_SHOWN}: {0}")]
     Routed(String),
-    /// All blocks are in use.
     #[error("no free block of addresses in {RANGE_SHOWN}: {TRIES} blocks are taken, perhaps by other runs")]
     Taken,
     /// More nodes than addresses.
@@ -68,12 +67,10 @@ pub enum Unlost {
     NoNode(Node),
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// The counter is missing in the output.
     #[error("the output of nft has no counter of the packets that {0} lost")]
     NotCounted(Node),
 }
 
-/// The location of a node.
 #[derive(Debug)]
 struct Site {
     host: u8,
@@ -213,7 +210,6 @@ impl Namespaces {
         self.site(node).map(|site| site.space.enter())
     }
 
-    /// The node of an address; `None`: none.
     pub(super) fn node_of(&self, address: IpAddr) -> Option<Node> {
         let is_at = |site: &Site| {
             [BlockHalf::Data, BlockHalf::Admin]

@@ -12,7 +12,6 @@ use serde_json::Value;
 
 use super::{DroppedShare, LOSS_PERCENT};
 
-/// The table, with its family.
 const TABLE: &str = "bridge madako";
 /// The chain that every packet between two namespaces passes.
 const CHAIN: &str = "pass";
@@ -20,11 +19,9 @@ const CHAIN: &str = "pass";
 /// The command that prints the counters.
 pub(super) const COUNTERS: [&str; 6] = ["nft", "--json", "list", "counters", "table", TABLE];
 
-/// A node with active faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FaultyNode {
     pub(super) host: u8,
-    /// The address in the network with faults.
     pub(super) address: Ipv4Addr,
     pub(super) cut: bool,
     pub(super) loss: bool,

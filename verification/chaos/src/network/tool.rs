@@ -45,7 +45,6 @@ pub enum ToolError {
     },
 }
 
-/// The path of a program on `PATH`.
 #[must_use]
 pub fn on_path(program: &str) -> Option<PathBuf> {
     let places = env::var_os("PATH")?;

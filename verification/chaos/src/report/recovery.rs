@@ -11,7 +11,6 @@ pub struct FaultEffect {
     pub what: String,
     /// The target, if it was resolved at the injection.
     pub on: Option<String>,
-    /// Reason for skipping the fault.
     pub skipped: Option<String>,
     /// Seconds since the beginning of the run.
     pub begins: f64,
@@ -21,7 +20,6 @@ pub struct FaultEffect {
     pub dropped_packets: Option<u64>,
     /// Elections of another instance from the beginning of the fault until writes succeed again.
     pub leader_changes: u64,
-    /// Refused writes in that time.
     pub refused_writes: u64,
     /// Failed calls of clients of all kinds in that time.
     pub failed_client_calls: u64,
@@ -101,7 +99,6 @@ pub(super) fn leader_changes(seen: &Observations, from: Micros, until: Micros) -
     elections(seen).into_iter().filter(|at| (from..=until).contains(at)).count() as u64
 }
 
-/// Writes refused until a time.
 fn refused(seen: &Observations, until: Micros) -> u64 {
     let counts = seen.events.iter().filter_map(|(at, event)| match event {
         Event::Refused { writes } if *at <= until => Some(*writes),

@@ -61,7 +61,6 @@ impl Picture {
     }
 }
 
-/// Draws the timeline as SVG.
 pub(super) fn draw(seen: &Observations, calls: &[&Call]) -> String {
     let last = seen.revisions.iter().map(|revision| revision.at);
     let to = last.chain([seen.ended]).max().unwrap_or(seen.ended).max(seen.began + 1);

@@ -31,7 +31,6 @@ impl OwnClock {
         Ok(clock)
     }
 
-    /// Environment variables for the instance.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let text = |path: &Path| path.display().to_string();
         [

@@ -87,7 +87,6 @@ pub(super) fn file(endpoints: &[String], places: bool, kubeconfig: Option<&Path>
     text
 }
 
-/// Arguments of an instance.
 pub(super) fn serve(config: &str, http: &str) -> Vec<String> {
     let seconds = |span: Duration| format!("{}s", span.as_secs());
     let words = ["serve", "--config", config, "--http", http, "--logformat", "json", "--session-ttl"];
@@ -202,7 +201,6 @@ pub(super) fn metric(name: &str, provider: &str) -> Value {
     })
 }
 
-/// An application with a value of its client.
 pub(crate) fn application(name: &str, zone: Option<&str>, value: u64) -> Value {
     let labels: Vec<String> = zone.iter().map(|zone| format!("zone is {zone}")).collect();
     json!({

@@ -9,7 +9,6 @@ use tokio::process::Command;
 
 /// Size of the disk: an etcd allocates two log files of 64 MB before it stores anything.
 const SIZE: &str = "size=320m";
-/// The file that fills it.
 const FILLER: &str = "filler";
 /// Bytes that are written at a time, down to single ones.
 const PIECES: [usize; 3] = [1 << 20, 4096, 1];

@@ -48,11 +48,9 @@ pub(super) struct Judged {
     pub(super) runs: BTreeMap<i64, (i64, u32)>,
     /// Record of each step, by the entry's number and create revision: one revision may add several entries.
     pub(super) steps: BTreeMap<(i64, i64, u32), i64>,
-    /// Addresses of the running commands.
     pub(super) running: Vec<String>,
     /// Time and description of the last effect.
     pub(super) acted: Option<(Duration, String)>,
-    /// The last judged revision.
     pub(super) revision: i64,
     /// Epochs whose leader key a user deleted, with the time: they cannot know that until their lease would have ended.
     pub(super) deposed: BTreeMap<i64, Duration>,

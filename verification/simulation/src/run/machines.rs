@@ -55,7 +55,6 @@ impl Machines {
         Self { registry, racks: BTreeMap::new(), machines: BTreeMap::new(), nodes }
     }
 
-    /// The machine with this address.
     pub(super) fn at(&self, address: &str) -> Option<Hardware> {
         let machines = self.registry.machines();
         let is_there = |other: &String| other == address;
@@ -94,7 +93,6 @@ impl Machines {
         }
     }
 
-    /// Makes all machines of a rack unreachable.
     fn rack_goes(&mut self, rack: u32) {
         let gone = self.racks.entry(rack).or_default();
         gone.faults += 1;

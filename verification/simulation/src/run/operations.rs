@@ -27,7 +27,6 @@ const CERTIFICATE_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Operations that may fail in a minute, averaged over a run: a third of the waits for etcd if it never had a majority.
 const MOST_FAILED_A_MINUTE: u64 = 1;
 
-/// Switches operations on, if the scenario has them.
 pub(super) fn switch_on(scenario: &Scenario, seed: u64, world: &mut World) {
     if !scenario.world.operates() {
         return;

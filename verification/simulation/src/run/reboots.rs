@@ -38,7 +38,6 @@ fn absolute(key: &str) -> String {
     format!("{PREFIX}{key}")
 }
 
-/// A completed record of CKE.
 fn record(id: i64, operation: &str) -> Vec<u8> {
     let at = OffsetDateTime::UNIX_EPOCH;
     let mut record = Record::new(id, operation, Vec::new(), at);

@@ -145,7 +145,6 @@ impl OfRegistry {
         }
     }
 
-    /// Chooses the next machine and its new state.
     fn choose(&mut self) -> (String, MachineState) {
         let machines = self.registry.machines();
         let most = (machines.len() * BROKEN_PERCENT / 100).max(1);

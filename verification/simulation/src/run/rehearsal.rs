@@ -90,15 +90,12 @@ pub const POD_ENDS: Duration = Duration::from_secs(30);
 /// Data read from a running system.
 #[derive(Clone)]
 pub struct Copied {
-    /// Time of the copy.
     pub at: OffsetDateTime,
-    /// Revision of the store.
     pub revision: i64,
     /// Keys below the prefix, relative to it.
     pub own: BTreeMap<String, Entry>,
     /// Placement's keys at the root.
     pub root: BTreeMap<String, Entry>,
-    /// All machines of the registry.
     pub machines: Vec<Machine>,
     /// Metrics providers with their values at the time of the copy.
     pub providers: Vec<CopiedProvider>,
@@ -108,7 +105,6 @@ pub struct Copied {
 #[derive(Clone)]
 pub struct Service {
     pub working: Working,
-    /// True if placement is enabled.
     pub places: bool,
     /// True if the instances have an API server of the cluster.
     pub kubernetes: bool,
@@ -125,10 +121,8 @@ pub struct Assumed {
     pub walk_percent: f64,
 }
 
-/// The report of a rehearsal.
 #[derive(Debug, Clone)]
 pub struct Rehearsal {
-    /// The faults and their times.
     pub schedule: Schedule,
     /// Faults that could not be injected.
     pub skipped: Vec<Skipped>,
@@ -142,7 +136,6 @@ pub struct Rehearsal {
     pub waits: (Vec<WaitSeen>, usize),
     /// Obstacles that remained at the end.
     pub held: Vec<Held>,
-    /// Verdict on each invariant.
     pub invariants: BTreeMap<Id, Verdict>,
     pub calm: Calm,
     /// Time of the last write, except retries of applications without a suitable cluster; `None` without a write.
@@ -152,7 +145,6 @@ pub struct Rehearsal {
     pub pods: Option<usize>,
     /// Hash of the whole history, and its number of lines.
     pub history: (u64, usize),
-    /// Simulated time.
     pub simulated: Duration,
 }
 
@@ -197,7 +189,6 @@ pub fn rehearse(
     })
 }
 
-/// All parameters of a rehearsal except the copy.
 struct RehearsalParameters<'a> {
     service: Service,
     assumed: Assumed,
@@ -393,7 +384,6 @@ fn applications(root: &BTreeMap<String, Entry>) -> usize {
     root.keys().filter(|key| key.starts_with(prefix)).count()
 }
 
-/// Racks of the machines.
 fn racks(machines: &[Machine]) -> BTreeSet<u32> {
     machines.iter().filter_map(|machine| u32::try_from(machine.spec.rack).ok()).collect()
 }

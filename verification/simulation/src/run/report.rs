@@ -12,7 +12,6 @@ use madako_judges::{Exemptions, Promise, Verdict};
 pub struct Skipped {
     /// Number of the fault in the schedule.
     pub injection: usize,
-    /// Description of the fault.
     pub fault: String,
     /// Reason why it was not injected.
     pub why: String,
@@ -29,7 +28,6 @@ pub struct Calm {
     pub found: Vec<String>,
 }
 
-/// The report of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     pub scenario: String,
@@ -39,9 +37,7 @@ pub struct Report {
     /// The faults and their times, with the random choices for them.
     pub schedule: Schedule,
     pub skipped: Vec<Skipped>,
-    /// Each invariant with its verdict.
     pub invariants: BTreeMap<Id, Verdict>,
-    /// Each promise to operators with its verdict.
     pub promises: BTreeMap<Promise, Verdict>,
     /// Deviations that judges excused.
     pub exemptions: Exemptions,

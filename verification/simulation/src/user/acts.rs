@@ -109,7 +109,6 @@ impl User {
         json!({"zone": zone})
     }
 
-    /// A random set of metrics with weights.
     pub(super) fn metrics(&mut self) -> Value {
         let mut all = Vec::new();
         for name in SERIES.into_iter().map(|(_, name)| name).chain([TABLED]) {
@@ -201,7 +200,6 @@ impl User {
     }
 }
 
-/// The definition of a provider's metric.
 pub(super) fn metric_of(provider: &str, name: &str) -> Value {
     json!({
         "allowed_values": [],

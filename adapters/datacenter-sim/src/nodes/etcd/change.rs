@@ -54,7 +54,6 @@ impl Change {
     }
 }
 
-/// The result of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Changed {
     Done {
@@ -69,7 +68,6 @@ pub(crate) enum Changed {
     Late,
 }
 
-/// A request on its way.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) addresses: Vec<String>,
@@ -82,7 +80,6 @@ pub(crate) struct Request {
 }
 
 impl World {
-    /// A request reaches etcd.
     pub(crate) fn take_request(&mut self, request: Request) {
         let Request { addresses, change, effect, until, reply } = request;
         let changed = if self.now > until {

@@ -20,19 +20,16 @@ use super::faults::Island;
 pub(crate) use change::{Change, Changed, Request};
 pub(crate) use settle::Runner;
 
-/// A running member.
 #[derive(Debug, Clone)]
 pub(crate) struct Process {
     pub(crate) cluster: u64,
     pub(crate) member: u64,
     pub(crate) name: String,
-    /// Volume with its data.
     pub(crate) volume: String,
     /// Time from the contact with a majority until the member has all data.
     catch_up: Duration,
     /// Beginning of the present contact with a majority.
     in_touch_since: Option<Instant>,
-    /// The member has all data.
     pub(crate) is_synced: bool,
 }
 

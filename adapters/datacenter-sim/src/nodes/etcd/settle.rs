@@ -9,7 +9,6 @@ use crate::nodes::faults::Island;
 use crate::nodes::log::{Effect, EtcdFact, Observed, Voter};
 use crate::nodes::world::World;
 
-/// A running member.
 #[derive(Debug, Clone)]
 pub(crate) struct Runner {
     pub(crate) address: String,
@@ -164,7 +163,6 @@ impl World {
         self.runners().into_iter().filter_map(voter).collect()
     }
 
-    /// The voting members of a cluster.
     fn voters(&self, cluster: u64) -> Vec<Voter> {
         let Some(cluster) = self.etcd.get(&cluster) else { return Vec::new() };
         let voter = |member: &u64| {
@@ -175,7 +173,6 @@ impl World {
         cluster.members.keys().filter(|member| cluster.is_voting(**member)).map(voter).collect()
     }
 
-    /// Notes which members are in sync.
     fn settle_sync(&mut self, id: u64, runners: &[&Runner]) {
         let is_synced = |runner: &&&Runner| {
             let process = self.nodes.get(&runner.address).and_then(|machine| machine.process());

@@ -22,7 +22,6 @@ struct Arguments {
     /// Names and peer URLs of the first members; `None` without `--initial-cluster`.
     initial: Option<BTreeMap<String, String>>,
     is_existing: bool,
-    /// Files that etcd reads.
     files: Vec<String>,
 }
 

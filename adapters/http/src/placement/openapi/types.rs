@@ -13,19 +13,16 @@ use super::rules;
 
 /// Names of resources and namespaces.
 pub(super) const NAME: &str = "^[A-Za-z0-9_]([A-Za-z0-9_.:-]{0,253}[A-Za-z0-9_])?$";
-/// Values of labels.
 pub(super) const LABEL: &str = "^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9_])?$";
 pub(super) const LABEL_KEY: &str =
     "^([A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?/)?[A-Za-z0-9_]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9_])?$";
 /// Points in time: the common subset of the accepted forms.
 const TIME: &str = "^[12][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\
     ([.][0-9]{1,6})?(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9])?$";
-/// Numbers as text.
 const NUMBER: &str = r"^[+-]?([0-9]{1,15}(\.[0-9]{0,15})?|\.[0-9]{1,15})$";
 const WEIGHT: &str = r"^([0-9]{1,15}(\.[0-9]{0,15})?|\.[0-9]{1,15})$";
 const INTEGER: &str = "^[+-]?[0-9]{1,15}$";
 
-/// Use of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Direction {
     /// In a request: fields of this project's extensions are allowed and ignored, other additional fields are not.
@@ -34,7 +31,6 @@ pub(super) enum Direction {
     Answer,
 }
 
-/// The described types by name.
 #[derive(Default)]
 pub(super) struct Types {
     pub(super) named: BTreeMap<String, Value>,
@@ -217,7 +213,6 @@ impl Types {
     }
 }
 
-/// A reference to a resource of one kind.
 fn target_of(kind: &Kind) -> Value {
     let name = json!({"type": "string"});
     let (namespace, required) = match kind.namespaced() {

@@ -17,7 +17,6 @@ pub(super) fn name(text: &str) -> Result<String, String> {
     }
 }
 
-/// A beginning of keys.
 pub(super) fn prefix(text: &str) -> Result<String, String> {
     match text.is_empty() {
         true => Err("expected the beginning of the keys that the user may read and write".to_owned()),

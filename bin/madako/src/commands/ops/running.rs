@@ -68,7 +68,6 @@ pub(super) async fn run(format: Format, store: &dyn Store) -> Result<(), Failure
     }
 }
 
-/// A page of the leader, with its URL.
 pub(crate) async fn page(name: &str, store: &dyn Store) -> Result<(String, Bytes), Failure> {
     let url = get(store, keys::LEADER_URL).await?.ok_or_else(|| {
         Failure::failed("no leader has stored its address (madako/leader-url): no instance of Madako leads")

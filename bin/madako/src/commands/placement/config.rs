@@ -38,7 +38,6 @@ pub(super) struct Tls {
 pub(super) struct Settings {
     /// Scheme, host and port.
     pub(super) url: Url,
-    /// Origin of the settings, for messages.
     pub(super) origin: String,
     user: Option<String>,
     pub(super) tls: Option<Tls>,

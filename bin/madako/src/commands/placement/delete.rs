@@ -36,7 +36,6 @@ impl Dependents {
         self.dependents.len() + self.hidden
     }
 
-    /// The message before a deletion.
     fn describe(&self, subject: &str) -> String {
         let mut text = format!("deleting {subject} also deletes {} that it owns:", resources(self.count()));
         for Dependent { kind, namespace, name } in self.dependents.iter().take(MAX_NAMED) {
@@ -125,7 +124,6 @@ async fn read_dependents(api: &Api, place: &CommandScope, name: &str) -> Result<
         .map_err(|error| Failure::failed(format_args!("{} cannot be read: {error}", request.subject)))
 }
 
-/// Asks at the terminal.
 fn confirm(text: &str, subject: &str) -> Result<(), Failure> {
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return Err(Failure::bad_input(format_args!(

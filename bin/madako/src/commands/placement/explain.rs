@@ -175,7 +175,6 @@ impl Candidate {
     }
 }
 
-/// A decision on one line.
 fn describe_decision(decision: &Decision) -> String {
     let mut said = match &decision.outcome {
         Outcome::Bound { to } => format!("is bound to {to}"),

@@ -122,7 +122,6 @@ pub(super) fn one(resource: &Resource, format: Format, document: &Value) -> Resu
     })
 }
 
-/// A value as words on one line.
 fn words(value: &Value) -> String {
     match value {
         Value::Null => NOTHING.to_owned(),

@@ -74,7 +74,6 @@ pub(super) async fn delete_all(args: &OutputArgs, finished: bool, store: &dyn St
     }
 }
 
-/// Resets the back-off of drains.
 pub(super) async fn reset_backoff(store: &dyn Store) -> Result<(), Failure> {
     for entry in entries(store).await? {
         let reset = |entry: &mut RepairQueueEntry| {

@@ -57,7 +57,6 @@ impl Api {
         }
     }
 
-    /// Reports the state of a cluster.
     pub(super) async fn set_state(&self, cluster: &str, state: &str) -> Result<(), ApiError> {
         let path = format!("{}/{cluster}", path("clusters"));
         let mut body = self.send(HttpMethod::Get, path.clone(), None).await?;

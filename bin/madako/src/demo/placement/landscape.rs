@@ -16,7 +16,6 @@ pub(crate) struct ClusterView {
     pub(crate) score: Option<f64>,
     /// Name and last fetched value of each metric.
     pub(crate) metrics: Vec<(String, Option<f64>)>,
-    /// Bound applications by name.
     pub(crate) applications: Vec<BoundApplication>,
 }
 
@@ -30,7 +29,6 @@ pub(crate) struct BoundApplication {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Landscape {
     pub(crate) places: Vec<ClusterView>,
-    /// Applications without a binding.
     pub(crate) unbound: Vec<BoundApplication>,
 }
 

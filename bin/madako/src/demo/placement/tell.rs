@@ -54,7 +54,6 @@ fn because(why: &Move, decision: &Decision) -> String {
     }
 }
 
-/// The line of an outage.
 pub(crate) fn offline(cluster: &str, stays: Duration) -> String {
     format!(
         "the demo takes {cluster} offline: its applications leave if it stays offline for {} s",

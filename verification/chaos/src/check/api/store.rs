@@ -16,12 +16,10 @@ const MOST_NAMED: usize = 5;
 /// Type of the watch event of a deletion.
 const DELETED: &str = "DELETED";
 
-/// A change as a watch event.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct WatchEvent {
     /// `ADDED`, `MODIFIED` or `DELETED`.
     pub(super) event: String,
-    /// The new object, or the deleted one.
     pub(super) object: Value,
 }
 

@@ -58,7 +58,6 @@ pub(super) fn done(status: StatusCode) -> Response {
     (status, Json(body)).into_response()
 }
 
-/// The answer to a failed request.
 pub(super) struct Failure {
     status: StatusCode,
     reason: &'static str,

@@ -25,14 +25,11 @@ const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Maximum number of written keys that a finding names.
 const NAMED: usize = 10;
 
-/// Parameters of the wait.
 pub(super) struct Waiting<'a> {
     pub(super) working: &'a Working,
     /// Time that the scenario allows, if it names one.
     pub(super) allowed: Option<Duration>,
-    /// True if nodes are drained.
     pub(super) drains: bool,
-    /// The copied state.
     pub(super) state: &'a ClusterState,
     pub(super) applications: usize,
 }

@@ -4,7 +4,6 @@ use madako_domain::plan::Change;
 use madako_faults::Span;
 use serde::Serialize;
 
-/// A committed plan.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PlanSeen {
     pub at: Span,
@@ -17,7 +16,6 @@ pub struct PlanSeen {
     pub reasons: Vec<String>,
 }
 
-/// An entry of the repair queue.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RepairSeen {
     pub index: i64,
@@ -35,7 +33,6 @@ pub struct RepairSeen {
     pub steps: Vec<StepSeen>,
 }
 
-/// An action for an entry.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StepSeen {
     pub at: Span,
@@ -66,7 +63,6 @@ pub struct PlacementSeen {
 pub struct Held {
     /// The blocked object.
     pub what: String,
-    /// The obstacle.
     pub why: String,
 }
 

@@ -124,7 +124,6 @@ impl Observer {
         Self { inner: Arc::new(Mutex::new(inner)), history, began, drains }
     }
 
-    /// Watches the store with its own client.
     pub(super) async fn watch(self, revision: i64, store: StoreProcess) {
         let read = |event: &etcd_client::Event| {
             let kv = event.kv().expect("an event is of a key");
@@ -236,7 +235,6 @@ impl Observer {
         inner.writes[first..].iter().filter(|(.., retry)| !retry).map(|(_, key, _)| key.clone()).collect()
     }
 
-    /// Number of unfinished repairs.
     pub(super) fn unfinished(&self) -> usize {
         let inner = self.inner.lock().unwrap();
         inner.queue.entries.values().filter(|item| !item.value.is_finished()).count()

@@ -13,7 +13,6 @@ use super::observer::RehearsalObservations;
 /// Maximum number of kept waits: a hundred times the number that a person reads.
 const MOST_WAITS: usize = 10_000;
 
-/// The last reported obstacles.
 #[derive(Default)]
 pub(super) struct LastReports {
     /// Short name and full text of the obstacle to plans: a report with only a higher age is not new.
@@ -26,7 +25,6 @@ pub(super) struct LastReports {
 }
 
 impl LastReports {
-    /// Takes an event of an instance.
     pub(super) fn hear(&mut self, event: Event, now: Span, seen: &mut RehearsalObservations) {
         match event {
             // A new leader reports everything again.

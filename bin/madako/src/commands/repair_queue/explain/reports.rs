@@ -29,20 +29,16 @@ pub(super) struct Report {
     pub(super) state: &'static str,
     /// Time of the last change of the machine's state.
     pub(super) since: String,
-    /// Name of the next action.
     pub(super) next: &'static str,
     /// The next action as a sentence.
     pub(super) what: String,
     /// Time at which all obstacles end without action, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) at: Option<String>,
-    /// Name of the first obstacle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) obstacle: Option<&'static str>,
-    /// Names of all obstacles.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) obstacles: Vec<&'static str>,
-    /// The obstacles as sentences.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) why: Option<String>,
 }
