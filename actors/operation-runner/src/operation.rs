@@ -257,7 +257,6 @@ fn wait(members: &[String]) -> Command {
     Command::WaitEtcdSync { members: members.to_vec(), redundant: false }
 }
 
-/// An operation with one command.
 pub(crate) fn single(name: OperationName, targets: Vec<String>, command: Command) -> Operation {
     Operation::new(name, targets, vec![command])
 }

@@ -19,7 +19,6 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{Inputs, RunnerPorts};
 use crate::limits::{ACTOR_DEADLINE, ACTOR_POLL, COLLECT_DEADLINE, FIRST_RECORD};
 
-/// The question of a collection.
 pub(crate) struct Question {
     addresses: Vec<String>,
     control_plane: Vec<String>,
