@@ -25,7 +25,7 @@ pub const TAINT_STATE: &str = "cke.cybozu.com/state";
 pub const TAINT_MASTER: &str = "cke.cybozu.com/master";
 
 /// CKE's default for the socket of the container runtime (its `docs/cluster.md`).
-const DEFAULT_CRI_ENDPOINT: &str = "/run/containerd/containerd.sock";
+pub const DEFAULT_CRI_ENDPOINT: &str = "/run/containerd/containerd.sock";
 
 go_object! {
     /// A taint of a node.

@@ -75,6 +75,8 @@ pub const ETCD_RESTORE: &str = "madako/etcd/restore";
 pub const ETCD_RESTORED: &str = "madako/etcd/restored";
 /// The last backup of etcd that counts.
 pub const ETCD_BACKUP: &str = "madako/etcd/backup";
+/// Container images that the operator set, as JSON `{NAME: IMAGE}`.
+pub const IMAGES: &str = "madako/images";
 
 /// The key of an authority's certificate.
 #[must_use]

@@ -15,6 +15,7 @@ pub mod containers;
 pub mod found;
 pub mod guard;
 pub mod host_key;
+pub mod images;
 pub mod invariants;
 pub mod keys;
 pub mod kubernetes;

@@ -11,6 +11,10 @@ pub(crate) const MAX_COUNT: i64 = i32::MAX as i64;
 /// Maximum number of seconds: CKE converts it to nanoseconds in 64 bits.
 pub(crate) const MAX_SECONDS: i64 = i64::MAX / 1_000_000_000;
 
+/// Maximum length of an image's name in characters: a registry's host has at most 255, a repository as many, and a tag
+/// 128.
+pub const MAX_IMAGE: usize = 640;
+
 /// Bytes; etcd accepts requests of 1.5 MiB.
 pub(crate) const MAX_MACHINE_BYTES: usize = 1024 * 1024;
 

@@ -14,6 +14,7 @@ use crate::constraints::Constraints;
 use crate::containers::ContainerOptions;
 use crate::guard::GuardState;
 use crate::host_key::{PinnedKey, PinnedKeys};
+use crate::images::GivenImages;
 use crate::keys;
 use crate::machine::QueryVariables;
 use crate::node_status::ConfigVersion;
@@ -99,6 +100,8 @@ pub struct ClusterState {
     pub restored: Option<Arc<Restored>>,
     /// The last backup of etcd that counts.
     pub etcd_backup: Option<Revised<BackupRecord>>,
+    /// The images that the operator stored; none if the key is absent. An unreadable key is a fault.
+    pub images: Arc<GivenImages>,
     /// Mod revision of each existing key of the values above.
     pub revisions: BTreeMap<String, i64>,
     /// The lease of the key `status`, if it exists.
@@ -220,6 +223,9 @@ impl ClusterState {
             .map(|(value, revision)| Revised { value, revision });
         state.etcd_backup = json::<BackupRecord>(entries, keys::ETCD_BACKUP, &mut faults)
             .map(|(value, revision)| Revised { value, revision });
+        state.images = json::<GivenImages>(entries, keys::IMAGES, &mut faults)
+            .map(|(value, _)| Arc::new(value))
+            .unwrap_or_default();
         state.status_lease = entries.get(keys::STATUS).map(|entry| entry.lease);
         state.revisions = [
             keys::CLUSTER,
@@ -239,6 +245,7 @@ impl ClusterState {
             keys::ETCD_RESTORE,
             keys::ETCD_RESTORED,
             keys::ETCD_BACKUP,
+            keys::IMAGES,
         ]
         .into_iter()
         .chain(below(entries, keys::REPAIR_HOLDS))
@@ -433,6 +440,16 @@ mod tests {
         let mut faulty: Vec<&str> = state.faults.iter().map(|fault| fault.key.as_str()).collect();
         faulty.sort_unstable();
         assert_eq!(faulty, [keys::CLUSTER_REVISION, keys::CONSTRAINTS, keys::SABAKAN_TEMPLATE]);
+    }
+
+    #[test]
+    fn stored_images_that_are_wrong_are_a_fault() {
+        let images = |text| ClusterState::decode(1, &entries(&[(keys::IMAGES, text)]), None);
+        let good = images(r#"{"etcd": "a:1"}"#);
+        assert_eq!(good.images.0.values().collect::<Vec<_>>(), ["a:1"]);
+        assert!(good.faults.is_empty() && good.revision_of(keys::IMAGES) == 1);
+        let wrong = images(r#"{"etcd": "a 1"}"#);
+        assert!(wrong.images.0.is_empty() && wrong.fault(keys::IMAGES).unwrap().contains("etcd"));
     }
 
     #[test]
