@@ -31,5 +31,9 @@ pub(crate) const PROMOTE_TRIES: u32 = 150;
 pub(crate) const MAX_ERROR: usize = 2048;
 /// Validity of the certificates of etcd's members: leaves are valid for a year.
 pub(crate) const CERTIFICATE_VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Validity of Kubernetes' certificates, as in CKE: they are issued anew at each start of their program.
+pub(crate) const KUBERNETES_CERTIFICATE_VALIDITY: Duration = Duration::from_secs(87_600 * 3600);
+/// Validity of the certificates of webhooks, as in CKE.
+pub(crate) const WEBHOOK_CERTIFICATE_VALIDITY: Duration = Duration::from_secs(175_200 * 3600);
 /// Id of the first record of a store, as in CKE.
 pub(crate) const FIRST_RECORD: i64 = 1;

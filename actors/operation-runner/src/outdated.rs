@@ -1,5 +1,6 @@
 //! The differences between a container and the wanted one, by the rules of CKE: arguments with their order, mounts with
-//! their order, environment, image. For etcd, the arguments of the first start do not count.
+//! their order, environment, image, and for some components a file. For etcd, the arguments of the first start do not
+//! count.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +16,7 @@ const FIRST_START: &str = "--initial-";
 
 /// A difference of a running container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Outdated {
+pub enum Outdated {
     Image {
         has: String,
         wanted: String,
@@ -31,6 +32,13 @@ pub(crate) enum Outdated {
         name: String,
         has: Option<String>,
         wanted: Option<String>,
+    },
+    /// The node has no file of that path, or one of another form.
+    FileUnreadable(String),
+    /// A field of a file, with the objects that it is in.
+    Field {
+        file: String,
+        field: String,
     },
 }
 
@@ -48,6 +56,9 @@ impl fmt::Display for Outdated {
             Self::Variable { name, has: None, .. } => write!(f, "the variable {name} is missing"),
             Self::Variable { name, wanted: None, .. } => write!(f, "the variable {name} is not wanted"),
             Self::Variable { name, .. } => write!(f, "the variable {name} has another value"),
+            Self::FileUnreadable(path) => write!(f, "the file {path} is missing or unreadable"),
+            // So may the value of a field.
+            Self::Field { file, field } => write!(f, "the field {field} of {file} differs"),
         }
     }
 }
@@ -63,21 +74,37 @@ pub(crate) fn outdated(
     if !is_outdated(container, status, builtin, options, images) {
         return Vec::new();
     }
+    let counts = |argument: &str| container != Container::Etcd || !argument.starts_with(FIRST_START);
+    differences(status, images.of(container), [builtin, options.extra(container)], counts)
+}
+
+/// The differences of image and parameters; `wanted` are the built-in parameters and those of the operator. Arguments
+/// that do not count are left out.
+pub(crate) fn differences(
+    status: &ContainerStatus,
+    image: &str,
+    [builtin, extra]: [&ServiceParams; 2],
+    counts: impl Fn(&str) -> bool,
+) -> Vec<Outdated> {
     let mut found = Vec::new();
-    let wanted = images.of(container);
-    if status.image != wanted {
-        found.push(Outdated::Image { has: status.image.clone(), wanted: wanted.to_owned() });
+    if status.image != image {
+        found.push(Outdated::Image { has: status.image.clone(), wanted: image.to_owned() });
     }
-    for (has, wanted) in [(&status.builtin, builtin), (&status.extra, options.extra(container))] {
-        arguments(container, has, wanted, &mut found);
+    for (has, wanted) in [(&status.builtin, builtin), (&status.extra, extra)] {
+        arguments(&counts, has, wanted, &mut found);
         mounts(&has.binds, &wanted.binds, &mut found);
         variables(&has.env, &wanted.env, &mut found);
     }
     found
 }
 
-fn arguments(container: Container, has: &ServiceParams, wanted: &ServiceParams, found: &mut Vec<Outdated>) {
-    let counts = |argument: &&String| container != Container::Etcd || !argument.starts_with(FIRST_START);
+fn arguments(
+    counts: impl Fn(&str) -> bool,
+    has: &ServiceParams,
+    wanted: &ServiceParams,
+    found: &mut Vec<Outdated>,
+) {
+    let counts = |argument: &&String| counts(argument);
     let has: Vec<&String> = has.args.iter().filter(counts).collect();
     let wanted: Vec<&String> = wanted.args.iter().filter(counts).collect();
     let (missing, unwanted) = (without(&wanted, &has), without(&has, &wanted));

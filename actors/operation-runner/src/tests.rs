@@ -2,6 +2,7 @@
 
 mod authorities;
 mod boot;
+mod cke;
 mod fleet;
 mod maintenance;
 mod model;

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use madako_domain::authority::Authority;
 use madako_domain::cluster::Cluster;
 use madako_domain::keys;
-use madako_protocol::authorities::{CertificateRequest, Issued, Usage};
+use madako_operation_runner::kubernetes::kubeconfig::{Credentials, inline};
+use madako_protocol::authorities::{CertificateRequest, Usage};
 use madako_protocol::store::Store;
 
 use crate::access::{decode, get, open};
@@ -77,7 +76,10 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
         validity: ttl,
     };
     let issued = authorities.issue(&request).await?;
-    print(&kubeconfig(&cluster.name, &user, &server, &trusted, &issued))
+    let credentials =
+        Credentials { trusted: &trusted, certificate: &issued.certificate, key: &issued.private_key };
+    // ckecli prints an empty line at the end.
+    print(&format!("{}\n", inline(&cluster.name, &user, &server, &credentials).reveal()))
 }
 
 async fn cluster(store: &dyn Store) -> Result<Cluster, Failure> {
@@ -90,74 +92,4 @@ async fn cluster(store: &dyn Store) -> Result<Cluster, Failure> {
 async fn resolves() -> bool {
     let looked_up = tokio::time::timeout(LOOK_UP, tokio::net::lookup_host((SERVICE, PORT))).await;
     looked_up.is_ok_and(|found| found.is_ok_and(|mut found| found.next().is_some()))
-}
-
-/// A kubeconfig as `ckecli` prints it, with its empty line at the end.
-fn kubeconfig(cluster: &str, user: &str, server: &str, trusted: &str, issued: &Issued) -> String {
-    let (cluster, user) = (word(cluster), word(user));
-    let (trusted, certificate) = (STANDARD.encode(trusted), STANDARD.encode(&issued.certificate));
-    let key = STANDARD.encode(issued.private_key.reveal());
-    format!(
-        "apiVersion: v1\n\
-         clusters:\n\
-         - cluster:\n    \
-             certificate-authority-data: {trusted}\n    \
-             server: {server}\n  \
-           name: {cluster}\n\
-         contexts:\n\
-         - context:\n    \
-             cluster: {cluster}\n    \
-             user: {user}\n  \
-           name: default\n\
-         current-context: default\n\
-         kind: Config\n\
-         preferences: {{}}\n\
-         users:\n\
-         - name: {user}\n  \
-           user:\n    \
-             client-certificate-data: {certificate}\n    \
-             client-key-data: {key}\n\n"
-    )
-}
-
-/// A text in YAML: plain where no reader can take it for something else, else in quotes.
-fn word(text: &str) -> String {
-    let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
-        && text.ends_with(|c: char| c.is_ascii_alphanumeric())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-/:@".contains(c));
-    let means_more = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
-    match is_plain && !means_more.contains(&text.to_ascii_lowercase().as_str()) {
-        true => text.to_owned(),
-        false => serde_json::Value::from(text).to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use madako_protocol::secret::Secret;
-
-    use super::*;
-
-    #[test]
-    fn a_kubeconfig_has_ckeclis_form() {
-        let issued = Issued { certificate: "cert".to_owned(), private_key: Secret::new("key".to_owned()) };
-        let text = kubeconfig("tokyo0", "admin", "https://10.0.0.11:6443", "ca", &issued);
-        assert_eq!(
-            text,
-            "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: Y2E=\n    server: \
-             https://10.0.0.11:6443\n  name: tokyo0\ncontexts:\n- context:\n    cluster: tokyo0\n    user: admin\n  \
-             name: default\ncurrent-context: default\nkind: Config\npreferences: {}\nusers:\n- name: admin\n  user:\n    \
-             client-certificate-data: Y2VydA==\n    client-key-data: a2V5\n\n"
-        );
-    }
-
-    #[test]
-    fn names_that_yaml_takes_for_something_else_are_quoted() {
-        for name in ["admin", "cke:user:alice", "a.b-c@d"] {
-            assert_eq!(word(name), name);
-        }
-        for name in ["true", "No", "1", "0x10", "a: b", "a#", "-", "ä", "", "a:"] {
-            assert_eq!(word(name), format!("{name:?}"), "{name}");
-        }
-    }
 }

@@ -1,0 +1,141 @@
+//! The certificates of Kubernetes: issuer, subject, names, uses and validity.
+
+use std::net::IpAddr;
+
+use madako_domain::authority::Authority;
+use madako_domain::cluster::{Cluster, Node};
+use madako_protocol::authorities::{CertificateRequest, Usage};
+
+use super::options::KubernetesOptions;
+use crate::limits::{KUBERNETES_CERTIFICATE_VALIDITY, WEBHOOK_CERTIFICATE_VALIDITY};
+
+/// A certificate on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    ApiServer,
+    /// The API server as a client of etcd.
+    EtcdClient,
+    /// The API server as a client of aggregated API servers.
+    Aggregation,
+    Kubelet,
+    ControllerManager,
+    Scheduler,
+    Proxy,
+}
+
+/// The request for a certificate. The network address of the service subnet need not be its first address: as in CKE,
+/// the address after the configured one is that of the API servers' service.
+#[must_use]
+pub fn request(
+    subject: Subject,
+    cluster: &Cluster,
+    options: &KubernetesOptions,
+    node: &Node,
+) -> CertificateRequest {
+    match subject {
+        Subject::ApiServer => CertificateRequest {
+            dns_names: [
+                "localhost".to_owned(),
+                "kubernetes".to_owned(),
+                "kubernetes.default".to_owned(),
+                "kubernetes.default.svc".to_owned(),
+                format!("kubernetes.default.svc.{}", options.cluster_domain()),
+            ]
+            .to_vec(),
+            addresses: ["127.0.0.1".to_owned(), node.address.clone()]
+                .into_iter()
+                .chain(service_address(&cluster.service_subnet))
+                .collect(),
+            ..of_kubernetes("kubernetes", "", Usage::Both)
+        },
+        Subject::EtcdClient => CertificateRequest {
+            authority: Authority::EtcdClient,
+            ..of_kubernetes("kube-apiserver", "", Usage::Client)
+        },
+        Subject::Aggregation => CertificateRequest {
+            authority: Authority::KubernetesAggregation,
+            ..of_kubernetes("front-proxy-client", "", Usage::Client)
+        },
+        Subject::Kubelet => {
+            let hostname = Some(node.name()).filter(|name| name.parse::<IpAddr>().is_err());
+            CertificateRequest {
+                dns_names: ["localhost"].into_iter().chain(hostname).map(str::to_owned).collect(),
+                addresses: vec!["127.0.0.1".to_owned(), node.address.clone()],
+                ..of_kubernetes(&format!("system:node:{}", node.name()), "system:nodes", Usage::Both)
+            }
+        }
+        Subject::ControllerManager => of_user("system:kube-controller-manager"),
+        Subject::Scheduler => of_user("system:kube-scheduler"),
+        Subject::Proxy => of_kubernetes("system:kube-proxy", "system:node-proxier", Usage::Both),
+    }
+}
+
+/// The certificate of an admission webhook.
+#[must_use]
+pub fn webhook(namespace: &str, service: &str) -> CertificateRequest {
+    CertificateRequest {
+        authority: Authority::KubernetesWebhook,
+        dns_names: vec![
+            service.to_owned(),
+            format!("{service}.{namespace}"),
+            format!("{service}.{namespace}.svc"),
+        ],
+        validity: WEBHOOK_CERTIFICATE_VALIDITY,
+        ..of_kubernetes(&format!("{namespace}/{service}"), "", Usage::Server)
+    }
+}
+
+/// A component whose user is in a group of the same name.
+fn of_user(name: &str) -> CertificateRequest {
+    of_kubernetes(name, name, Usage::Both)
+}
+
+fn of_kubernetes(common_name: &str, organization: &str, usage: Usage) -> CertificateRequest {
+    CertificateRequest {
+        authority: Authority::Kubernetes,
+        common_name: common_name.to_owned(),
+        organization: organization.to_owned(),
+        dns_names: Vec::new(),
+        addresses: Vec::new(),
+        usage,
+        validity: KUBERNETES_CERTIFICATE_VALIDITY,
+    }
+}
+
+/// The address after that of a subnet; `None` if the text is no subnet or its address the last one.
+#[must_use]
+pub fn service_address(subnet: &str) -> Option<String> {
+    let address: IpAddr = subnet.split_once('/')?.0.parse().ok()?;
+    let next: IpAddr = match address {
+        IpAddr::V4(address) => IpAddr::V4(address.to_bits().checked_add(1)?.into()),
+        IpAddr::V6(address) => IpAddr::V6(address.to_bits().checked_add(1)?.into()),
+    };
+    Some(next.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_address_follows_the_address_of_the_subnet() {
+        for (subnet, address) in [
+            ("10.68.0.0/16", Some("10.68.0.1")),
+            ("10.68.0.5/16", Some("10.68.0.6")),
+            ("192.168.255.255/20", Some("192.169.0.0")),
+            ("fd00::/108", Some("fd00::1")),
+            ("255.255.255.255/32", None),
+            ("10.68.0.0", None),
+        ] {
+            assert_eq!(service_address(subnet).as_deref(), address, "{subnet}");
+        }
+    }
+
+    #[test]
+    fn a_webhook_has_the_names_of_its_service() {
+        let request = webhook("ns", "svc");
+        assert_eq!((request.common_name.as_str(), request.usage), ("ns/svc", Usage::Server));
+        assert_eq!(request.dns_names, ["svc", "svc.ns", "svc.ns.svc"]);
+        assert_eq!(request.validity.as_secs(), 175_200 * 3600);
+    }
+}

@@ -1,0 +1,73 @@
+//! The commands of operations on Kubernetes' containers, in the words of CKE's records.
+
+use madako_json::named;
+
+use super::component::Component;
+
+/// A command, which runs on all targets of its operation at the same time.
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
+pub enum KubernetesCommand {
+    ImagePull {
+        image: String,
+    },
+    EmptyDir {
+        directory: String,
+    },
+    MakeDirs {
+        directories: Vec<String>,
+        mode: u32,
+    },
+    PrepareApiserverFiles,
+    PrepareControllerManagerFiles,
+    PrepareSchedulerFiles,
+    PrepareKubeletFiles,
+    PrepareKubeletConfig,
+    PrepareProxyFiles,
+    /// Writes the files that the command before it prepared.
+    MakeFiles {
+        paths: Vec<String>,
+    },
+    /// Ends and removes a container.
+    StopContainer(Component),
+    /// Kills and removes a container.
+    KillContainers(Component),
+    RunContainer {
+        component: Component,
+        restart: bool,
+    },
+    /// Copies the CNI plugins of the tools image.
+    InstallCni,
+    /// Adds the boot taints to nodes that are registered.
+    RetaintBeforeKubeletBoot {
+        nodes: Vec<String>,
+    },
+    WaitForKubeletReady,
+}
+
+named!(KubernetesCommand);
+
+impl KubernetesCommand {
+    /// The target in records.
+    #[must_use]
+    pub fn target(&self) -> String {
+        match self {
+            Self::ImagePull { image } => image.clone(),
+            Self::EmptyDir { directory } => directory.clone(),
+            Self::MakeDirs { directories, .. } => directories.join(" "),
+            Self::MakeFiles { paths } => paths.join(","),
+            Self::StopContainer(component)
+            | Self::KillContainers(component)
+            | Self::RunContainer { component, .. } => component.to_string(),
+            Self::PrepareApiserverFiles
+            | Self::PrepareControllerManagerFiles
+            | Self::PrepareSchedulerFiles
+            | Self::PrepareKubeletFiles
+            | Self::PrepareKubeletConfig
+            | Self::PrepareProxyFiles
+            | Self::InstallCni
+            | Self::RetaintBeforeKubeletBoot { .. }
+            | Self::WaitForKubeletReady => String::new(),
+        }
+    }
+}

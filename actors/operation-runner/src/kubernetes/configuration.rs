@@ -1,0 +1,234 @@
+//! The configuration files of kubelet, kube-proxy and kube-scheduler: defaults, the operator's part over them, forced
+//! values, and the fields of a kubelet that stay while it runs.
+//!
+//! Guarantees: a field whose value means the same as its absence is left out. Fields that CKE's types lack are kept where
+//! [`Unknown::Keep`] asks for it.
+
+mod compare;
+mod shape;
+
+use madako_domain::cluster::{Node, Taint};
+use madako_json::strict::components::{
+    KUBE_PROXY_CONFIGURATION, KUBE_SCHEDULER_CONFIGURATION, KUBELET_CONFIGURATION,
+};
+use madako_json::strict::{Schema, Tree, yaml};
+
+pub use self::shape::Unknown;
+use self::shape::{Shape, get, remove, set};
+use super::component::Component;
+use super::options::KubernetesOptions;
+use super::paths::{PROXY_KUBECONFIG, SCHEDULER_KUBECONFIG, VOLUME_PLUGINS, pki};
+
+/// Fields of a kubelet that must not change while its node runs: Kubernetes documents that they need a reboot.
+const KEPT: [&str; 10] = [
+    "kubeletCgroups",
+    "systemCgroups",
+    "cgroupRoot",
+    "cgroupsPerQOS",
+    "cgroupDriver",
+    "cpuManagerPolicy",
+    "topologyManagerPolicy",
+    "qosReserved",
+    "systemReservedCgroup",
+    "kubeReservedCgroup",
+];
+
+/// A configuration of a component, in Kubernetes' names and without fields that say nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Configuration {
+    kind: Kind,
+    tree: Tree,
+}
+
+/// A kind of configuration file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Scheduler,
+    Proxy,
+    Kubelet,
+}
+
+impl Kind {
+    fn api(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Scheduler => ("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration"),
+            Self::Proxy => ("kubeproxy.config.k8s.io/v1alpha1", "KubeProxyConfiguration"),
+            Self::Kubelet => ("kubelet.config.k8s.io/v1beta1", "KubeletConfiguration"),
+        }
+    }
+
+    fn shape(self, unknown: Unknown) -> Shape {
+        let (schema, pointers): (&'static Schema, _) = match self {
+            Self::Scheduler => (&KUBE_SCHEDULER_CONFIGURATION, shape::SCHEDULER_POINTERS),
+            Self::Proxy => (&KUBE_PROXY_CONFIGURATION, shape::PROXY_POINTERS),
+            Self::Kubelet => (&KUBELET_CONFIGURATION, shape::KUBELET_POINTERS),
+        };
+        Shape { schema, pointers, unknown }
+    }
+
+    fn of(component: Component) -> Option<Self> {
+        match component {
+            Component::Scheduler => Some(Self::Scheduler),
+            Component::Proxy => Some(Self::Proxy),
+            Component::Kubelet => Some(Self::Kubelet),
+            Component::ApiServer | Component::ControllerManager => None,
+        }
+    }
+
+    /// The operator's part over the defaults.
+    fn merged(self, defaults: Tree, part: &Tree, unknown: Unknown) -> Tree {
+        let mut merged = defaults;
+        let shape = self.shape(unknown);
+        shape.overlay(&mut merged, shape.canonical(part));
+        let (api_version, kind) = self.api();
+        set(&mut merged, &["apiVersion"], text(api_version));
+        set(&mut merged, &["kind"], text(kind));
+        merged
+    }
+
+    fn finish(self, tree: Tree, unknown: Unknown) -> Configuration {
+        Configuration { kind: self, tree: self.shape(unknown).tidy(tree) }
+    }
+}
+
+impl Configuration {
+    /// The wanted configuration of a component on a node; `None` if the component has no configuration file. `running`
+    /// is the configuration with which the component runs there.
+    #[must_use]
+    pub fn wanted(
+        component: Component,
+        options: &KubernetesOptions,
+        node: &Node,
+        running: Option<&Self>,
+        unknown: Unknown,
+    ) -> Option<Self> {
+        match Kind::of(component)? {
+            Kind::Scheduler => Some(scheduler(options, unknown)),
+            Kind::Proxy => Some(proxy(options, node, unknown)),
+            Kind::Kubelet => Some(kubelet(options, node, running, unknown)),
+        }
+    }
+
+    /// Reads the file of a component; `None` if it is no configuration.
+    #[must_use]
+    pub fn read(component: Component, file: &str, unknown: Unknown) -> Option<Self> {
+        let kind = Kind::of(component)?;
+        let tree = yaml::read(component.name(), file).ok()?;
+        let shape = kind.shape(unknown);
+        matches!(tree, Tree::Object(_)).then(|| kind.finish(shape.canonical(&tree), unknown))
+    }
+
+    /// The content of the file.
+    ///
+    /// # Errors
+    /// A number of the operator's part exceeds every float.
+    pub fn to_yaml(&self) -> Result<String, serde_json::Error> {
+        madako_json::go::to_yaml(&self.tree)
+    }
+
+    /// Names of the fields that differ, with the objects that they are in. Equal quantities and durations may have
+    /// different texts.
+    #[must_use]
+    pub fn differing(&self, other: &Self) -> Vec<String> {
+        let mut found = Vec::new();
+        compare::objects(&self.tree, &other.tree, self.kind.shape(Unknown::Keep).schema, "", &mut found);
+        found
+    }
+}
+
+/// The domain that the kubelets have, without a node.
+pub(super) fn cluster_domain(options: &KubernetesOptions) -> String {
+    let merged = kubelet_merged(options, Unknown::Drop);
+    get(&merged, &["clusterDomain"]).and_then(Tree::text).unwrap_or_default().to_owned()
+}
+
+fn scheduler(options: &KubernetesOptions, unknown: Unknown) -> Configuration {
+    let mut tree = Kind::Scheduler.merged(object(vec![]), &options.scheduler, unknown);
+    set(&mut tree, &["clientConnection", "kubeconfig"], text(SCHEDULER_KUBECONFIG));
+    set(&mut tree, &["leaderElection", "leaderElect"], Tree::Bool(true));
+    Kind::Scheduler.finish(tree, unknown)
+}
+
+fn proxy(options: &KubernetesOptions, node: &Node, unknown: Unknown) -> Configuration {
+    let defaults = object(vec![
+        ("hostnameOverride", text(node.name())),
+        ("metricsBindAddress", text("0.0.0.0")),
+        (
+            "conntrack",
+            object(vec![("tcpEstablishedTimeout", text("24h0m0s")), ("tcpCloseWaitTimeout", text("1h0m0s"))]),
+        ),
+    ]);
+    let mut tree = Kind::Proxy.merged(defaults, &options.proxy, unknown);
+    set(&mut tree, &["clientConnection", "kubeconfig"], text(PROXY_KUBECONFIG));
+    Kind::Proxy.finish(tree, unknown)
+}
+
+fn kubelet_merged(options: &KubernetesOptions, unknown: Unknown) -> Tree {
+    let defaults = object(vec![
+        ("clusterDomain", text("cluster.local")),
+        ("runtimeRequestTimeout", text("15m0s")),
+        ("healthzBindAddress", text("0.0.0.0")),
+        ("volumePluginDir", text(VOLUME_PLUGINS)),
+    ]);
+    Kind::Kubelet.merged(defaults, &options.kubelet, unknown)
+}
+
+fn kubelet(
+    options: &KubernetesOptions,
+    node: &Node,
+    running: Option<&Configuration>,
+    unknown: Unknown,
+) -> Configuration {
+    let mut tree = kubelet_merged(options, unknown);
+    set(&mut tree, &["tlsCertFile"], text(&pki("kubelet.crt")));
+    set(&mut tree, &["tlsPrivateKeyFile"], text(&pki("kubelet.key")));
+    let authentication = object(vec![
+        ("x509", object(vec![("clientCAFile", text(&pki("ca.crt")))])),
+        ("webhook", object(vec![("enabled", Tree::Bool(true))])),
+    ]);
+    set(&mut tree, &["authentication"], authentication);
+    set(&mut tree, &["authorization"], object(vec![("mode", text("Webhook"))]));
+    set(&mut tree, &["clusterDNS"], Tree::List(vec![text(&node.address)]));
+    let mut taints =
+        get(&tree, &["registerWithTaints"]).map_or_else(Vec::new, |taints| taints.items().to_vec());
+    add_taints(&mut taints, &options.boot_taints);
+    set(&mut tree, &["registerWithTaints"], Tree::List(taints));
+    for field in running.map_or(&[][..], |_| &KEPT) {
+        match running.and_then(|running| get(&running.tree, &[field])) {
+            Some(kept) => set(&mut tree, &[field], kept.clone()),
+            None => remove(&mut tree, field),
+        }
+    }
+    Kind::Kubelet.finish(tree, unknown)
+}
+
+/// A boot taint replaces the last of the operator's own taints with its key.
+fn add_taints(taints: &mut Vec<Tree>, boot: &[Taint]) {
+    let own: Vec<Option<String>> =
+        taints.iter().map(|taint| taint.get("key").and_then(Tree::text).map(str::to_owned)).collect();
+    for taint in boot {
+        let place = own.iter().rposition(|key| key.as_deref().unwrap_or_default() == taint.key);
+        let mut fields = vec![("key", text(&taint.key)), ("effect", text(&taint.effect))];
+        if !taint.value.is_empty() {
+            fields.push(("value", text(&taint.value)));
+        }
+        if let Some(time) = &taint.time_added {
+            fields.push(("timeAdded", text(time)));
+        }
+        match place {
+            Some(place) => taints[place] = object(fields),
+            None => taints.push(object(fields)),
+        }
+    }
+}
+
+fn text(value: &str) -> Tree {
+    Tree::Text(value.to_owned())
+}
+
+fn object(fields: Vec<(&str, Tree)>) -> Tree {
+    Tree::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+#[cfg(test)]
+mod tests;

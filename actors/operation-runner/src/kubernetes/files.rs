@@ -1,0 +1,135 @@
+//! The files of each operation on a node, in the order of CKE's records.
+
+use madako_domain::authority::Authority;
+use madako_domain::cluster::{Cluster, Node};
+
+use super::certificates::Subject;
+use super::component::Component;
+use super::configuration::{Configuration, Unknown};
+use super::kubeconfig;
+use super::options::KubernetesOptions;
+use super::paths::{
+    CNI_CONFIG, CONTROLLER_MANAGER_KUBECONFIG, ENCRYPTION, KUBELET_CONFIG, KUBELET_KUBECONFIG, PROXY_CONFIG,
+    PROXY_KUBECONFIG, SCHEDULER_CONFIG, SCHEDULER_KUBECONFIG, audit_policy, pki,
+};
+
+/// A file to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedFile {
+    pub path: String,
+    pub source: Source,
+}
+
+/// The origin of a file's content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The content itself, which is no secret.
+    Text(String),
+    /// The certificate of an authority.
+    Authority(Authority),
+    /// An issued certificate.
+    Certificate(Subject),
+    /// The key of that certificate.
+    Key(Subject),
+    /// The certificate with which API servers check tokens of service accounts. It is made once.
+    ServiceAccountCertificate,
+    /// Its key.
+    ServiceAccountKey,
+    /// A kubeconfig with an issued certificate and its key.
+    Kubeconfig(Subject),
+    /// The encryption of Secrets, with its keys.
+    Encryption,
+}
+
+/// A set of files that an operation writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileSet {
+    ApiServer,
+    /// For the first start; a restart writes nothing.
+    ControllerManager,
+    Scheduler,
+    /// With the CNI configuration and the certificate of the authority, which a restart leaves as they are.
+    KubeletBoot,
+    KubeletRestart,
+    Proxy,
+}
+
+/// The subject of the contents.
+#[derive(Debug, Clone, Copy)]
+pub struct About<'a> {
+    pub cluster: &'a Cluster,
+    pub options: &'a KubernetesOptions,
+    pub node: &'a Node,
+    /// The configuration of the kubelet that runs on the node.
+    pub running: Option<&'a Configuration>,
+    pub unknown: Unknown,
+}
+
+/// The files of a set.
+///
+/// # Errors
+/// A number in the operator's part of a configuration exceeds every float.
+pub fn files(set: FileSet, about: &About<'_>) -> Result<Vec<PlannedFile>, serde_json::Error> {
+    let mut files = Vec::new();
+    let mut add = |path: String, source| files.push(PlannedFile { path, source });
+    match set {
+        FileSet::ApiServer => {
+            pair(&mut add, "apiserver", Subject::ApiServer);
+            pair(&mut add, "apiserver-etcd-client", Subject::EtcdClient);
+            add(pki("ca.crt"), Source::Authority(Authority::Kubernetes));
+            add(pki("etcd-ca.crt"), Source::Authority(Authority::Server));
+            add(pki("service-account.crt"), Source::ServiceAccountCertificate);
+            add(pki("service-account.key"), Source::ServiceAccountKey);
+            add(pki("aggregation-ca.crt"), Source::Authority(Authority::KubernetesAggregation));
+            pair(&mut add, "aggregation", Subject::Aggregation);
+            add(ENCRYPTION.to_owned(), Source::Encryption);
+            if let Some(audit) = &about.options.audit {
+                add(audit_policy(&audit.policy), Source::Text(audit.policy.clone()));
+            }
+        }
+        FileSet::ControllerManager => {
+            add(CONTROLLER_MANAGER_KUBECONFIG.to_owned(), Source::Kubeconfig(Subject::ControllerManager));
+            add(pki("service-account.key"), Source::ServiceAccountKey);
+        }
+        FileSet::Scheduler => {
+            add(SCHEDULER_KUBECONFIG.to_owned(), Source::Kubeconfig(Subject::Scheduler));
+            configuration(&mut add, SCHEDULER_CONFIG, Component::Scheduler, about)?;
+        }
+        FileSet::KubeletBoot | FileSet::KubeletRestart => {
+            let boots = set == FileSet::KubeletBoot;
+            if let Some(cni) = about.options.cni_file.as_ref().filter(|_| boots) {
+                add(format!("{CNI_CONFIG}/{}", cni.name), Source::Text(cni.content.clone()));
+            }
+            configuration(&mut add, KUBELET_CONFIG, Component::Kubelet, about)?;
+            if boots {
+                add(pki("ca.crt"), Source::Authority(Authority::Kubernetes));
+            }
+            pair(&mut add, "kubelet", Subject::Kubelet);
+            let text = kubeconfig::of_kubelet(&about.cluster.name, about.node);
+            add(KUBELET_KUBECONFIG.to_owned(), Source::Text(text));
+        }
+        FileSet::Proxy => {
+            add(PROXY_KUBECONFIG.to_owned(), Source::Kubeconfig(Subject::Proxy));
+            configuration(&mut add, PROXY_CONFIG, Component::Proxy, about)?;
+        }
+    }
+    Ok(files)
+}
+
+fn pair(add: &mut impl FnMut(String, Source), name: &str, subject: Subject) {
+    add(pki(&format!("{name}.crt")), Source::Certificate(subject));
+    add(pki(&format!("{name}.key")), Source::Key(subject));
+}
+
+fn configuration(
+    add: &mut impl FnMut(String, Source),
+    path: &str,
+    component: Component,
+    about: &About<'_>,
+) -> Result<(), serde_json::Error> {
+    let wanted = Configuration::wanted(component, about.options, about.node, about.running, about.unknown);
+    if let Some(wanted) = wanted {
+        add(path.to_owned(), Source::Text(wanted.to_yaml()?));
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! The options of a cluster for the components of Kubernetes (its field `options`).
+//!
+//! Reading is lenient, as in Go: `null` means empty. Typed configurations were checked strictly before they were stored.
+
+use madako_domain::cluster::{DEFAULT_CRI_ENDPOINT, Taint};
+use madako_domain::containers::ServiceParams;
+use madako_json::go::{RawJson, go_object};
+use madako_json::strict::Tree;
+
+use super::component::Component;
+use super::configuration;
+
+/// The options of the components.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KubernetesOptions {
+    extra: [ServiceParams; 5],
+    /// `None`: the API server writes no audit log.
+    pub audit: Option<AuditLog>,
+    /// The operator's part of each configuration file; [`Tree::Null`] if there is none.
+    pub scheduler: Tree,
+    pub proxy: Tree,
+    pub kubelet: Tree,
+    /// True if no kube-proxy may run.
+    pub is_proxy_disabled: bool,
+    /// Taints of a node that registers or boots.
+    pub boot_taints: Vec<Taint>,
+    pub cni_file: Option<CniFile>,
+    /// The socket of the container runtime. An empty text leaves the choice to the kubelet.
+    pub cri_endpoint: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditLog {
+    pub policy: String,
+    /// Empty: standard output.
+    pub path: String,
+}
+
+/// The CNI configuration that a booting node gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CniFile {
+    pub name: String,
+    pub content: String,
+}
+
+go_object! {
+    #[derive(Debug, Clone, Default)]
+    pub struct StoredOptions {
+        pub api_server: RawJson = "kube-api";
+        pub controller_manager: RawJson = "kube-controller-manager";
+        pub scheduler: RawJson = "kube-scheduler";
+        pub proxy: RawJson = "kube-proxy";
+        pub kubelet: RawJson = "kubelet";
+        ..drop
+    }
+}
+
+go_object! {
+    #[derive(Debug, Clone, Default)]
+    pub struct StoredComponent {
+        pub audit_log_enabled: bool = "audit_log_enabled";
+        pub audit_log_policy: String = "audit_log_policy";
+        pub audit_log_path: String = "audit_log_path";
+        pub disable: bool = "disable";
+        pub boot_taints: Vec<Taint> = "boot_taints";
+        pub cni_conf_file: StoredCniFile = "cni_conf_file";
+        pub cri_endpoint: RawJson = "cri_endpoint";
+        pub config: RawJson = "config";
+        ..drop
+    }
+}
+
+go_object! {
+    #[derive(Debug, Clone, Default)]
+    pub struct StoredCniFile {
+        pub name: String = "name";
+        pub content: String = "content";
+        ..drop
+    }
+}
+
+impl KubernetesOptions {
+    /// Reads the field `options` of a cluster.
+    ///
+    /// # Errors
+    /// The field has another shape.
+    pub fn read(options: &RawJson) -> Result<Self, serde_json::Error> {
+        let stored: StoredOptions = options.parse()?;
+        let api_server: StoredComponent = stored.api_server.parse()?;
+        let (scheduler, proxy): (StoredComponent, StoredComponent) =
+            (stored.scheduler.parse()?, stored.proxy.parse()?);
+        let kubelet: StoredComponent = stored.kubelet.parse()?;
+        let parts = [
+            &stored.api_server,
+            &stored.controller_manager,
+            &stored.scheduler,
+            &stored.kubelet,
+            &stored.proxy,
+        ];
+        let mut extra: [ServiceParams; 5] = Default::default();
+        for (extra, part) in extra.iter_mut().zip(parts) {
+            *extra = part.parse()?;
+        }
+        let config = |part: &StoredComponent| part.config.text().map_or(Ok(Tree::Null), Tree::from_stored);
+        let cni = kubelet.cni_conf_file.clone();
+        Ok(Self {
+            extra,
+            audit: api_server
+                .audit_log_enabled
+                .then_some(AuditLog { policy: api_server.audit_log_policy, path: api_server.audit_log_path }),
+            scheduler: config(&scheduler)?,
+            proxy: config(&proxy)?,
+            kubelet: config(&kubelet)?,
+            is_proxy_disabled: proxy.disable,
+            boot_taints: kubelet.boot_taints,
+            cni_file: (!cni.name.is_empty()).then_some(CniFile { name: cni.name, content: cni.content }),
+            cri_endpoint: kubelet
+                .cri_endpoint
+                .parse::<Option<String>>()?
+                .unwrap_or_else(|| DEFAULT_CRI_ENDPOINT.to_owned()),
+        })
+    }
+
+    /// The parameters that the operator adds to a component.
+    #[must_use]
+    pub fn extra(&self, component: Component) -> &ServiceParams {
+        let [api_server, controller_manager, scheduler, kubelet, proxy] = &self.extra;
+        match component {
+            Component::ApiServer => api_server,
+            Component::ControllerManager => controller_manager,
+            Component::Scheduler => scheduler,
+            Component::Kubelet => kubelet,
+            Component::Proxy => proxy,
+        }
+    }
+
+    /// The DNS domain of the cluster, which the kubelet's configuration sets.
+    #[must_use]
+    pub fn cluster_domain(&self) -> String {
+        configuration::cluster_domain(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> KubernetesOptions {
+        KubernetesOptions::read(&RawJson::from_text(text.to_owned()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn absent_options_are_those_of_cke() {
+        for text in ["null", "{}", r#"{"kubelet": {"cri_endpoint": null, "config": null}, "kube-api": null}"#]
+        {
+            let options = read(text);
+            assert_eq!(options.cri_endpoint, "/run/containerd/containerd.sock", "{text}");
+            assert_eq!(
+                (options.audit, options.cni_file, options.kubelet),
+                (None, None, Tree::Null),
+                "{text}"
+            );
+        }
+        assert_eq!(read(r#"{"kubelet": {"cri_endpoint": ""}}"#).cri_endpoint, "");
+        assert_eq!(read("{}").cluster_domain(), "cluster.local");
+    }
+
+    #[test]
+    fn each_component_has_its_own_parameters() {
+        let options = read(
+            r#"{"kube-api": {"extra_args": ["a"]}, "kube-controller-manager": {"extra_args": ["b"]},
+                "kube-scheduler": {"extra_args": ["c"]}, "kubelet": {"extra_args": ["d"]},
+                "kube-proxy": {"extra_args": ["e"]}}"#,
+        );
+        let found = Component::ALL.map(|component| options.extra(component).args.concat());
+        assert_eq!(found, ["a", "b", "c", "d", "e"]);
+    }
+
+    #[test]
+    fn options_of_another_shape_are_an_error() {
+        for text in
+            [r#"{"kubelet": []}"#, r#"{"kube-proxy": {"disable": 1}}"#, r#"{"kube-api": {"extra_args": 1}}"#]
+        {
+            assert!(
+                KubernetesOptions::read(&RawJson::from_text(text.to_owned()).unwrap()).is_err(),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Whether a running container of Kubernetes is as wanted, by the rules of CKE.
+
+use madako_domain::cluster::{Cluster, Node};
+use madako_domain::images::ImageName;
+use madako_domain::node_status::ContainerStatus;
+
+use super::component::Component;
+use super::configuration::{Configuration, Unknown};
+use super::options::KubernetesOptions;
+use super::params::{RUNTIME_ENDPOINT, builtin};
+use super::paths::{KUBELET_CONFIG, PROXY_CONFIG, SCHEDULER_CONFIG};
+use crate::outdated::{Outdated, differences};
+
+/// The configuration file of a component on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileOnNode<'a> {
+    /// It was not read: nothing is known, so nothing differs.
+    Unread,
+    Missing,
+    Text(&'a str),
+}
+
+/// The state of a running container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Current,
+    Outdated(Vec<Outdated>),
+    /// A kubelet with another container runtime: as in CKE, it is never outdated while it runs, since its node has
+    /// containers in the other runtime. Its next boot uses the configured runtime.
+    OtherRuntime {
+        has: String,
+        wanted: String,
+    },
+}
+
+/// The wanted state of all components.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    pub cluster: &'a Cluster,
+    pub options: &'a KubernetesOptions,
+    /// The image of Kubernetes.
+    pub image: &'a str,
+}
+
+impl Wanted<'_> {
+    /// Fields that CKE's types lack take effect with another image than CKE's, which is a reason for a restart in itself:
+    /// Kubernetes of CKE's release does not know them, and CKE writes files without them.
+    #[must_use]
+    pub fn unknown(&self) -> Unknown {
+        if self.image == ImageName::Kubernetes.of_cke() { Unknown::Drop } else { Unknown::Keep }
+    }
+
+    /// Compares a running container with the wanted one.
+    #[must_use]
+    pub fn verdict(
+        &self,
+        component: Component,
+        node: &Node,
+        status: &ContainerStatus,
+        file: FileOnNode<'_>,
+    ) -> Verdict {
+        let builtin = builtin(component, self.cluster, self.options, node);
+        if component == Component::Kubelet {
+            let (has, wanted) = (endpoint(&status.builtin.args), endpoint(&builtin.args));
+            if has != wanted {
+                return Verdict::OtherRuntime { has: has.to_owned(), wanted: wanted.to_owned() };
+            }
+        }
+        let mut found = differences(status, self.image, [&builtin, self.options.extra(component)], |_| true);
+        self.add_file(component, node, file, &mut found);
+        if found.is_empty() { Verdict::Current } else { Verdict::Outdated(found) }
+    }
+
+    fn add_file(&self, component: Component, node: &Node, file: FileOnNode<'_>, found: &mut Vec<Outdated>) {
+        let Some(path) = path_of_configuration(component) else { return };
+        let unknown = self.unknown();
+        let running = match file {
+            FileOnNode::Unread => return,
+            FileOnNode::Missing => None,
+            FileOnNode::Text(text) => Configuration::read(component, text, unknown),
+        };
+        let Some(running) = running else {
+            found.push(Outdated::FileUnreadable(path.to_owned()));
+            return;
+        };
+        if let Some(wanted) = Configuration::wanted(component, self.options, node, Some(&running), unknown) {
+            let fields = wanted.differing(&running);
+            found.extend(fields.into_iter().map(|field| Outdated::Field { file: path.to_owned(), field }));
+        }
+    }
+}
+
+/// The path of a component's configuration file, if it has one.
+#[must_use]
+pub fn path_of_configuration(component: Component) -> Option<&'static str> {
+    match component {
+        Component::Scheduler => Some(SCHEDULER_CONFIG),
+        Component::Kubelet => Some(KUBELET_CONFIG),
+        Component::Proxy => Some(PROXY_CONFIG),
+        Component::ApiServer | Component::ControllerManager => None,
+    }
+}
+
+fn endpoint(args: &[String]) -> &str {
+    args.iter().find_map(|argument| argument.strip_prefix(RUNTIME_ENDPOINT)).unwrap_or_default()
+}

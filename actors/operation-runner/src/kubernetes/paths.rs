@@ -1,0 +1,29 @@
+//! Paths of Kubernetes' files, on a node and in the containers.
+
+pub const ENCRYPTION_DIRECTORY: &str = "/etc/kubernetes/apiserver";
+pub const ENCRYPTION: &str = "/etc/kubernetes/apiserver/encryption.yml";
+pub const CONTROLLER_MANAGER_KUBECONFIG: &str = "/etc/kubernetes/controller-manager/kubeconfig";
+pub const SCHEDULER_CONFIG: &str = "/etc/kubernetes/scheduler/config.yml";
+pub const SCHEDULER_KUBECONFIG: &str = "/etc/kubernetes/scheduler/kubeconfig";
+pub const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet/config.yml";
+pub const KUBELET_KUBECONFIG: &str = "/etc/kubernetes/kubelet/kubeconfig";
+pub const PROXY_CONFIG: &str = "/etc/kubernetes/proxy/config.yml";
+pub const PROXY_KUBECONFIG: &str = "/etc/kubernetes/proxy/kubeconfig";
+pub const CNI_PROGRAMS: &str = "/opt/cni/bin";
+pub const CNI_CONFIG: &str = "/etc/cni/net.d";
+pub const CNI_STATE: &str = "/var/lib/cni";
+pub const VOLUME_PLUGINS: &str = "/opt/volume/bin";
+pub const POD_LOGS: &str = "/var/log/pods";
+pub const CONTAINER_LOGS: &str = "/var/log/containers";
+
+/// A certificate or key.
+#[must_use]
+pub fn pki(file: &str) -> String {
+    format!("/etc/kubernetes/pki/{file}")
+}
+
+/// The audit policy. Its name changes with its text, so that another policy restarts the API server.
+#[must_use]
+pub fn audit_policy(policy: &str) -> String {
+    format!("/etc/kubernetes/apiserver/audit-policy-{:x}.yaml", md5::compute(policy))
+}
