@@ -6,6 +6,8 @@
 use std::str::FromStr;
 
 use madako_domain::backup::BackupSchedule;
+use madako_domain::images::{GivenImages, ImageName, is_image};
+use madako_domain::limits::MAX_IMAGE;
 use madako_node::HostKeyPolicy;
 use madako_operation_runner::Settings;
 use madako_operation_runner::page::Mode;
@@ -14,7 +16,6 @@ use madako_ssh::SshKey;
 
 use super::document::Fields;
 use super::{backup, encryption, pem};
-use crate::limits::MAX_IMAGE;
 
 /// The value of `operations.mode`; `None` is `off`.
 struct GivenMode(Option<Mode>);
@@ -81,10 +82,8 @@ pub(super) fn read(root: &Fields, [operations, ssh, pki, images, backup]: [Optio
     };
     let mut settings = Settings::default();
     if let Some(mut images) = images {
-        let given = &mut settings.images;
-        for (name, image) in [("etcd", &mut given.etcd), ("tools", &mut given.tools)] {
-            read_image(&mut images, name, image);
-        }
+        let given = ImageName::ALL.map(|name| Some((name, read_image(&mut images, name)?)));
+        settings.configured_images = GivenImages(given.into_iter().flatten().collect());
         images.finish();
     }
     let backup = backup.and_then(|section| backup::read(section, mode));
@@ -120,17 +119,14 @@ fn read_ssh(mut section: Fields, needs_key: bool) -> Option<Ssh> {
 }
 
 /// Replaces `image` by a given name. Docker would read a leading dash as an option.
-fn read_image(section: &mut Fields, name: &'static str, image: &mut String) {
-    let Some(given) = section.filled(name) else { return };
-    let is_part = |c: char| c.is_ascii_alphanumeric() || "._-/:@".contains(c);
-    if given.len() > MAX_IMAGE
-        || !given.chars().all(is_part)
-        || !given.starts_with(|c: char| c.is_ascii_alphanumeric())
-    {
-        let expected = format!("the name of an image with at most {MAX_IMAGE} characters, such as {image}");
-        section.report(name, format!("{:?}", super::document::shorten(&given)), expected);
+fn read_image(section: &mut Fields, name: ImageName) -> Option<String> {
+    let given = section.filled(name.name())?;
+    if !is_image(&given) {
+        let example = name.of_cke();
+        let expected = format!("the name of an image with at most {MAX_IMAGE} characters, such as {example}");
+        section.report(name.name(), format!("{:?}", super::document::shorten(&given)), expected);
     }
-    *image = given;
+    Some(given)
 }
 
 #[cfg(test)]
@@ -138,8 +134,6 @@ mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
-
-    use madako_operation_runner::Images;
 
     use super::super::{Config, ConfigError};
     use super::*;
@@ -252,7 +246,7 @@ mod tests {
         assert!(message.contains(part) && !message.contains("hunter2"), "{message}");
         keys.write("ssh", SSH_KEY, 0o644);
         let message = refusal(&format!(
-            "{}operations: {{mode: on, modes: 1}}\nimages: {{etcd: '--privileged', tools: 'a b', pause: c}}",
+            "{}operations: {{mode: on, modes: 1}}\nimages: {{etcd: '--privileged', tools: 'a b', paus: c}}",
             keys.sections()
         ));
         for part in [
@@ -263,7 +257,7 @@ mod tests {
             "32 bytes in Base64 in line 1",
             "images.etcd: got \"--privileged\", expected the name of an image",
             "images.tools: got \"a b\", expected the name of an image",
-            "images.pause: got an unknown key, expected one of etcd, tools",
+            "images.paus: got an unknown key, expected one of etcd, tools, kubernetes, pause",
         ] {
             assert!(message.contains(part), "{part:?} is not in {message}");
         }
@@ -306,6 +300,7 @@ mod tests {
         let text = format!("{ssh}{}images: {{tools: '{tools}'}}", keys.section("pki"));
         let operations = parse(&text).unwrap().operations;
         assert_eq!(operations.ssh.host_keys, HostKeyPolicy::Any);
-        assert_eq!(operations.settings.images, Images { tools, ..Images::default() });
+        let configured = GivenImages([(ImageName::Tools, tools)].into());
+        assert_eq!(operations.settings.configured_images, configured);
     }
 }

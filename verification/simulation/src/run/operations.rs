@@ -8,6 +8,7 @@ use std::time::Duration;
 use madako_datacenter_sim::nodes::PaperAuthorities;
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::Container;
+use madako_domain::images::ImageName;
 use madako_faults::Scenario;
 use madako_supervisor::nodes::Settings;
 
@@ -58,7 +59,7 @@ impl Rollout {
         }
         let waiting = self.waiting.get_or_insert_with(|| {
             if let Some(operations) = &mut injector.world.operations {
-                NEXT_ETCD.clone_into(&mut operations.settings.images.etcd);
+                operations.settings.configured_images.0.insert(ImageName::Etcd, NEXT_ETCD.to_owned());
             }
             injector.running.keys().copied().collect()
         });

@@ -8,6 +8,7 @@ use madako_domain::containers::ContainerOptions;
 use madako_domain::keys;
 use madako_domain::node_status::FleetStatus;
 use madako_domain::state::ClusterState;
+use madako_operation_runner::images::with_images;
 use madako_operation_runner::survey;
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
@@ -62,8 +63,8 @@ pub(crate) async fn gather(global: &Global) -> Result<Gathered, Failure> {
     let stale = state.restored.as_ref().map(|restored| restored.stale.clone()).unwrap_or_default();
     // A read certificate of etcd is no proof that another one can be issued.
     let authorities = ports.runner.authorities.ready().await.err().map(|error| error.to_string());
-    let images = config.operations.settings.images.clone();
-    let inputs = Inputs { cluster, options, status, restarts, restore, stale, authorities, images };
+    let settings = with_images(&config.operations.settings, &state, &cluster, &status);
+    let inputs = Inputs { cluster, options, status, restarts, restore, stale, authorities, settings };
     Ok(Gathered { inputs, state, ports })
 }
 

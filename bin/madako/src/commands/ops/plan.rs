@@ -8,8 +8,10 @@ use madako_domain::containers::ContainerOptions;
 use madako_domain::found::cluster_from_yaml;
 use madako_domain::node_status::{FleetStatus, status_from_yaml};
 use madako_domain::restore::RestoreRequest;
+use madako_domain::state::ClusterState;
+use madako_operation_runner::images::with_images;
 use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
-use madako_operation_runner::{Decision, Images, Input, RequestedRestore, Settings, decide};
+use madako_operation_runner::{Decision, Input, RequestedRestore, Settings, decide};
 use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
 
@@ -69,7 +71,8 @@ pub(crate) struct Inputs {
     pub(crate) stale: BTreeSet<String>,
     /// The reason for which no certificate can be issued.
     pub(crate) authorities: Option<String>,
-    pub(crate) images: Images,
+    /// With the images of this state.
+    pub(crate) settings: Settings,
 }
 
 static NONE: BTreeSet<String> = BTreeSet::new();
@@ -99,11 +102,8 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         (Some(cluster), Some(status)) => from_files(cluster, status)?,
         _ => collected::gather(global).await?.inputs,
     };
-    let settings = Settings {
-        max_concurrent_updates: args.max_concurrent_updates,
-        images: inputs.images.clone(),
-        ..Settings::default()
-    };
+    let settings =
+        Settings { max_concurrent_updates: args.max_concurrent_updates, ..inputs.settings.clone() };
     let decision = decide(&inputs.input(&settings));
     show(args.output, &decision, table)
 }
@@ -122,6 +122,7 @@ pub(super) fn from_files(cluster_file: &str, status_file: &str) -> Result<Inputs
     let reported: BTreeSet<&str> = status.nodes.keys().map(String::as_str).collect();
     warn_of("the cluster has no node", reported.difference(&known).copied());
     warn_of("the status lacks nodes, which count as unreachable:", known.difference(&reported).copied());
+    let settings = with_images(&Settings::default(), &ClusterState::default(), &cluster, &status);
     Ok(Inputs {
         cluster: Arc::new(cluster),
         options: Arc::new(options),
@@ -130,7 +131,7 @@ pub(super) fn from_files(cluster_file: &str, status_file: &str) -> Result<Inputs
         restore: None,
         stale: BTreeSet::new(),
         authorities: None,
-        images: Images::default(),
+        settings,
     })
 }
 
