@@ -72,11 +72,11 @@ impl LoginKeySources {
         let entries = listed.map_err(|error| failed("the store", error.to_string()))?.entries;
         let mut found = BTreeMap::new();
         for (key, entry) in entries {
-            let text =
-                std::str::from_utf8(&entry.value).map_err(|_| failed(&key, "it is not text".to_owned()))?;
-            let text = self.keys.decrypt(&key, "", text);
-            let text = text.map_err(|error| failed(&key, format!("it is {error}")))?;
-            found.insert(key[keys::SSH_KEYS.len()..].to_owned(), Secret::new(text));
+            let decrypt =
+                |text: &str| self.keys.decrypt(&key, "", text).map_err(|error| format!("it is {error}"));
+            let text = std::str::from_utf8(&entry.value).map_err(|_| "it is not text".to_owned());
+            let private = text.and_then(decrypt).map(Secret::new).map_err(|why| failed(&key, why));
+            found.insert(key[keys::SSH_KEYS.len()..].to_owned(), private);
         }
         Ok(LoginKeys(found))
     }

@@ -73,7 +73,10 @@ impl ReadKeys {
             return Err(state.error.clone().unwrap_or_else(|| "the keys were not read".to_owned()));
         };
         match sources.iter().find_map(|source| source.of(address)) {
-            Some(text) => read_key(text.reveal()).map_err(|error| format!("there is a stored key {error}")),
+            Some(Ok(text)) => {
+                read_key(text.reveal()).map_err(|error| format!("there is a stored key {error}"))
+            }
+            Some(Err(error)) => Err(error.to_string()),
             None => self.fallback.clone().ok_or_else(|| {
                 "neither Vault, nor madako ssh key set, nor ssh.key_file in the configuration gives one"
                     .to_owned()

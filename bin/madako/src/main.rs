@@ -24,6 +24,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use madako_supervisor::clock::SystemClock;
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::cli::{Cli, Command, Global};
 use crate::commands::{
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return madako_console::print_clap_error(output::PROGRAM, &error),
     };
+    forbid_core_dumps();
     match run(command, &global) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -53,6 +55,17 @@ fn main() -> ExitCode {
             }
             ExitCode::from(failure.code())
         }
+    }
+}
+
+/// A core dump would contain the private keys and tokens in use. Commands on the host inherit the limit.
+fn forbid_core_dumps() {
+    // Less than a page, so that there is no file. A program that takes dumps from a pipe gets none only with 1 (core(5)).
+    let limit = Rlimit { current: Some(1), maximum: Some(1) };
+    if let Err(error) = setrlimit(Resource::Core, limit) {
+        output::note(format!(
+            "cannot forbid core dumps, which would contain private keys and tokens: {error}"
+        ));
     }
 }
 

@@ -7,7 +7,6 @@ use madako_host::CommandsOnHost;
 use madako_supervisor::instance::InstanceOptions;
 use madako_supervisor::journal::Journal;
 use madako_supervisor::service::{Service, ServiceOptions};
-use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::failure::Failure;
 use crate::limits::SILENCE_SHARE;
@@ -19,7 +18,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
     for warning in &options.warnings {
         tracing::warn!("{warning}");
     }
-    forbid_core_dumps();
+
     let host = host::name();
     let service_options = ServiceOptions {
         instance: InstanceOptions {
@@ -65,13 +64,5 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
             service.stop().await;
             Err(Failure::failed(format!("the service ended: {why}")))
         }
-    }
-}
-
-/// A core dump would contain the private keys and tokens in use. Commands on the host inherit the limit.
-fn forbid_core_dumps() {
-    let nothing = Rlimit { current: Some(0), maximum: Some(0) };
-    if let Err(error) = setrlimit(Resource::Core, nothing) {
-        tracing::warn!(%error, "cannot forbid core dumps, which would contain private keys and tokens");
     }
 }

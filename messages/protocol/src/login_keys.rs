@@ -7,14 +7,16 @@ use async_trait::async_trait;
 use crate::secret::Secret;
 
 /// The keys of one source: by the address of a node, and a default key under the empty address.
+///
+/// A key that cannot be read concerns only the nodes that need it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LoginKeys(pub BTreeMap<String, Secret>);
+pub struct LoginKeys(pub BTreeMap<String, Result<Secret, LoginKeysError>>);
 
 impl LoginKeys {
     /// The key of a node, or the default key.
     #[must_use]
-    pub fn of(&self, address: &str) -> Option<&Secret> {
-        self.0.get(address).or_else(|| self.0.get(""))
+    pub fn of(&self, address: &str) -> Option<Result<&Secret, &LoginKeysError>> {
+        self.0.get(address).or_else(|| self.0.get("")).map(Result::as_ref)
     }
 }
 
@@ -46,12 +48,12 @@ mod tests {
     fn the_key_of_a_node_counts_before_the_default() {
         let keys = |given: &[&str]| {
             LoginKeys(
-                given.iter().map(|at| ((*at).to_owned(), Secret::new(format!("key of {at}")))).collect(),
+                given.iter().map(|at| ((*at).to_owned(), Ok(Secret::new(format!("key of {at}"))))).collect(),
             )
         };
         let both = keys(&["", "10.0.0.1"]);
-        assert_eq!(both.of("10.0.0.1").map(Secret::reveal), Some("key of 10.0.0.1"));
-        assert_eq!(both.of("10.0.0.2").map(Secret::reveal), Some("key of "));
+        assert_eq!(both.of("10.0.0.1"), Some(Ok(&Secret::new("key of 10.0.0.1"))));
+        assert_eq!(both.of("10.0.0.2"), Some(Ok(&Secret::new("key of "))));
         assert_eq!(keys(&["10.0.0.1"]).of("10.0.0.2"), None);
     }
 }

@@ -1,6 +1,7 @@
 //! The ports: the services that actors and adapters need from outside, as traits. Adapters implement them; the
 //! simulation has its own implementations.
 
+use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -31,8 +32,8 @@ pub enum HttpMethod {
 
 madako_json::named!(HttpMethod);
 
-/// An HTTP request with limits.
-#[derive(Debug, Clone)]
+/// An HTTP request with limits. `Debug` shows neither headers nor body: they may have tokens and keys.
+#[derive(Clone)]
 pub struct HttpRequest {
     /// The method.
     pub method: HttpMethod,
@@ -48,8 +49,15 @@ pub struct HttpRequest {
     pub deadline: Duration,
 }
 
-/// A complete HTTP answer.
-#[derive(Debug, Clone)]
+impl fmt::Debug for HttpRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("HttpRequest");
+        shown.field("method", &self.method).field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+/// A complete HTTP answer. `Debug` shows neither headers nor body.
+#[derive(Clone)]
 pub struct HttpResponse {
     /// Status code.
     pub status: u16,
@@ -57,6 +65,12 @@ pub struct HttpResponse {
     pub headers: Vec<(String, String)>,
     /// Body of the answer.
     pub body: Bytes,
+}
+
+impl fmt::Debug for HttpResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpResponse").field("status", &self.status).finish_non_exhaustive()
+    }
 }
 
 /// The reason why an HTTP exchange gave no complete answer.

@@ -58,7 +58,7 @@ impl VaultSecrets {
     /// See [`VaultError`].
     pub async fn login_keys(&self) -> Result<LoginKeys, VaultError> {
         let fields = self.read(SSH_SECRET).await?;
-        let text = |(address, value): (String, Value)| Some((address, Secret::new(value.as_str()?)));
+        let text = |(address, value): (String, Value)| Some((address, Ok(Secret::new(value.as_str()?))));
         Ok(LoginKeys(fields.into_iter().filter_map(text).collect::<BTreeMap<_, _>>()))
     }
 

@@ -178,7 +178,7 @@ both! {
         secrets.put_login_key("10.0.0.1", &Secret::new("another")).await.unwrap();
         site.login_keys.put("10.0.0.2", &Secret::new("ours")).await.unwrap();
         let sources = site.login_keys.read().await.unwrap();
-        let of = |source: usize, address: &str| sources[source].of(address).map(Secret::reveal);
+        let of = |source: usize, address: &str| sources[source].of(address).map(|key| key.unwrap().reveal());
         assert_eq!((of(0, "10.0.0.1"), of(0, "10.0.0.2")), (Some("another"), Some("default")));
         assert_eq!((of(1, "10.0.0.1"), of(1, "10.0.0.2")), (None, Some("ours")));
         site.forget_access().await;

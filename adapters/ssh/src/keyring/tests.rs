@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ impl Source {
 
     fn set(&self, keys: Option<&[&[(&str, &str)]]>) {
         let source = |keys: &&[(&str, &str)]| {
-            LoginKeys(keys.iter().map(|(at, key)| ((*at).to_owned(), Secret::new(*key))).collect())
+            LoginKeys(keys.iter().map(|(at, key)| ((*at).to_owned(), Ok(Secret::new(*key)))).collect())
         };
         *self.keys.lock().unwrap() = keys.map(|keys| keys.iter().map(source).collect());
     }
@@ -73,6 +74,20 @@ async fn the_first_source_with_a_key_of_the_node_counts() {
     source.set(Some(&[&[("a", "hunter2")]]));
     let why = error(&keyring(&source, Some(ONE))).await;
     assert_eq!(why, "there is a stored key which holds no readable private key");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_cannot_be_read_concerns_only_the_nodes_that_need_it() {
+    let source = Arc::new(Source::default());
+    let unreadable =
+        LoginKeysError { place: "madako/ssh/keys/c".to_owned(), why: "it is cut off".to_owned() };
+    let first = LoginKeys(BTreeMap::from([("a".to_owned(), Ok(Secret::new(ONE)))]));
+    let second = LoginKeys(BTreeMap::from(["a", "c"].map(|at| (at.to_owned(), Err(unreadable.clone())))));
+    *source.keys.lock().unwrap() = Some(vec![first, second]);
+    let keys = keyring(&source, Some(TWO));
+    assert!(has(&keys, "a", ONE).await && has(&keys, "b", TWO).await);
+    let why = keys.key("c").await.map(drop).unwrap_err();
+    assert_eq!(why, "cannot read the SSH keys in madako/ssh/keys/c: it is cut off");
 }
 
 #[tokio::test(start_paused = true)]

@@ -27,8 +27,8 @@ use crate::output::{OutputArgs, Table, print, print_bytes, show};
 
 /// Creates, shows or stores the certificate authorities of the cluster.
 ///
-/// The service issues certificates with them. The configuration section `pki` names the keys that encrypt their private
-/// keys in the store.
+/// The service issues certificates with them, unless Vault does: then their private keys are in Vault alone, and only their
+/// certificates are in the store. The configuration section `pki` names the keys that encrypt private keys in the store.
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(crate) enum Command {
@@ -71,7 +71,10 @@ fn authority() -> impl TypedValueParser<Value = Authority> {
 
 pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure> {
     match command {
-        Command::Init(args) => init(&args, &built_in(global)?).await,
+        Command::Init(args) => {
+            refuse_beside_vault(global).await?;
+            init(&args, &built_in(global)?).await
+        }
         Command::Get { name } => {
             let key = keys::ca(name);
             let entry = get(&access::open(global)?, &key).await?;
@@ -86,10 +89,22 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure
             let Some(key) = key else {
                 return set_certificate(name, &file, certificate, &access::open(global)?).await;
             };
+            refuse_beside_vault(global).await?;
             let key = Secret::new(read_text(&key)?);
             built_in(global)?.import(name, &certificate, &key).await?;
             print(&format!("{name}: stored with its private key\n"))
         }
+    }
+}
+
+/// Vault keeps the private keys of its authorities; others would have no effect.
+async fn refuse_beside_vault(global: &Global) -> Result<(), Failure> {
+    match get(&access::open(global)?, keys::VAULT).await? {
+        None => Ok(()),
+        Some(_) => Err(Failure::bad_input(
+            "the store has the key vault: Vault issues the certificates, and private keys of authorities in the store would have \
+             no effect (madako vault init creates the authorities of Vault)",
+        )),
     }
 }
 
@@ -166,6 +181,7 @@ async fn set_certificate(
     let conditions =
         vec![unchanged(&key, before.as_ref()), Condition::Unchanged { key: private, revision: 0 }];
     match put_if(store, &key, certificate.into_bytes(), conditions).await? {
+        true if get(store, keys::VAULT).await?.is_some() => print(&format!("{authority}: {told}\n")),
         true => {
             print(&format!("{authority}: {told}; Madako cannot issue certificates without its private key\n"))
         }

@@ -26,12 +26,9 @@ pub(crate) enum Command {
     Init(init::Args),
     /// Stores the access to Vault.
     ///
-    /// FILE is a JSON object with these fields:
-    ///   endpoint   URL of Vault
-    ///   ca-cert    Certificate in PEM of the authority of the server's certificate; may be empty
-    ///   role-id    Identifier of the AppRole
-    ///   secret-id  Secret of the AppRole
-    #[command(verbatim_doc_comment, after_help = "Example:\n  madako vault config vault.json")]
+    /// FILE is a JSON object with these fields: endpoint, the URL of Vault; ca-cert, the certificate in PEM of the authority
+    /// of the server's certificate, which may be empty; role-id, the identifier of the AppRole; secret-id, its secret.
+    #[command(after_help = "Example:\n  madako vault config vault.json")]
     Config {
         /// File in JSON; - is standard input
         file: String,

@@ -206,6 +206,17 @@ async fn a_pinned_host_key_is_forgotten() {
 }
 
 #[tokio::test]
+async fn private_keys_of_authorities_are_refused_beside_vault() {
+    let Some(etcd) = Etcd::start().await else { return };
+    etcd.put("vault", "{}").await;
+    for command in [&["ca", "init"][..], &["ca", "set", "server", "/dev/null", "--key", "/dev/null"]] {
+        let message = etcd.run(command).await.refused(2);
+        assert!(message.contains("the store has the key vault: Vault issues the certificates"), "{message}");
+    }
+    assert_eq!(etcd.get("ca/server").await, None);
+}
+
+#[tokio::test]
 async fn a_restart_of_etcd_is_asked_for_on_control_plane_nodes_alone() {
     let Some(etcd) = Etcd::start().await else { return };
     let message = etcd.run(&["etcd", "restart", "10.0.0.11"]).await.refused(1);

@@ -17,7 +17,7 @@ use crate::output::print;
 /// Restores etcd from a snapshot on a control plane node, after the loss of the majority of its members.
 ///
 /// All data that etcd got after the snapshot are lost. The command stores a request (madako/etcd/restore), which the leader
-/// takes in its next round, as the operation etcd-restore. The leader refuses it while a majority of the members answers,
+/// takes in its next pass, as the operation etcd-restore. The leader refuses it while a majority of the members answers,
 /// if ADDRESS is no control plane node, or if the snapshot is missing or its checksum is wrong. It proves both before it
 /// touches anything; `madako ops` shows the reason, and only another request can change it. A request that does not begin
 /// within an hour is deleted.
@@ -29,7 +29,7 @@ use crate::output::print;
 /// and adds them anew.
 ///
 /// --dry-run shows each step, the snapshot and what would be lost, and asks for nothing. It connects to the nodes with the
-/// sections `ssh` and `pki` of the configuration.
+/// keys of the service.
 ///
 /// Exit codes: 0: the request is stored; 1: there is no cluster, the store does not answer, or the restore would be refused
 /// (--dry-run); 2: ADDRESS is no control plane node, or the confirmation is wrong.

@@ -90,7 +90,8 @@ async fn identity(node: &str, global: &Global) -> Result<Identity, Failure> {
     let keys = operations::login_keys(&operations::vault(&store), config.operations.pki.as_ref(), &store);
     let sources = keys.read().await.map_err(Failure::failed)?;
     if let Some(key) = sources.iter().find_map(|source| source.of(node)) {
-        let identity = Identity::in_memory(key).context("cannot hold the private key in memory");
+        let identity = Identity::in_memory(key.map_err(|error| Failure::failed(error.clone()))?)
+            .context("cannot hold the private key in memory");
         return identity.map_err(Failure::Failed);
     }
     config.operations.ssh.key_file.map(Identity::Path).ok_or_else(|| {
