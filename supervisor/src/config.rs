@@ -34,6 +34,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use madako_domain::backup::BackupSchedule;
+use madako_domain::images::ImageName;
 use madako_domain::repair::hold::HoldSettings;
 use madako_json::input::{InputError, Problems};
 use madako_json::strict::{Kind, Schema};
@@ -47,7 +48,7 @@ pub use repair::Repair;
 
 use self::operations::GivenMode;
 use self::settings::{Findings, Pem, is_span, secret, section, span, word};
-use crate::limits::{MAX_FILE, MAX_IMAGE, MAX_LABEL, MAX_PREFIX};
+use crate::limits::{MAX_FILE, MAX_LABEL, MAX_PREFIX};
 
 /// Path at which CKE's programs expect the file.
 pub const DEFAULT_PATH: &str = "/etc/cke/config.yml";
@@ -121,14 +122,19 @@ section! {
             "host_keys": operations::HOST_KEYS => it.ssh.host_keys, by word;
         }
         in "images" {
-            "etcd": operations::IMAGE => it.operations.images.etcd;
-            "tools": operations::IMAGE => it.operations.images.tools;
+            "etcd": operations::IMAGE => *it.operations.configured_images.image(ImageName::Etcd);
+            "tools": operations::IMAGE => *it.operations.configured_images.image(ImageName::Tools);
+            "kubernetes": operations::IMAGE => *it.operations.configured_images.image(ImageName::Kubernetes);
+            "pause": operations::IMAGE => *it.operations.configured_images.image(ImageName::Pause);
+            "coredns": operations::IMAGE => *it.operations.configured_images.image(ImageName::Coredns);
+            "unbound": operations::IMAGE => *it.operations.configured_images.image(ImageName::Unbound);
+            "unbound_exporter": operations::IMAGE => *it.operations.configured_images.image(ImageName::UnboundExporter);
         }
     }
 }
 
 // Texts of kinds state these limits.
-const _: () = assert!(MAX_PREFIX == 1024 && MAX_IMAGE == 640 && MAX_LABEL == 63);
+const _: () = assert!(MAX_PREFIX == 1024 && MAX_LABEL == 63);
 
 /// The names and kinds of all settings.
 #[must_use]

@@ -39,10 +39,6 @@ const _: () = assert!(
     "a session of this length permits actions"
 );
 
-/// Maximum length of an image's name in characters: a registry's host has at most 255, a repository as many, and a tag
-/// 128.
-pub(crate) const MAX_IMAGE: usize = 640;
-
 /// Maximum size of a PEM file in bytes; the system's whole bundle has a quarter of it.
 pub(crate) const MAX_PEM: u64 = 1 << 20;
 

@@ -47,7 +47,8 @@ use self::execute::{Basis, Executor};
 use self::since::Since;
 use crate::backing_off::{self, BackingOff};
 use crate::decide::{Decision, decide};
-use crate::input::{Input, RequestedRestore, Settings};
+use crate::images::with_images;
+use crate::input::{Images, Input, RequestedRestore, Settings};
 use crate::limits::COMMAND_LOST;
 use crate::operation::{Operation, OperationName};
 use crate::page::{Mode, OpsPage};
@@ -199,7 +200,7 @@ impl Actor for Runner {
             etcd: Arc::clone(&given.ports.etcd),
             authorities: Arc::clone(&given.ports.authorities),
             permits: permits.clone(),
-            images: given.settings.images.clone(),
+            images: Images::default(),
             prepared: Arc::new(Mutex::new(BTreeMap::new())),
             versions: Arc::new(Mutex::new(BTreeMap::new())),
         };
@@ -412,14 +413,18 @@ impl RunnerState {
     }
 
     fn decide(&mut self, inputs: &Inputs, collected: &Collected) {
-        let image = &self.given.settings.images.etcd;
-        let version: Option<EtcdVersion> =
-            self.executor.versions.lock().unwrap_or_else(PoisonError::into_inner).get(image).cloned();
-        let Some(status) = fleet(collected, &inputs.state, version) else {
+        let Some(mut status) = fleet(collected, &inputs.state, None) else {
             self.decision = None;
             return;
         };
         let cluster = &*inputs.cluster;
+        let settings = with_images(&self.given.settings, &inputs.state, cluster, &status);
+        self.executor.images.clone_from(&settings.images);
+        let version: Option<EtcdVersion> = {
+            let versions = self.executor.versions.lock().unwrap_or_else(PoisonError::into_inner);
+            versions.get(&settings.images.etcd).cloned()
+        };
+        status.etcd_image_version = version;
         self.backing_off.retain(|address| cluster.nodes.iter().any(|node| node.address == address));
         let started = Instant::now();
         let now = self.given.clock.now();
@@ -443,7 +448,7 @@ impl RunnerState {
                 .as_ref()
                 .and_then(|ready| ready.as_ref().err())
                 .map(String::as_str),
-            settings: &self.given.settings,
+            settings: &settings,
         };
         let decision = decide(&input);
         madako_operations_decide_seconds().record(started.elapsed());

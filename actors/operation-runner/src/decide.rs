@@ -73,7 +73,9 @@ fn obstacle(view: &View<'_>, operation: &Operation) -> Option<Reason> {
     let authorities = view.input.authorities.filter(|_| lacks_certificates(view, operation));
     let authorities = authorities.map(|why| Reason::Authorities { why: why.to_owned() });
     let backs_off = view.input.backing_off.contains(operation.name.name());
-    authorities.or(backs_off.then_some(Reason::BackingOff))
+    let unclear = view.input.settings.unclear_images.iter().find(|(name, _)| operation.needs_image(**name));
+    let unclear = unclear.map(|(image, why)| Reason::UnclearImage { image: *image, why: why.clone() });
+    unclear.or(authorities).or(backs_off.then_some(Reason::BackingOff))
 }
 
 /// A member that has its certificates starts without the authorities.

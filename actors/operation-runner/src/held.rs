@@ -3,6 +3,7 @@
 use std::fmt;
 
 use madako_domain::containers::Container;
+use madako_domain::images::ImageName;
 use madako_domain::node_status::EtcdVersion;
 use madako_json::named;
 use serde::ser::SerializeStruct as _;
@@ -29,6 +30,11 @@ pub enum Reason {
     BackingOff,
     /// No certificate can be issued at present.
     Authorities {
+        why: String,
+    },
+    /// The image of the operation is not known.
+    UnclearImage {
+        image: ImageName,
         why: String,
     },
     /// Another program has a container of that name.
@@ -94,6 +100,9 @@ impl fmt::Display for Reason {
             }
             Self::BackingOff => f.write_str("the last command failed a short time ago"),
             Self::Authorities { why } => write!(f, "no certificate can be issued at present: {why}"),
+            Self::UnclearImage { image, why } => {
+                write!(f, "the image {image} is not known ({why}): run madako images set {image}=IMAGE")
+            }
             Self::ForeignContainer { container } => {
                 write!(
                     f,

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::{Container, ContainerOptions};
+use madako_domain::images::{GivenImages, ImageName};
 use madako_domain::node_status::FleetStatus;
 use madako_domain::restore::RestoreRequest;
 use time::OffsetDateTime;
 
+use crate::images::UnclearImages;
 use crate::limits::{CERTS_GC_INTERVAL, MAX_CONCURRENT_UPDATES};
 
 /// Names of the images.
@@ -22,10 +24,7 @@ pub struct Images {
 impl Default for Images {
     /// The images of CKE 1.30.
     fn default() -> Self {
-        Self {
-            etcd: "ghcr.io/cybozu/etcd:3.5.15.1".to_owned(),
-            tools: "ghcr.io/cybozu-go/cke-tools:1.30.0".to_owned(),
-        }
+        Self { etcd: ImageName::Etcd.of_cke().to_owned(), tools: ImageName::Tools.of_cke().to_owned() }
     }
 }
 
@@ -44,7 +43,12 @@ impl Images {
 pub struct Settings {
     /// Nodes on which one operation starts or restarts rivers.
     pub max_concurrent_updates: usize,
+    /// The images of the pass: see [`with_images`](crate::images::with_images).
     pub images: Images,
+    /// The images of the configuration.
+    pub configured_images: GivenImages,
+    /// Images that could not be chosen. Operations with them wait.
+    pub unclear_images: UnclearImages,
     /// Time between two removals of expired certificates from Vault.
     pub certs_gc_interval: Duration,
 }
@@ -54,6 +58,8 @@ impl Default for Settings {
         Self {
             max_concurrent_updates: MAX_CONCURRENT_UPDATES,
             images: Images::default(),
+            configured_images: GivenImages::default(),
+            unclear_images: UnclearImages::new(),
             certs_gc_interval: CERTS_GC_INTERVAL,
         }
     }

@@ -36,6 +36,7 @@ pub mod command;
 mod decide;
 pub mod difference;
 pub mod held;
+pub mod images;
 mod input;
 pub mod kubernetes;
 pub mod limits;

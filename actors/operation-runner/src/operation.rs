@@ -2,6 +2,7 @@
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::containers::Container;
+use madako_domain::images::ImageName;
 use madako_domain::invariants::{MemberLoss, Violation, quorum};
 use madako_domain::node_status::EtcdMember;
 use madako_json::named;
@@ -73,6 +74,20 @@ impl Operation {
     #[must_use]
     pub fn needs_certificates(&self) -> bool {
         self.commands.contains(&Command::PrepareEtcdCertificates)
+    }
+
+    /// True if a command starts a container of this image.
+    #[must_use]
+    pub fn needs_image(&self, image: ImageName) -> bool {
+        self.commands.iter().any(|command| match command {
+            Command::RunContainer { container: Container::Etcd, .. }
+            | Command::AddEtcdMember
+            | Command::StageSnapshot { .. }
+            | Command::UseSnapshot { .. } => image == ImageName::Etcd,
+            Command::RunContainer { container: Container::Rivers | Container::EtcdRivers, .. }
+            | Command::MakeFiles => image == ImageName::Tools,
+            _ => false,
+        })
     }
 
     /// Checks invariant I2 after each command.

@@ -20,6 +20,8 @@ use crate::actor::collect::{Question, fleet};
 use crate::actor::execute::read_version;
 use crate::certificates;
 use crate::difference::DueFiles;
+use crate::images::with_images;
+use crate::input::Settings;
 
 /// The access of a survey to nodes.
 pub struct Access {
@@ -31,8 +33,8 @@ pub struct Access {
 }
 
 /// Reads the state of all nodes and of etcd, each once, and the version of the image of etcd if a member does not run it.
-/// Also returns the errors of nodes without a known state, and of a version that cannot be read. The driver bounds the
-/// time.
+/// Also returns the settings with the images of this state, and the errors of nodes without a known state and of a version
+/// that cannot be read. The driver bounds the time.
 ///
 /// `None`: the form of the stored cluster is unknown.
 pub async fn survey(
@@ -40,8 +42,8 @@ pub async fn survey(
     ports: RunnerPorts,
     (cluster, options): (&Cluster, &ContainerOptions),
     state: &ClusterState,
-    etcd_image: &str,
-) -> Option<(FleetStatus, Vec<String>)> {
+    configured: &Settings,
+) -> Option<(FleetStatus, Settings, Vec<String>)> {
     let question = Question::of(cluster, options, state);
     let collected = question
         .ask(ports, |address, volume| {
@@ -55,6 +57,8 @@ pub async fn survey(
         .await;
     let mut status = fleet(&collected, state, None)?;
     let mut errors: Vec<String> = collected.errors.into_values().collect();
+    let settings = with_images(configured, state, cluster, &status);
+    let etcd_image = &settings.images.etcd;
     if must_know_version(cluster, &status, etcd_image) {
         match image_version(access, cluster, &status, etcd_image).await {
             Ok(version) => status.etcd_image_version = Some(version),
@@ -63,7 +67,7 @@ pub async fn survey(
             )),
         }
     }
-    Some((status, errors))
+    Some((status, settings, errors))
 }
 
 /// True if the image may start a member, and the version of a member is known.

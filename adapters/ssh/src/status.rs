@@ -14,7 +14,8 @@ use std::collections::BTreeSet;
 
 use madako_domain::certificate::NodeCertificate;
 use madako_domain::containers::{
-    Container, DEFAULT_ETCD_VOLUME, ETCD_CLIENT_CA, ETCD_MARK, ETCD_PEER, ETCD_PEER_CA, ETCD_PKI, ETCD_SERVER,
+    Container, DEFAULT_ETCD_VOLUME, ETCD_CLIENT_CA, ETCD_MARK, ETCD_PEER, ETCD_PEER_CA, ETCD_PKI,
+    ETCD_SERVER, KUBERNETES,
 };
 use madako_domain::node_status::{ContainerStatus, NodeStatus};
 use serde::Deserialize;
@@ -32,7 +33,9 @@ const CERTIFICATES: [&str; 4] = [ETCD_SERVER, ETCD_PEER, ETCD_PEER_CA, ETCD_CLIE
 
 /// Renders the script. It changes nothing.
 pub(crate) fn render(volume: &str) -> String {
-    let containers = Container::ALL.map(|container| format!("--filter 'name=^/{container}$'")).join(" ");
+    let names = Container::ALL.map(Container::name).into_iter().chain(KUBERNETES);
+    let containers: Vec<String> = names.map(|name| format!("--filter 'name=^/{name}$'")).collect();
+    let containers = containers.join(" ");
     let volumes = BTreeSet::from([volume, ETCD_MARK, DEFAULT_ETCD_VOLUME]);
     let volumes: Vec<String> =
         volumes.into_iter().map(|name| format!("--filter name={}", quote(name))).collect();
@@ -174,9 +177,10 @@ pub(crate) fn read(answer: &str, volume: &str) -> Result<NodeStatus, String> {
 fn add_container(status: &mut NodeStatus, json: &str, volume: &str) -> Result<(), String> {
     let inspected: Inspected = serde_json::from_str(json).map_err(|error| format!("a container: {error}"))?;
     let name = inspected.0.trim_start_matches('/');
-    let container = Container::ALL.into_iter().find(|container| container.name() == name);
-    let container = container.ok_or("a container has an unexpected name")?;
-    status.etcd_other_volume |= container == Container::Etcd && inspected.has_other_volume(volume);
+    if !Container::ALL.map(Container::name).into_iter().chain(KUBERNETES).any(|known| known == name) {
+        return Err("a container has an unexpected name".to_owned());
+    }
+    status.etcd_other_volume |= name == Container::Etcd.name() && inspected.has_other_volume(volume);
     match status.containers.insert(name.to_owned(), inspected.status()) {
         None => Ok(()),
         Some(_) => Err(format!("two containers have the name {name}")),

@@ -152,7 +152,7 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Node(command) => Box::pin(node::run(command, global)).await,
         Command::Ca(command) => ca::run(command, global).await,
         Command::Etcd(command) => Box::pin(etcd::run(command, global)).await,
-        Command::Images(args) => images::run(&args, global),
+        Command::Images(args) => Box::pin(images::run(&args, global)).await,
         Command::Vault(command) => Box::pin(vault::run(command, global)).await,
         Command::Ssh(args) => Box::pin(ssh::run(args, global)).await,
         Command::Scp(args) => Box::pin(ssh::run_scp(args, global)).await,

@@ -95,6 +95,11 @@ pub fn is_image(text: &str) -> bool {
 pub struct GivenImages(pub BTreeMap<ImageName, String>);
 
 impl GivenImages {
+    /// The place for the image of a name.
+    pub fn image(&mut self, name: ImageName) -> &mut String {
+        self.0.entry(name).or_default()
+    }
+
     /// Reads `{NAME: IMAGE}` in YAML or JSON strictly.
     ///
     /// # Errors

@@ -6,6 +6,8 @@
 use std::mem;
 
 use madako_domain::backup::BackupSchedule;
+use madako_domain::images::is_image;
+use madako_domain::limits::MAX_IMAGE;
 use madako_json::strict::Kind;
 use madako_node::HostKeyPolicy;
 use madako_operation_runner::Settings;
@@ -16,7 +18,6 @@ use strum::VariantNames as _;
 
 use super::settings::Findings;
 use super::{Given, backup, encryption, pem};
-use crate::limits::MAX_IMAGE;
 
 /// The value of `operations.mode`.
 #[derive(Debug, Clone, Copy, strum::EnumString, strum::VariantNames)]
@@ -54,15 +55,11 @@ pub struct Operations {
     pub backup: Option<BackupSchedule>,
 }
 
-/// Docker would read a leading dash as an option.
 pub(super) const IMAGE: Kind = Kind::Checked(
     "the name of an image with at most 640 characters, such as ghcr.io/cybozu/etcd:3.5.15.1",
-    |name| {
-        name.len() <= MAX_IMAGE
-            && !name.starts_with(['.', '_', '-', '/', ':', '@'])
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-/:@".contains(c))
-    },
+    is_image,
 );
+const _: () = assert!(MAX_IMAGE == 640);
 
 pub(super) const MODE: Kind = Kind::OneOf(GivenMode::VARIANTS);
 pub(super) const HOST_KEYS: Kind = Kind::OneOf(HostKeyPolicy::VARIANTS);
@@ -118,7 +115,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
 
-    use madako_operation_runner::Images;
+    use madako_domain::images::ImageName;
 
     use super::super::{Config, ConfigError};
     use super::*;
@@ -230,7 +227,7 @@ mod tests {
         assert!(message.contains(part) && !message.contains("hunter2"), "{message}");
         keys.write("ssh", SSH_KEY, 0o644);
         let message = refusal(&format!(
-            "{}operations: {{mode: on, modes: 1}}\nimages: {{etcd: '--privileged', tools: 'a b', pause: c}}",
+            "{}operations: {{mode: on, modes: 1}}\nimages: {{etcd: '--privileged', tools: 'a b', paus: c}}",
             keys.sections()
         ));
         for part in [
@@ -241,7 +238,7 @@ mod tests {
             "32 bytes in Base64 in line 1",
             "images.etcd: got \"--privileged\", expected the name of an image",
             "images.tools: got \"a b\", expected the name of an image",
-            "images.pause: got an unknown field, expected one of etcd, tools",
+            "images.paus: got an unknown field, expected one of etcd, tools, kubernetes, pause",
         ] {
             assert!(message.contains(part), "{part:?} is not in {message}");
         }
@@ -287,6 +284,7 @@ mod tests {
         let text = format!("{ssh}{}images: {{tools: '{tools}'}}", keys.section("pki"));
         let operations = parse(&text).unwrap().operations;
         assert_eq!(operations.ssh.host_keys, HostKeyPolicy::Any);
-        assert_eq!(operations.settings.images, Images { tools, ..Images::default() });
+        let configured = operations.settings.configured_images.0;
+        assert_eq!(configured, [(ImageName::Tools, tools)].into());
     }
 }

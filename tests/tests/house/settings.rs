@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use madako_domain::constraints::Constraints;
+use madako_domain::images::ImageName;
 use madako_domain::machine::QueryVariables;
 use madako_domain::obstacle;
 use madako_domain::template::Template;
@@ -77,9 +78,9 @@ fn hold_defaults(config: &Config) -> impl Iterator<Item = (String, String)> + us
 }
 
 fn operation_defaults(config: &Config) -> impl Iterator<Item = (String, String)> + use<> {
-    let images = config.operations.settings.images.clone();
-    [("images.etcd", images.etcd), ("images.tools", images.tools)]
-        .map(|(name, default)| (name.to_owned(), default))
+    assert!(config.operations.settings.configured_images.0.is_empty());
+    ImageName::ALL
+        .map(|name| (format!("images.{name}"), name.of_cke().to_owned()))
         .into_iter()
         .chain(backup_defaults())
 }

@@ -21,6 +21,7 @@ use madako_datacenter_sim::nodes::{
     EtcdFact, NodeFault, NodePlace, Observed, SimulatedBackups, SimulatedNodes,
 };
 use madako_domain::backup::BackupSchedule;
+use madako_domain::images::ImageName;
 use madako_domain::invariants::Id;
 use madako_domain::machine::Machine;
 use madako_faults::Act;
@@ -49,7 +50,7 @@ const BACKUP_EVERY: Duration = Duration::from_secs(1800);
 #[must_use]
 pub fn ports(nodes: &SimulatedNodes, authorities: Arc<dyn Authorities>, etcd_image: &str) -> OperationsPorts {
     let mut settings = Settings::default();
-    settings.images.etcd = etcd_image.to_owned();
+    etcd_image.clone_into(settings.configured_images.image(ImageName::Etcd));
     OperationsPorts {
         mode: OperationsMode::Act,
         driver: nodes.driver(),

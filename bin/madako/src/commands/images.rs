@@ -1,42 +1,272 @@
-//! `madako images`: names of container images, in ckecli's order.
+//! `madako images`: names of container images. Without a subcommand, in ckecli's order and form.
 
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use clap::Subcommand;
+use madako_domain::images::{Chosen, Found, GivenImages, ImageName, choose, is_image, shown};
+use madako_domain::keys;
+use madako_domain::limits::MAX_IMAGE;
+use madako_operation_runner::images::found;
+use madako_protocol::store::Store;
 use madako_supervisor::config::Config;
+use serde::Serialize;
 
+use super::ops::collected::gather;
+use crate::access::{decode, get, modify, open_configured};
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::output::{OutputArgs, Table, print, show};
+use crate::output::{Format, OutputArgs, Table, note, print, show};
 
-/// Images of CKE's release that Madako does not run yet, after those of etcd and the tools.
-const OTHERS: [&str; 5] = [
-    "ghcr.io/cybozu/kubernetes:1.30.5.1",
-    "ghcr.io/cybozu/pause:3.9.0.6",
-    "ghcr.io/cybozu/coredns:1.11.3.1",
-    "ghcr.io/cybozu/unbound:1.21.1.1",
-    "ghcr.io/cybozu/unbound_exporter:0.4.6.2",
-];
-
-/// Lists the names of the container images of a cluster.
+/// Lists the names of the container images of a cluster, and sets them.
 ///
-/// The images of etcd and of the tools are those of the configuration section `images`. The others are those of CKE,
-/// which a node needs as soon as the service runs Kubernetes on it.
+/// The service takes an image from the first of these sources that names one: the key madako/images, which `madako images
+/// set` writes; the section `images` of the configuration; the containers of the control plane nodes, if all have one
+/// image; CKE's own image. Without a subcommand, the command prints the images as ckecli does. It asks no node then, so an
+/// image that only the containers tell is shown as CKE's own: `madako images list` asks the nodes.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  madako images\n  madako images -o json")]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  madako images\n  madako images -o json\n  madako images list\n  madako images set \
+                        etcd=registry.example.com/etcd:3.5.16\n  madako images adopt"
+)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-pub(crate) fn run(args: &Args, global: &Global) -> Result<(), Failure> {
-    let images = Config::load(global.config.as_deref())?.operations.settings.images;
-    let all: Vec<&str> = [images.etcd.as_str(), images.tools.as_str()].into_iter().chain(OTHERS).collect();
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Shows the image of each name, and its source: key, configuration, nodes or default.
+    ///
+    /// The command connects to every node, as `madako ops plan` does. If no image is given and the containers of control
+    /// plane nodes have different ones, the source is unclear: the service starts no container with that image, and the
+    /// command lists the nodes.
+    ///
+    /// Exit codes: 0: each image is known; 1: an image is unclear, or the nodes cannot be asked.
+    #[command(after_help = "Examples:\n  madako images list\n  madako images list -o json")]
+    List {
+        /// Form of the output
+        #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
+        output: Format,
+    },
+    /// Stores images in the key madako/images.
+    ///
+    /// Other names keep their images. NAME= without an image removes the name from the key. The leader restarts containers
+    /// with a new image of etcd or of the tools. The images of Kubernetes are stored for a later release: Madako does not
+    /// act on Kubernetes' containers yet.
+    #[command(
+        after_help = "Examples:\n  madako images set etcd=registry.example.com/etcd:3.5.16\n  madako images set tools= pause="
+    )]
+    Set {
+        /// A name (etcd, tools, kubernetes, pause, coredns, unbound, `unbound_exporter`) and its image
+        #[arg(value_name = "NAME=IMAGE", required = true)]
+        images: Vec<Assignment>,
+    },
+    /// Stores the images that all control plane nodes have: of etcd, of the tools and of Kubernetes.
+    ///
+    /// The command connects to every node. It changes no image that the key has already. It stores nothing if a control
+    /// plane node does not answer, or if the nodes have different images and the key names none.
+    #[command(after_help = "Example:\n  madako images adopt")]
+    Adopt,
+}
+
+/// `NAME=IMAGE`, or `NAME=`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Assignment {
+    name: ImageName,
+    image: Option<String>,
+}
+
+impl FromStr for Assignment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names = || ImageName::ALL.map(|name| name.name()).join(", ");
+        let (name, image) = text.split_once('=').ok_or("expected NAME=IMAGE, or NAME= to remove the name")?;
+        let name = name.parse().map_err(|_| format!("expected one of {} before the =", names()))?;
+        if !image.is_empty() && !is_image(image) {
+            return Err(format!(
+                "expected the name of an image with at most {MAX_IMAGE} characters after the ="
+            ));
+        }
+        Ok(Self { name, image: (!image.is_empty()).then(|| image.to_owned()) })
+    }
+}
+
+pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    match &args.command {
+        None => all(args, global).await,
+        Some(Command::List { output }) => list(*output, global).await,
+        Some(Command::Set { images }) => set(images, &crate::access::open(global)?).await,
+        Some(Command::Adopt) => adopt(global).await,
+    }
+}
+
+async fn all(args: &Args, global: &Global) -> Result<(), Failure> {
+    let config = Config::load(global.config.as_deref())?;
+    let key = stored(&open_configured(&config)?).await?;
+    let configured = &config.operations.settings.configured_images;
+    let all: Vec<String> = ImageName::ALL
+        .into_iter()
+        .map(|name| match choose(name, &key, configured, &Found::new()) {
+            Chosen::Image(image, _) => image,
+            Chosen::Unclear(_) => unreachable!("no node was asked"),
+        })
+        .collect();
     let Some(format) = args.output.output else {
         return print(&all.iter().map(|image| format!("{image}\n")).collect::<String>());
     };
     show(format, &all, |all| {
         let mut table = Table::new(["IMAGE"]);
         for image in all {
-            table.row([(*image).to_owned()]);
+            table.row([image.clone()]);
         }
         table.text()
     })
+}
+
+/// The images of the key.
+async fn stored(store: &dyn Store) -> Result<GivenImages, Failure> {
+    match get(store, keys::IMAGES).await? {
+        None => Ok(GivenImages::default()),
+        Some(entry) => decode(keys::IMAGES, &entry),
+    }
+}
+
+/// An image in the output.
+#[derive(Serialize)]
+struct Row {
+    name: &'static str,
+    /// `None`: the nodes have several.
+    image: Option<String>,
+    source: &'static str,
+    /// The images of control plane nodes, with their addresses.
+    nodes: Found,
+}
+
+async fn list(format: Format, global: &Global) -> Result<(), Failure> {
+    let config = Config::load(global.config.as_deref())?;
+    let gathered = gather(global).await?;
+    if let Some(why) = gathered.state.fault(keys::IMAGES) {
+        return Err(Failure::failed(format_args!(
+            "the stored value of {} cannot be read: {why}",
+            keys::IMAGES
+        )));
+    }
+    let (cluster, status) = (&gathered.inputs.cluster, &gathered.inputs.status);
+    let configured = &config.operations.settings.configured_images;
+    let rows: Vec<Row> = ImageName::ALL
+        .into_iter()
+        .map(|name| {
+            let nodes = found(name, cluster, status);
+            let (image, source) = match choose(name, &gathered.state.images, configured, &nodes) {
+                Chosen::Image(image, source) => (Some(image), source.name()),
+                Chosen::Unclear(_) => (None, "unclear"),
+            };
+            Row { name: name.name(), image, source, nodes }
+        })
+        .collect();
+    show(format, &rows, |rows| {
+        let mut table = Table::new(["NAME", "IMAGE", "SOURCE"]);
+        for row in rows {
+            table.row([
+                row.name.to_owned(),
+                row.image.clone().unwrap_or_else(|| "-".to_owned()),
+                row.source.to_owned(),
+            ]);
+        }
+        table.text()
+    })?;
+    let unclear: Vec<String> = rows.iter().filter(|row| row.image.is_none()).map(unclear).collect();
+    if unclear.is_empty() { Ok(()) } else { Err(Failure::failed(unclear.join("; "))) }
+}
+
+fn unclear(row: &Row) -> String {
+    let name = row.name;
+    format!(
+        "the control plane nodes have different images of {name} ({}): run madako images set {name}=IMAGE",
+        shown(&row.nodes)
+    )
+}
+
+async fn set(images: &[Assignment], store: &dyn Store) -> Result<(), Failure> {
+    modify(store, keys::IMAGES, |entry| {
+        let mut stored: GivenImages = match entry {
+            None => GivenImages::default(),
+            Some(entry) => decode(keys::IMAGES, entry)?,
+        };
+        for Assignment { name, image } in images {
+            match image {
+                Some(image) => drop(stored.0.insert(*name, image.clone())),
+                None => drop(stored.0.remove(name)),
+            }
+        }
+        Ok((serde_json::to_vec(&stored)?, ()))
+    })
+    .await
+}
+
+async fn adopt(global: &Global) -> Result<(), Failure> {
+    let gathered = gather(global).await?;
+    let (cluster, status) = (&gathered.inputs.cluster, &gathered.inputs.status);
+    let answers = |address: &str| status.nodes.get(address).is_some_and(|node| node.reachable);
+    let silent: Vec<&str> =
+        cluster.control_plane().map(|node| &*node.address).filter(|address| !answers(address)).collect();
+    if !silent.is_empty() {
+        return Err(Failure::failed(format_args!(
+            "nothing is stored: these control plane nodes do not answer: {}",
+            silent.join(", ")
+        )));
+    }
+    let images: BTreeMap<ImageName, Found> =
+        ImageName::ALL.into_iter().map(|name| (name, found(name, cluster, status))).collect();
+    let store = crate::access::open(global)?;
+    let adopted = modify(&store, keys::IMAGES, |entry| {
+        let mut stored: GivenImages = match entry {
+            None => GivenImages::default(),
+            Some(entry) => decode(keys::IMAGES, entry)?,
+        };
+        let mut adopted = Vec::new();
+        let missing: Vec<_> = images.iter().filter(|(name, _)| !stored.0.contains_key(*name)).collect();
+        for (name, found) in missing {
+            match choose(*name, &GivenImages::default(), &GivenImages::default(), found) {
+                Chosen::Unclear(nodes) => {
+                    let row = Row { name: name.name(), image: None, source: "unclear", nodes };
+                    return Err(Failure::failed(format_args!("nothing is stored: {}", unclear(&row))));
+                }
+                Chosen::Image(image, _) if !found.is_empty() => {
+                    adopted.push(format!("{name}={image}"));
+                    stored.0.insert(*name, image);
+                }
+                Chosen::Image(..) => {}
+            }
+        }
+        Ok((serde_json::to_vec(&stored)?, adopted))
+    })
+    .await?;
+    if adopted.is_empty() {
+        note("nothing to adopt: no node has a container with an image that the key lacks");
+        return Ok(());
+    }
+    print(&adopted.iter().map(|image| format!("{image}\n")).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_assignment_names_an_image_or_removes_a_name() {
+        let read = |text: &str| text.parse::<Assignment>();
+        let etcd =
+            |image: Option<&str>| Assignment { name: ImageName::Etcd, image: image.map(str::to_owned) };
+        assert_eq!(read("etcd=a:1").unwrap(), etcd(Some("a:1")));
+        assert_eq!(read("etcd=").unwrap(), etcd(None));
+        for text in ["etcd", "etc=a", "=a", "etcd=a b", "etcd=--x"] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
 }

@@ -15,6 +15,7 @@ mod bootstrap;
 mod configuration;
 mod delete;
 mod demo;
+mod images;
 mod krakectl;
 mod kube;
 mod monitor;

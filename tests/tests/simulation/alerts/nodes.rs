@@ -20,6 +20,7 @@ use madako_domain::certificate::Validity;
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::Container;
 use madako_domain::host_key::HostKey;
+use madako_domain::images::ImageName;
 use madako_domain::keys;
 use madako_domain::node_status::NodeStatus;
 use madako_protocol::authorities::{Authorities, AuthorityError, CertificateRequest, Due, Issued};
@@ -87,7 +88,7 @@ impl Nodes {
     pub fn ports(&self, etcd: Option<&str>) -> OperationsPorts {
         let mut settings = Settings::default();
         if let Some(etcd) = etcd {
-            etcd.clone_into(&mut settings.images.etcd);
+            etcd.clone_into(settings.configured_images.image(ImageName::Etcd));
         }
         OperationsPorts {
             mode: OperationsMode::Act,

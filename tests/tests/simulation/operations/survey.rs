@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use etcd_client::GetOptions;
+use madako_domain::images::ImageName;
 use madako_domain::state::ClusterState;
 use madako_domain::store::Entry;
-use madako_operation_runner::{Access, survey};
+use madako_operation_runner::{Access, Settings, survey};
 use madako_protocol::node::NodeTarget;
 use madako_protocol::permit::Permit;
 use madako_simulation::repair::entry_of;
@@ -34,8 +35,10 @@ pub async fn image_version(site: &mut Site, image: &str) -> Result<String, Strin
         permit: Permit::give(epoch, Instant::now() + Duration::from_secs(60)),
     };
     let ports = site.world.operations.as_ref().unwrap().runner.clone();
-    let surveyed = survey(&access, ports, (&cluster, &options), &state, image).await;
-    let (status, errors) = surveyed.unwrap();
+    let mut settings = Settings::default();
+    image.clone_into(settings.configured_images.image(ImageName::Etcd));
+    let surveyed = survey(&access, ports, (&cluster, &options), &state, &settings).await;
+    let (status, _, errors) = surveyed.unwrap();
     match status.etcd_image_version {
         Some(version) => Ok(version.to_string()),
         None => Err(errors.join("; ")),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use madako_datacenter_sim::nodes::PaperAuthorities;
 use madako_domain::cluster::Cluster;
 use madako_domain::containers::Container;
+use madako_domain::images::ImageName;
 use madako_faults::{Scenario, Span};
 use madako_supervisor::nodes::Settings;
 
@@ -60,7 +61,7 @@ impl Rollout {
         }
         let waiting = self.waiting.get_or_insert_with(|| {
             if let Some(operations) = &mut injector.world.operations {
-                NEXT_ETCD.clone_into(&mut operations.settings.images.etcd);
+                NEXT_ETCD.clone_into(operations.settings.configured_images.image(ImageName::Etcd));
             }
             injector.running.keys().copied().collect()
         });

@@ -8,7 +8,7 @@ use madako_domain::containers::ContainerOptions;
 use madako_domain::keys;
 use madako_domain::node_status::FleetStatus;
 use madako_domain::state::ClusterState;
-use madako_operation_runner::{Access, survey};
+use madako_operation_runner::{Access, Settings, survey};
 use madako_protocol::ports::Clock;
 use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
@@ -54,8 +54,8 @@ pub(crate) async fn gather(global: &Global) -> Result<Gathered, Failure> {
     let options = state.container_options.clone();
     let options =
         options.ok_or_else(|| unusable(state.options_fault.as_deref().unwrap_or("it has no options")))?;
-    let images = config.operations.settings.images.clone();
-    let status = collect(&ports, &cluster, &options, &state, &images.etcd).await?;
+    let configured = &config.operations.settings;
+    let (status, settings) = collect(&ports, &cluster, &options, &state, configured).await?;
     let now = SystemClock.now();
     let valid = state.restarts.iter().filter(|(_, request)| request.is_valid(now));
     let restarts = valid.map(|(address, _)| address.clone()).collect();
@@ -64,7 +64,7 @@ pub(crate) async fn gather(global: &Global) -> Result<Gathered, Failure> {
     let stale = state.restored.as_ref().map(|restored| restored.stale.clone()).unwrap_or_default();
     // A read certificate of etcd is no proof that another one can be issued.
     let authorities = ports.runner.authorities.ready().await.err().map(|error| error.to_string());
-    let inputs = Inputs { cluster, options, status, restarts, restore, stale, authorities, images };
+    let inputs = Inputs { cluster, options, status, restarts, restore, stale, authorities, settings };
     Ok(Gathered { inputs, state, ports })
 }
 
@@ -73,20 +73,20 @@ async fn collect(
     cluster: &Cluster,
     options: &ContainerOptions,
     state: &ClusterState,
-    etcd_image: &str,
-) -> Result<FleetStatus, Failure> {
+    configured: &Settings,
+) -> Result<(FleetStatus, Settings), Failure> {
     let targets: BTreeMap<_, _> = cluster
         .nodes
         .iter()
         .map(|node| (node.address.clone(), target(node, ports.host_keys, &state.host_keys)))
         .collect();
     let access = Access { driver: Arc::clone(&ports.driver), targets, permit: permit() };
-    let surveyed = survey(&access, ports.runner.clone(), (cluster, options), state, etcd_image).await;
-    let (status, errors) =
+    let surveyed = survey(&access, ports.runner.clone(), (cluster, options), state, configured).await;
+    let (status, settings, errors) =
         surveyed.ok_or_else(|| Failure::failed("the stored config-version is neither 1 nor 2"))?;
     for error in &errors {
         let why: String = error.chars().take(MAX_TOLD).collect();
         note(printable(&why));
     }
-    Ok(status)
+    Ok((status, settings))
 }

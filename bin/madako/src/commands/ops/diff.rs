@@ -1,7 +1,7 @@
 //! `madako ops diff`: what the service would change on the nodes.
 
 use madako_operation_runner::difference::{Difference, DueFiles, differences};
-use madako_operation_runner::{Settings, due_files};
+use madako_operation_runner::due_files;
 use serde::Serialize;
 
 use super::{collected, plan};
@@ -60,8 +60,7 @@ async fn find(args: &Args, global: &Global) -> Result<Vec<Difference>, Failure> 
             (inputs, due)
         }
     };
-    let settings = Settings { images: inputs.images.clone(), ..Settings::default() };
-    Ok(differences(&inputs.input(&settings), &due))
+    Ok(differences(&inputs.input(&inputs.settings), &due))
 }
 
 fn table(shown: &Shown) -> String {

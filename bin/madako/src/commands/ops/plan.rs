@@ -8,8 +8,10 @@ use madako_domain::containers::ContainerOptions;
 use madako_domain::found::cluster_from_yaml;
 use madako_domain::node_status::{FleetStatus, status_from_yaml};
 use madako_domain::restore::RestoreRequest;
+use madako_domain::state::ClusterState;
+use madako_operation_runner::images::with_images;
 use madako_operation_runner::limits::MAX_CONCURRENT_UPDATES;
-use madako_operation_runner::{Decision, Images, Input, RequestedRestore, Settings, decide};
+use madako_operation_runner::{Decision, Input, RequestedRestore, Settings, decide};
 use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
 use madako_supervisor::config::Config;
@@ -71,7 +73,8 @@ pub(crate) struct Inputs {
     pub(crate) stale: BTreeSet<String>,
     /// The reason for which no certificate can be issued.
     pub(crate) authorities: Option<String>,
-    pub(crate) images: Images,
+    /// With the images of this state.
+    pub(crate) settings: Settings,
 }
 
 static NONE: BTreeSet<String> = BTreeSet::new();
@@ -101,11 +104,8 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
         (Some(cluster), Some(status)) => from_files(cluster, status, global)?,
         _ => collected::gather(global).await?.inputs,
     };
-    let settings = Settings {
-        max_concurrent_updates: args.max_concurrent_updates,
-        images: inputs.images.clone(),
-        ..Settings::default()
-    };
+    let settings =
+        Settings { max_concurrent_updates: args.max_concurrent_updates, ..inputs.settings.clone() };
     let decision = decide(&inputs.input(&settings));
     show(args.output, &decision, table)
 }
@@ -124,6 +124,7 @@ pub(super) fn from_files(cluster_file: &str, status_file: &str, global: &Global)
     let reported: BTreeSet<&str> = status.nodes.keys().map(String::as_str).collect();
     warn_of("the cluster has no node", reported.difference(&known).copied());
     warn_of("the status lacks nodes, which count as unreachable:", known.difference(&reported).copied());
+    let settings = with_images(&settings(global)?, &ClusterState::default(), &cluster, &status);
     Ok(Inputs {
         cluster: Arc::new(cluster),
         options: Arc::new(options),
@@ -132,15 +133,15 @@ pub(super) fn from_files(cluster_file: &str, status_file: &str, global: &Global)
         restore: None,
         stale: BTreeSet::new(),
         authorities: None,
-        images: images(global)?,
+        settings,
     })
 }
 
-/// The images of the configuration file that the operator named.
-fn images(global: &Global) -> Result<Images, Failure> {
+/// The settings of the configuration file that the operator named.
+fn settings(global: &Global) -> Result<Settings, Failure> {
     match global.config.as_deref() {
-        None => Ok(Images::default()),
-        Some(file) => Ok(Config::load(Some(file))?.operations.settings.images),
+        None => Ok(Settings::default()),
+        Some(file) => Ok(Config::load(Some(file))?.operations.settings),
     }
 }
 

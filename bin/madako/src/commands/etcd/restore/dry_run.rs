@@ -6,7 +6,7 @@ use std::sync::Arc;
 use madako_domain::cluster::Cluster;
 use madako_domain::node_status::FleetStatus;
 use madako_domain::restore::RestoreRequest;
-use madako_operation_runner::{Decision, Settings, plan_restore};
+use madako_operation_runner::{Decision, plan_restore};
 use madako_protocol::node::SnapshotContent;
 use madako_protocol::ports::Clock as _;
 use madako_supervisor::clock::SystemClock;
@@ -38,7 +38,7 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
     check(args, &gathered.inputs.cluster)?;
     let request = request(args);
     gathered.inputs.restore = Some((request.clone(), false));
-    let settings = Settings { images: gathered.inputs.images.clone(), ..Settings::default() };
+    let settings = gathered.inputs.settings.clone();
     let decision = plan_restore(&gathered.inputs.input(&settings));
     let snapshot = look(&gathered, &request, &settings.images.etcd).await;
     let newest = newest(&gathered, global).await?;

@@ -1,0 +1,168 @@
+//! The images of a pass: chosen from the key `madako/images`, the configuration, and the containers of control plane nodes.
+
+use std::collections::BTreeMap;
+
+use madako_domain::cluster::Cluster;
+use madako_domain::containers::KUBERNETES;
+use madako_domain::images::{Chosen, Found, ImageName, choose, shown};
+use madako_domain::keys;
+use madako_domain::node_status::{ContainerStatus, FleetStatus, NodeStatus};
+use madako_domain::state::ClusterState;
+
+use crate::input::Settings;
+
+/// Images that cannot be chosen, each with the reason.
+pub type UnclearImages = BTreeMap<ImageName, String>;
+
+/// Settings with the images of this pass.
+#[must_use]
+pub fn with_images(
+    settings: &Settings,
+    state: &ClusterState,
+    cluster: &Cluster,
+    status: &FleetStatus,
+) -> Settings {
+    let mut chosen = settings.clone();
+    chosen.unclear_images.clear();
+    let mut set = |name: ImageName, image: &mut String| {
+        if let Some(why) = state.fault(keys::IMAGES) {
+            chosen.unclear_images.insert(name, format!("the key {} cannot be read: {why}", keys::IMAGES));
+            return;
+        }
+        match choose(name, &state.images, &settings.configured_images, &found(name, cluster, status)) {
+            Chosen::Image(given, _) => *image = given,
+            Chosen::Unclear(found) => {
+                chosen.unclear_images.insert(name, shown(&found));
+            }
+        }
+    };
+    set(ImageName::Etcd, &mut chosen.images.etcd);
+    set(ImageName::Tools, &mut chosen.images.tools);
+    chosen
+}
+
+/// The images that containers of control plane nodes have: of those that run, or if none runs, of those that stopped, for
+/// example after a power cycle. Containers of other programs do not count.
+#[must_use]
+pub fn found(name: ImageName, cluster: &Cluster, status: &FleetStatus) -> Found {
+    let running = found_where(name, cluster, status, |container| container.running);
+    if running.is_empty() { found_where(name, cluster, status, |_| true) } else { running }
+}
+
+fn found_where(
+    name: ImageName,
+    cluster: &Cluster,
+    status: &FleetStatus,
+    counts: impl Fn(&ContainerStatus) -> bool,
+) -> Found {
+    let mut found = Found::new();
+    for node in cluster.control_plane() {
+        let Some(state) = status.nodes.get(&node.address).filter(|state| state.reachable) else { continue };
+        for container in containers(name, state).filter(|container| !container.foreign && counts(container)) {
+            found.entry(container.image.clone()).or_default().insert(node.address.clone());
+        }
+    }
+    found
+}
+
+/// The containers of a node that have the image of a name.
+fn containers(name: ImageName, state: &NodeStatus) -> impl Iterator<Item = &ContainerStatus> {
+    state
+        .containers
+        .iter()
+        .filter(move |(container, _)| match name {
+            ImageName::Etcd => *container == "etcd",
+            ImageName::Tools => ["rivers", "etcd-rivers"].contains(&container.as_str()),
+            ImageName::Kubernetes => KUBERNETES.contains(&container.as_str()),
+            // Pods have these.
+            ImageName::Pause | ImageName::Coredns | ImageName::Unbound | ImageName::UnboundExporter => false,
+        })
+        .map(|(_, status)| status)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use madako_domain::cluster::Node;
+    use madako_domain::node_status::ConfigVersion;
+
+    use super::*;
+
+    const NODES: [&str; 3] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"];
+
+    fn cluster() -> Cluster {
+        let node =
+            |address: &str| Node { address: address.to_owned(), control_plane: true, ..Node::default() };
+        Cluster { nodes: NODES.map(node).to_vec(), ..Cluster::default() }
+    }
+
+    /// The image of etcd on each node, and whether it runs.
+    fn status(images: [Option<(&str, bool)>; 3]) -> FleetStatus {
+        let node = |image: Option<(&str, bool)>| {
+            let container = image.map(|(image, running)| {
+                let status =
+                    ContainerStatus { running, image: image.to_owned(), ..ContainerStatus::default() };
+                ("etcd".to_owned(), status)
+            });
+            NodeStatus {
+                reachable: true,
+                containers: container.into_iter().collect(),
+                ..NodeStatus::default()
+            }
+        };
+        FleetStatus {
+            config_version: ConfigVersion::Two,
+            nodes: NODES
+                .iter()
+                .zip(images)
+                .map(|(address, image)| ((*address).to_owned(), node(image)))
+                .collect(),
+            etcd: None,
+            bootstrap: None,
+            interrupted_removals: BTreeSet::new(),
+            etcd_image_version: None,
+        }
+    }
+
+    fn etcd(status: &FleetStatus, state: &ClusterState) -> Result<String, String> {
+        let settings = with_images(&Settings::default(), state, &cluster(), status);
+        match settings.unclear_images.get(&ImageName::Etcd) {
+            None => Ok(settings.images.etcd),
+            Some(why) => Err(why.clone()),
+        }
+    }
+
+    #[test]
+    fn nodes_that_run_one_image_keep_it_and_a_new_node_gets_it() {
+        let state = ClusterState::default();
+        let all = status([Some(("a:1", true)), Some(("a:1", true)), None]);
+        assert_eq!(etcd(&all, &state).unwrap(), "a:1");
+        let none = status([None, None, None]);
+        assert_eq!(etcd(&none, &state).unwrap(), ImageName::Etcd.of_cke());
+    }
+
+    #[test]
+    fn stopped_containers_count_only_while_none_runs() {
+        let state = ClusterState::default();
+        let one = status([Some(("a:1", true)), Some(("b:1", false)), None]);
+        assert_eq!(etcd(&one, &state).unwrap(), "a:1");
+        let stopped = status([Some(("a:1", false)), Some(("a:1", false)), None]);
+        assert_eq!(etcd(&stopped, &state).unwrap(), "a:1", "after a power cycle");
+    }
+
+    #[test]
+    fn nodes_with_different_images_are_listed() {
+        let state = ClusterState::default();
+        let differ = status([Some(("a:1", true)), Some(("b:1", true)), Some(("a:1", true))]);
+        assert_eq!(etcd(&differ, &state).unwrap_err(), "a:1 on 10.0.0.1, 10.0.0.3; b:1 on 10.0.0.2");
+    }
+
+    #[test]
+    fn an_unreadable_key_is_no_absent_key() {
+        let mut state = ClusterState::default();
+        state.faults.push(madako_domain::state::Fault { key: keys::IMAGES.to_owned(), why: "x".to_owned() });
+        let all = status([Some(("a:1", true)), None, None]);
+        assert_eq!(etcd(&all, &state).unwrap_err(), "the key madako/images cannot be read: x");
+    }
+}

@@ -1,0 +1,141 @@
+//! `images`: the order of the sources, the key, and nodes that do not answer.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::{Value, json};
+
+use crate::program::{Answer, Etcd, Files, madako};
+
+const SSH_KEY: &str = include_str!("../../../../adapters/ssh/src/keyring/one.key");
+/// A control plane node on loopback, where no SSH server listens at this address.
+const SILENT: &str = "127.0.91.8";
+
+#[tokio::test]
+async fn images_come_from_the_key_then_from_the_configuration_then_from_cke() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let text = fs::read_to_string(etcd.config()).unwrap();
+    let config =
+        etcd.file("images.yml", format!("{text}images: {{etcd: 'file/etcd:1', pause: 'file/pause:1'}}\n"));
+    let run = async |args: &[&str]| madako(&[args, &["--config", &config]].concat()).await;
+    assert_eq!(
+        run(&["images"]).await.calm(),
+        "file/etcd:1\nghcr.io/cybozu-go/cke-tools:1.30.0\nghcr.io/cybozu/kubernetes:1.30.5.1\nfile/pause:1\n\
+         ghcr.io/cybozu/coredns:1.11.3.1\nghcr.io/cybozu/unbound:1.21.1.1\nghcr.io/cybozu/unbound_exporter:0.4.6.2\n"
+    );
+    assert_eq!(
+        run(&["images", "set", "etcd=key/etcd:2", "unbound_exporter=key/x@sha256:00"]).await.calm(),
+        ""
+    );
+    let stored: Value = serde_json::from_str(&etcd.get("madako/images").await.unwrap()).unwrap();
+    assert_eq!(stored, json!({"etcd": "key/etcd:2", "unbound_exporter": "key/x@sha256:00"}));
+    let images = run(&["images", "-o", "json"]).await.json();
+    assert_eq!(
+        (&images[0], &images[3], &images[6]),
+        (&json!("key/etcd:2"), &json!("file/pause:1"), &json!("key/x@sha256:00"))
+    );
+    assert_eq!(run(&["images", "set", "etcd=", "pause=key/pause:1"]).await.calm(), "");
+    let images = run(&["images"]).await.calm();
+    assert!(images.starts_with("file/etcd:1\n") && images.contains("\nkey/pause:1\n"), "{images}");
+}
+
+#[tokio::test]
+async fn wrong_images_are_refused_and_change_nothing() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let revision = etcd.revision().await;
+    for (word, part) in [
+        ("etcd", "expected NAME=IMAGE"),
+        ("etc=a", "expected one of etcd, tools, kubernetes, pause, coredns, unbound, unbound_exporter"),
+        ("etcd=--privileged", "expected the name of an image"),
+        ("tools=a b", "expected the name of an image"),
+    ] {
+        let message = etcd.run(&["images", "set", "pause=a:1", word]).await;
+        assert!(message.code == 2 && message.err.contains(part), "{message:?}");
+    }
+    assert_eq!(etcd.revision().await, revision);
+    etcd.put("madako/images", r#"{"etcd": "a b"}"#).await;
+    for args in [&["images"][..], &["images", "set", "etcd=a:1"]] {
+        let message = etcd.run(args).await.refused(1);
+        assert!(message.contains("the stored value of madako/images cannot be read"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_adopted_while_a_control_plane_node_does_not_answer() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let key = etcd.file("ssh-key", SSH_KEY);
+    let pki = etcd.file("pki-keys", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n");
+    for file in [&key, &pki] {
+        fs::set_permissions(file, Permissions::from_mode(0o600)).unwrap();
+    }
+    let text = fs::read_to_string(etcd.config()).unwrap();
+    let config = etcd.file(
+        "ssh.yml",
+        format!("{text}ssh: {{key_file: {key}}}\npki: {{key_file: {pki}}}\nimages: {{tools: 'a:1'}}\n"),
+    );
+    let run = async |args: &[&str]| madako(&[args, &["--config", &config]].concat()).await;
+    let node = json!({"address": SILENT, "user": "cke", "control_plane": true});
+    let cluster = json!({"name": "tokyo0", "nodes": [node], "service_subnet": "10.1.0.0/16"});
+    etcd.put("cluster", cluster.to_string()).await;
+    etcd.put("config-version", "2").await;
+    let refused = run(&["images", "adopt"]).await.refused_after_notes(1);
+    assert!(refused.contains(&format!("these control plane nodes do not answer: {SILENT}")), "{refused}");
+    assert_eq!(etcd.get("madako/images").await, None);
+    let listed = run(&["images", "list", "-o", "json"]).await;
+    assert!(listed.code == 0 && listed.err.contains(SILENT), "{listed:?}");
+    let rows = listed.json();
+    assert_eq!(rows[1], json!({"name": "tools", "image": "a:1", "source": "configuration", "nodes": {}}));
+    assert_eq!(rows[0]["source"], "default");
+}
+
+/// A plan of a cluster whose members of etcd have these images.
+async fn plan(images: [&str; 3]) -> Answer {
+    let files = Files::new();
+    let addresses = ["10.0.0.11", "10.0.0.12", "10.0.0.13"];
+    let nodes: Vec<Value> =
+        addresses.iter().map(|address| json!({"address": address, "control_plane": true})).collect();
+    let cluster = files.write("cluster.yml", json!({"name": "test", "nodes": nodes}).to_string());
+    let rivers = |upstream: u16, listen: u16| {
+        let upstreams = addresses.map(|address| format!("{address}:{upstream}")).join(",");
+        let args =
+            json!(["rivers", format!("--upstreams={upstreams}"), format!("--listen=127.0.0.1:{listen}")]);
+        json!({"running": true, "image": "own/tools:1", "builtin": {"extra_args": args}})
+    };
+    let on = |image: &str| {
+        json!({
+            "reachable": true, "etcd_data": true, "etcd_mark": true,
+            "containers": {
+                "rivers": rivers(6443, 16443), "etcd-rivers": rivers(2379, 12379),
+                "etcd": {"running": false, "image": image},
+            },
+        })
+    };
+    let nodes: serde_json::Map<String, Value> =
+        addresses.iter().zip(images).map(|(address, image)| ((*address).to_owned(), on(image))).collect();
+    let status = json!({"config_version": "2", "nodes": nodes, "etcd": null,
+                        "bootstrap": {"status": "completed", "targets": addresses}});
+    let status = files.write("status.json", status.to_string());
+    madako(&["ops", "plan", "--cluster", &cluster, "--status", &status, "-o", "json"]).await
+}
+
+#[tokio::test]
+async fn containers_start_with_the_image_that_all_control_plane_nodes_have() {
+    let plan = plan(["own/etcd:1"; 3]).await.json();
+    assert_eq!(plan["phase"], "etcd-start", "rivers of another image than CKE's stay: {plan}");
+    assert_eq!((&plan["operations"][0]["name"], &plan["held"]), (&json!("etcd-start"), &json!([])), "{plan}");
+}
+
+#[tokio::test]
+async fn nothing_starts_while_the_nodes_have_different_images() {
+    let plan = plan(["own/etcd:1", "own/etcd:2", "own/etcd:1"]).await.json();
+    assert_eq!(
+        plan["operations"].as_array().unwrap().iter().filter(|it| it["name"] == "etcd-start").count(),
+        0,
+        "{plan}"
+    );
+    assert_eq!(
+        (&plan["held"][0]["what"], &plan["held"][0]["reason"]),
+        (&json!("etcd-start"), &json!("unclear-image")),
+        "{plan}"
+    );
+}
