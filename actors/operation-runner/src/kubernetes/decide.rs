@@ -1,0 +1,376 @@
+//! The operations of CKE's phase `k8s-start`: API servers one at a time, then controller managers and schedulers, then
+//! kubelets and proxies in waves.
+//!
+//! # Guarantees
+//! - An operation takes a healthy API server away only if every other configured one is healthy, etcd is in sync, and no
+//!   control plane node drains, reboots or is repaired (invariants I13 and I8).
+//! - No kubelet or proxy starts with another image than the one that every running API server has.
+//! - Each component that is due and in no operation is held, with the reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use madako_domain::cluster::Node;
+
+use super::component::Component;
+use super::held::{KubernetesHeld, KubernetesReason as Reason};
+use super::operation::KubernetesOperationName as Name;
+use super::outdated::{Verdict, Wanted};
+use super::status::{ComponentStatus, KubernetesStatus};
+use crate::outdated::Outdated;
+
+/// The inputs of a decision.
+#[derive(Debug, Clone, Copy)]
+pub struct KubernetesInput<'a> {
+    pub wanted: Wanted<'a>,
+    pub status: &'a KubernetesStatus,
+    /// Every member of etcd is in sync.
+    pub is_etcd_in_sync: bool,
+    /// Addresses of nodes that drain, reboot or are repaired.
+    pub busy: &'a BTreeSet<String>,
+    /// Addresses of nodes whose last command failed a short time ago.
+    pub backing_off: &'a BTreeSet<String>,
+    /// Nodes on which one operation starts a component.
+    pub max_concurrent_updates: usize,
+    /// Nodes of the next wave of restarts: at least 1, at most `max_concurrent_updates`.
+    pub wave: usize,
+}
+
+/// An operation that is due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    pub name: Name,
+    /// Addresses of the nodes.
+    pub targets: Vec<String>,
+    /// Why a component restarts, by address; empty for a start.
+    pub why: BTreeMap<String, Vec<Outdated>>,
+    /// No API server answers meanwhile: the cluster has one control plane node.
+    pub is_gap: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KubernetesDecision {
+    /// In the order in which they run, one after another.
+    pub operations: Vec<Due>,
+    pub held: Vec<KubernetesHeld>,
+}
+
+/// Decides on the next pass.
+#[must_use]
+pub fn decide(input: &KubernetesInput<'_>) -> KubernetesDecision {
+    let mut pass = Pass { input, decision: KubernetesDecision::default() };
+    pass.api_servers();
+    pass.of_control_plane();
+    pass.kubelets();
+    pass.proxies();
+    pass.decision
+}
+
+/// The components of one kind, by what is due.
+#[derive(Debug, Default)]
+struct Sorted<'a> {
+    stopped: Vec<&'a Node>,
+    outdated: Vec<(&'a Node, Vec<Outdated>)>,
+    /// Those on which nothing is due.
+    current: Vec<&'a Node>,
+}
+
+struct Pass<'a> {
+    input: &'a KubernetesInput<'a>,
+    decision: KubernetesDecision,
+}
+
+impl<'a> Pass<'a> {
+    fn nodes(&self, component: Component) -> impl Iterator<Item = &'a Node> + use<'a> {
+        let all = &self.input.wanted.cluster.nodes;
+        all.iter().filter(move |node| node.control_plane || !component.is_of_control_plane())
+    }
+
+    fn state(&self, component: Component, node: &Node) -> Option<&'a ComponentStatus> {
+        self.input.status.nodes.get(&node.address)?.components.get(&component)
+    }
+
+    fn hold(&mut self, what: Name, reason: Reason, targets: Vec<String>) {
+        if !targets.is_empty() {
+            self.decision.held.push(KubernetesHeld { what, reason, targets });
+        }
+    }
+
+    /// Sorts the nodes of a component. Nodes on which nothing can be done are held.
+    fn sort(&mut self, component: Component, (start, restart): (Name, Name)) -> Sorted<'a> {
+        let mut sorted = Sorted::default();
+        let (mut unreachable, mut backs_off, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
+        for node in self.nodes(component) {
+            let address = node.address.clone();
+            let reachable = self.input.status.nodes.get(&address).is_some_and(|node| node.reachable);
+            let state = self.state(component, node);
+            if !reachable {
+                unreachable.push(address);
+                continue;
+            }
+            if state.is_some_and(|state| state.container.foreign) {
+                foreign.push(address);
+                continue;
+            }
+            let due = match state.filter(|state| state.runs()) {
+                None => Some(None),
+                Some(state) => {
+                    match self.input.wanted.verdict(component, node, &state.container, state.file()) {
+                        Verdict::Current => None,
+                        Verdict::Outdated(why) => Some(Some(why)),
+                        Verdict::OtherRuntime { has, wanted } => {
+                            self.hold(restart, Reason::OtherRuntime { has, wanted }, vec![address]);
+                            continue;
+                        }
+                    }
+                }
+            };
+            match due {
+                None => sorted.current.push(node),
+                Some(_) if self.input.backing_off.contains(&address) => backs_off.push(address),
+                Some(None) => sorted.stopped.push(node),
+                Some(Some(why)) => sorted.outdated.push((node, why)),
+            }
+        }
+        self.hold(start, Reason::Unreachable, unreachable);
+        self.hold(start, Reason::ForeignContainer, foreign);
+        self.hold(restart, Reason::BackingOff, backs_off);
+        sorted
+    }
+
+    fn start(&mut self, name: Name, nodes: &[&Node]) {
+        if !nodes.is_empty() {
+            let targets = addresses(nodes);
+            self.decision.operations.push(Due { name, targets, why: BTreeMap::new(), is_gap: false });
+        }
+    }
+
+    fn restart(&mut self, name: Name, nodes: Vec<(&Node, Vec<Outdated>)>, is_gap: bool) {
+        if !nodes.is_empty() {
+            let targets = nodes.iter().map(|(node, _)| node.address.clone()).collect();
+            let why = nodes.into_iter().map(|(node, why)| (node.address.clone(), why)).collect();
+            self.decision.operations.push(Due { name, targets, why, is_gap });
+        }
+    }
+
+    /// Addresses of control plane nodes whose component is not known to be healthy.
+    fn unhealthy(&self, component: Component) -> Vec<String> {
+        let healthy = |node: &&Node| {
+            self.state(component, node).is_some_and(|state| self.answers(node) && state.is_healthy())
+        };
+        self.nodes(component).filter(|node| !healthy(node)).map(|node| node.address.clone()).collect()
+    }
+
+    fn answers(&self, node: &Node) -> bool {
+        self.input.status.nodes.get(&node.address).is_some_and(|node| node.reachable)
+    }
+
+    fn api_servers(&mut self) {
+        let name = Name::KubeApiserverRestart;
+        let Sorted { stopped, mut outdated, .. } = self.sort(Component::ApiServer, (name, name));
+        self.start(name, &stopped);
+        // A corrected argument reaches an API server that an argument keeps from serving.
+        let known_unhealthy = |node: &Node| {
+            self.state(Component::ApiServer, node).is_some_and(|state| state.healthy == Some(false))
+        };
+        let (count, unhealthy) =
+            (self.nodes(Component::ApiServer).count(), self.unhealthy(Component::ApiServer));
+        if let Some(place) = outdated.iter().position(|(node, _)| known_unhealthy(node)) {
+            let first = outdated.remove(place);
+            let reason = Reason::OneByOne { nodes: vec![first.0.address.clone()] };
+            self.restart(name, vec![first], false);
+            self.hold(name, reason, outdated.iter().map(|(node, _)| node.address.clone()).collect());
+            return;
+        }
+        if outdated.is_empty() {
+            return;
+        }
+        let first = outdated.remove(0);
+        let others: Vec<String> =
+            unhealthy.into_iter().filter(|address| *address != first.0.address).collect();
+        let busy: Vec<String> = self
+            .nodes(Component::ApiServer)
+            .map(|node| node.address.clone())
+            .filter(|address| self.input.busy.contains(address))
+            .collect();
+        let reason = if !others.is_empty() {
+            Some(Reason::ApiServersUnhealthy { nodes: others })
+        } else if !self.input.is_etcd_in_sync {
+            Some(Reason::EtcdNotInSync)
+        } else if !busy.is_empty() {
+            Some(Reason::ControlPlaneBusy { nodes: busy })
+        } else {
+            None
+        };
+        let mut waiting: Vec<String> = outdated.iter().map(|(node, _)| node.address.clone()).collect();
+        if let Some(reason) = reason {
+            waiting.insert(0, first.0.address.clone());
+            self.hold(name, reason, waiting);
+        } else {
+            self.hold(name, Reason::OneByOne { nodes: vec![first.0.address.clone()] }, waiting);
+            self.restart(name, vec![first], count == 1);
+        }
+    }
+
+    /// Controller managers, then schedulers.
+    fn of_control_plane(&mut self) {
+        let kinds = [
+            (
+                Component::ControllerManager,
+                Name::KubeControllerManagerBootstrap,
+                Name::KubeControllerManagerRestart,
+            ),
+            (Component::Scheduler, Name::KubeSchedulerBootstrap, Name::KubeSchedulerRestart),
+        ];
+        let mut before = Vec::new();
+        for (component, start, restart) in kinds {
+            let Sorted { stopped, mut outdated, .. } = self.sort(component, (start, restart));
+            self.start(start, &stopped);
+            if outdated.is_empty() {
+                continue;
+            }
+            outdated.sort_by_key(|(node, _)| self.state(component, node).is_some_and(|state| state.leads));
+            let all: Vec<String> = outdated.iter().map(|(node, _)| node.address.clone()).collect();
+            let first = outdated.remove(0);
+            let others: Vec<String> =
+                self.unhealthy(component).into_iter().filter(|address| *address != first.0.address).collect();
+            let reason = self.api_servers_first().or_else(|| {
+                let nodes = if before.is_empty() { others } else { before.clone() };
+                (!nodes.is_empty()).then_some(Reason::OneByOne { nodes })
+            });
+            before.extend(all.clone());
+            if let Some(reason) = reason {
+                self.hold(restart, reason, all);
+            } else {
+                self.hold(
+                    restart,
+                    Reason::OneByOne { nodes: vec![first.0.address.clone()] },
+                    all[1..].to_vec(),
+                );
+                self.restart(restart, vec![first], false);
+            }
+        }
+    }
+
+    /// The reason for which nothing else may restart: an API server is due or not healthy.
+    fn api_servers_first(&self) -> Option<Reason> {
+        let unhealthy = self.unhealthy(Component::ApiServer);
+        if !unhealthy.is_empty() {
+            return Some(Reason::ApiServersUnhealthy { nodes: unhealthy });
+        }
+        let is_due = |node: &&Node| {
+            self.state(Component::ApiServer, node).is_some_and(|state| {
+                let verdict =
+                    self.input.wanted.verdict(Component::ApiServer, node, &state.container, state.file());
+                verdict != Verdict::Current
+            })
+        };
+        let due = addresses(&self.nodes(Component::ApiServer).filter(is_due).collect::<Vec<_>>());
+        (!due.is_empty()).then_some(Reason::OneByOne { nodes: due })
+    }
+
+    /// The reason for which no kubelet or proxy may start: a running API server has another image.
+    fn older_api_servers(&self) -> Option<Reason> {
+        let is_other = |node: &&Node| {
+            self.state(Component::ApiServer, node)
+                .is_some_and(|state| state.runs() && state.container.image != self.input.wanted.image)
+        };
+        let nodes = addresses(&self.nodes(Component::ApiServer).filter(is_other).collect::<Vec<_>>());
+        (!nodes.is_empty()).then_some(Reason::ApiServersFirst { nodes })
+    }
+
+    fn kubelets(&mut self) {
+        let (start, restart) = (Name::KubeletBootstrap, Name::KubeletRestart);
+        let Sorted { stopped, outdated, current } = self.sort(Component::Kubelet, (start, restart));
+        // A kubelet whose Node object is gone registers only at its start.
+        let lost: Vec<&Node> = match &self.input.status.registered {
+            None => Vec::new(),
+            Some(registered) => {
+                current.into_iter().filter(|node| !registered.contains(node.name())).collect()
+            }
+        };
+        let backs_off = |node: &&Node| self.input.backing_off.contains(&node.address);
+        let (resting, lost): (Vec<&Node>, Vec<&Node>) = lost.into_iter().partition(backs_off);
+        self.hold(restart, Reason::BackingOff, addresses(&resting));
+        match self.older_api_servers() {
+            Some(reason) => self.hold(restart, reason, addresses(&lost)),
+            None => self.wave(restart, lost.into_iter().map(|node| (node, Vec::new())).collect()),
+        }
+        // Without an API server no boot taint can be put onto a node that is registered (invariant I18).
+        let is_blind =
+            self.input.status.registered.is_none() && !self.input.wanted.options.boot_taints.is_empty();
+        if is_blind {
+            let nodes = self.unhealthy(Component::ApiServer);
+            self.hold(start, Reason::ApiServersUnhealthy { nodes }, addresses(&stopped));
+        } else {
+            self.starts(start, stopped);
+        }
+        self.in_waves(restart, outdated);
+    }
+
+    fn proxies(&mut self) {
+        let (start, restart) = (Name::KubeProxyBootstrap, Name::KubeProxyRestart);
+        if self.input.wanted.options.is_proxy_disabled {
+            let runs = |node: &&Node| {
+                let state = self.state(Component::Proxy, node).filter(|_| self.answers(node));
+                state.is_some_and(ComponentStatus::runs) && !self.input.backing_off.contains(&node.address)
+            };
+            let unwanted: Vec<&Node> =
+                self.nodes(Component::Proxy).filter(runs).take(self.input.max_concurrent_updates).collect();
+            self.start(Name::StopKubeProxy, &unwanted);
+            return;
+        }
+        let Sorted { stopped, outdated, .. } = self.sort(Component::Proxy, (start, restart));
+        self.starts(start, stopped);
+        self.in_waves(restart, outdated);
+    }
+
+    fn starts(&mut self, name: Name, mut nodes: Vec<&Node>) {
+        if let Some(reason) = self.older_api_servers() {
+            self.hold(name, reason, addresses(&nodes));
+            return;
+        }
+        let later = nodes.split_off(nodes.len().min(self.input.max_concurrent_updates));
+        self.start(name, &nodes);
+        self.hold(name, Reason::Wave, addresses(&later));
+    }
+
+    /// Restarts outdated components. Another image waits for all API servers, and other differences only for those that
+    /// run: a dead control plane node does not keep an argument from the others.
+    fn in_waves(&mut self, name: Name, nodes: Vec<(&Node, Vec<Outdated>)>) {
+        if let Some(reason) = self.older_api_servers() {
+            self.hold(name, reason, of(&nodes));
+            return;
+        }
+        let changes_image =
+            |why: &[Outdated]| why.iter().any(|difference| matches!(difference, Outdated::Image { .. }));
+        let (images, mut ready): (Vec<_>, Vec<_>) =
+            nodes.into_iter().partition(|(_, why)| changes_image(why));
+        match self.api_servers_first().filter(|_| !images.is_empty()) {
+            Some(reason) => self.hold(name, reason, of(&images)),
+            None => ready.extend(images),
+        }
+        let unhealthy = self.unhealthy(Component::ApiServer);
+        if unhealthy.len() == self.nodes(Component::ApiServer).count() {
+            self.hold(name, Reason::ApiServersUnhealthy { nodes: unhealthy }, of(&ready));
+        } else {
+            self.wave(name, ready);
+        }
+    }
+
+    fn wave(&mut self, name: Name, mut nodes: Vec<(&Node, Vec<Outdated>)>) {
+        let later = nodes.split_off(nodes.len().min(self.input.wave.min(self.input.max_concurrent_updates)));
+        self.hold(name, Reason::Wave, of(&later));
+        self.restart(name, nodes, false);
+    }
+}
+
+fn of(nodes: &[(&Node, Vec<Outdated>)]) -> Vec<String> {
+    nodes.iter().map(|(node, _)| node.address.clone()).collect()
+}
+
+fn addresses(nodes: &[&Node]) -> Vec<String> {
+    nodes.iter().map(|node| node.address.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,376 @@
+use madako_domain::cluster::Cluster;
+use madako_domain::images::ImageName;
+use madako_domain::node_status::ContainerStatus;
+use madako_json::go::RawJson;
+use proptest::prelude::*;
+
+use super::*;
+use crate::kubernetes::configuration::{Configuration, Unknown};
+use crate::kubernetes::options::KubernetesOptions;
+use crate::kubernetes::params::builtin;
+use crate::kubernetes::status::KubernetesNode;
+
+const A: &str = "10.0.0.1";
+const B: &str = "10.0.0.2";
+const C: &str = "10.0.0.3";
+const OLD: &str = "old:1";
+
+/// A fleet in which everything runs as it should, and the rest of an input.
+#[derive(Debug)]
+struct Fleet {
+    cluster: Cluster,
+    options: KubernetesOptions,
+    status: KubernetesStatus,
+    is_etcd_in_sync: bool,
+    busy: BTreeSet<String>,
+    backing_off: BTreeSet<String>,
+    wave: usize,
+}
+
+impl Fleet {
+    fn new(control_plane: usize, workers: usize) -> Self {
+        let node = |number: usize| Node {
+            address: format!("10.0.0.{number}"),
+            control_plane: number <= control_plane,
+            ..Node::default()
+        };
+        let nodes = (1..=control_plane + workers).map(node).collect();
+        let cluster = Cluster { name: "c".to_owned(), nodes, ..Cluster::default() };
+        let options = r#"{"kubelet": {"boot_taints": [{"key": "a", "effect": "NoSchedule"}]}}"#;
+        let options = KubernetesOptions::read(&RawJson::from_text(options.to_owned()).unwrap()).unwrap();
+        let mut fleet = Self {
+            cluster,
+            options,
+            status: KubernetesStatus::default(),
+            is_etcd_in_sync: true,
+            busy: BTreeSet::new(),
+            backing_off: BTreeSet::new(),
+            wave: 1,
+        };
+        let nodes = fleet.cluster.nodes.clone();
+        fleet.status.registered = Some(nodes.iter().map(|node| node.name().to_owned()).collect());
+        for node in nodes {
+            let components =
+                Component::ALL.into_iter().filter(|it| node.control_plane || !it.is_of_control_plane());
+            let components = components.map(|it| (it, fleet.running(it, &node))).collect();
+            fleet.status.nodes.insert(node.address, KubernetesNode { reachable: true, components });
+        }
+        fleet
+    }
+
+    fn running(&self, component: Component, node: &Node) -> ComponentStatus {
+        let file = Configuration::wanted(component, &self.options, node, None, Unknown::Drop);
+        ComponentStatus {
+            container: ContainerStatus {
+                running: true,
+                image: ImageName::Kubernetes.of_cke().to_owned(),
+                builtin: builtin(component, &self.cluster, &self.options, node),
+                ..ContainerStatus::default()
+            },
+            file: Some(file.map(|file| file.to_yaml().unwrap())),
+            healthy: Some(true),
+            leads: node.address == A,
+        }
+    }
+
+    fn of(&mut self, address: &str, component: Component) -> &mut ComponentStatus {
+        self.status.nodes.get_mut(address).unwrap().components.get_mut(&component).unwrap()
+    }
+
+    /// Gives a component another image than the wanted one, on all nodes.
+    fn outdate(&mut self, component: Component) {
+        for node in self.status.nodes.values_mut() {
+            if let Some(state) = node.components.get_mut(&component) {
+                OLD.clone_into(&mut state.container.image);
+            }
+        }
+    }
+
+    fn decide(&self) -> KubernetesDecision {
+        let image = ImageName::Kubernetes.of_cke();
+        decide(&KubernetesInput {
+            wanted: Wanted { cluster: &self.cluster, options: &self.options, image },
+            status: &self.status,
+            is_etcd_in_sync: self.is_etcd_in_sync,
+            busy: &self.busy,
+            backing_off: &self.backing_off,
+            max_concurrent_updates: 2,
+            wave: self.wave,
+        })
+    }
+
+    /// `operation: targets` and `held operation reason: targets`.
+    fn rows(&self) -> Vec<String> {
+        let decision = self.decide();
+        let due = decision.operations.iter().map(|due| format!("{}: {}", due.name, due.targets.join(" ")));
+        let held = decision
+            .held
+            .iter()
+            .map(|held| format!("held {} {}: {}", held.what, held.reason.name(), held.targets.join(" ")));
+        due.chain(held).collect()
+    }
+}
+
+#[test]
+fn nothing_is_due_on_a_fleet_that_is_as_wanted() {
+    assert_eq!(Fleet::new(3, 2).rows(), [""; 0]);
+}
+
+#[test]
+fn all_api_servers_start_together_if_none_runs() {
+    let mut fleet = Fleet::new(3, 0);
+    for address in [A, B, C] {
+        fleet.status.nodes.get_mut(address).unwrap().components.clear();
+    }
+    fleet.status.registered = None;
+    assert_eq!(
+        fleet.rows(),
+        [
+            "kube-apiserver-restart: 10.0.0.1 10.0.0.2 10.0.0.3",
+            "kube-controller-manager-bootstrap: 10.0.0.1 10.0.0.2 10.0.0.3",
+            "kube-scheduler-bootstrap: 10.0.0.1 10.0.0.2 10.0.0.3",
+            "kube-proxy-bootstrap: 10.0.0.1 10.0.0.2",
+            "held kubelet-bootstrap api-servers-unhealthy: 10.0.0.1 10.0.0.2 10.0.0.3",
+            "held kube-proxy-bootstrap wave: 10.0.0.3",
+        ]
+    );
+    fleet.status.registered = Some(BTreeSet::new());
+    assert!(fleet.rows().contains(&"kubelet-bootstrap: 10.0.0.1 10.0.0.2".to_owned()), "{:?}", fleet.rows());
+}
+
+#[test]
+fn one_healthy_api_server_restarts_at_a_time() {
+    let mut fleet = Fleet::new(3, 0);
+    fleet.outdate(Component::ApiServer);
+    let rows =
+        ["kube-apiserver-restart: 10.0.0.1", "held kube-apiserver-restart one-by-one: 10.0.0.2 10.0.0.3"];
+    assert_eq!(fleet.rows(), rows);
+    let why = &fleet.decide().operations[0].why[A];
+    assert!(matches!(&why[..], [Outdated::Image { has, .. }] if has == OLD), "{why:?}");
+    assert!(!fleet.decide().operations[0].is_gap);
+
+    fleet.of(C, Component::ApiServer).healthy = None;
+    assert_eq!(
+        fleet.rows(),
+        ["held kube-apiserver-restart api-servers-unhealthy: 10.0.0.1 10.0.0.2 10.0.0.3"]
+    );
+    fleet.of(C, Component::ApiServer).healthy = Some(true);
+    fleet.is_etcd_in_sync = false;
+    assert_eq!(fleet.rows(), ["held kube-apiserver-restart etcd-not-in-sync: 10.0.0.1 10.0.0.2 10.0.0.3"]);
+    fleet.is_etcd_in_sync = true;
+    fleet.busy.insert(B.to_owned());
+    assert_eq!(fleet.rows(), ["held kube-apiserver-restart control-plane-busy: 10.0.0.1 10.0.0.2 10.0.0.3"]);
+}
+
+#[test]
+fn an_unhealthy_outdated_api_server_comes_first_and_waits_for_nothing() {
+    let mut fleet = Fleet::new(3, 0);
+    fleet.outdate(Component::ApiServer);
+    fleet.of(B, Component::ApiServer).healthy = Some(false);
+    (fleet.is_etcd_in_sync, fleet.busy) = (false, BTreeSet::from([C.to_owned()]));
+    let rows =
+        ["kube-apiserver-restart: 10.0.0.2", "held kube-apiserver-restart one-by-one: 10.0.0.1 10.0.0.3"];
+    assert_eq!(fleet.rows(), rows);
+}
+
+#[test]
+fn the_gap_of_a_single_api_server_is_announced() {
+    let mut fleet = Fleet::new(1, 1);
+    fleet.outdate(Component::ApiServer);
+    assert!(fleet.decide().operations[0].is_gap);
+}
+
+#[test]
+fn controller_managers_and_schedulers_follow_the_api_servers_and_the_leading_one_is_last() {
+    let mut fleet = Fleet::new(3, 0);
+    fleet.outdate(Component::ControllerManager);
+    fleet.outdate(Component::Scheduler);
+    assert_eq!(
+        fleet.rows(),
+        [
+            "kube-controller-manager-restart: 10.0.0.2",
+            "held kube-controller-manager-restart one-by-one: 10.0.0.3 10.0.0.1",
+            "held kube-scheduler-restart one-by-one: 10.0.0.2 10.0.0.3 10.0.0.1",
+        ]
+    );
+    fleet.of(B, Component::ApiServer).healthy = Some(false);
+    let rows = fleet.rows();
+    assert_eq!(
+        rows[0],
+        "held kube-controller-manager-restart api-servers-unhealthy: 10.0.0.2 10.0.0.3 10.0.0.1"
+    );
+    fleet.of(B, Component::ApiServer).healthy = Some(true);
+    fleet.of(C, Component::ControllerManager).healthy = Some(false);
+    let rows = fleet.rows();
+    assert_eq!(rows[0], "held kube-controller-manager-restart one-by-one: 10.0.0.2 10.0.0.3 10.0.0.1");
+}
+
+#[test]
+fn kubelets_and_proxies_restart_in_waves_after_the_last_api_server() {
+    let mut fleet = Fleet::new(1, 3);
+    fleet.outdate(Component::Kubelet);
+    fleet.outdate(Component::Proxy);
+    let rows = [
+        "kubelet-restart: 10.0.0.1",
+        "kube-proxy-restart: 10.0.0.1",
+        "held kubelet-restart wave: 10.0.0.2 10.0.0.3 10.0.0.4",
+        "held kube-proxy-restart wave: 10.0.0.2 10.0.0.3 10.0.0.4",
+    ];
+    assert_eq!(fleet.rows(), rows);
+    fleet.wave = 8;
+    assert_eq!(
+        fleet.rows()[0],
+        "kubelet-restart: 10.0.0.1 10.0.0.2",
+        "--max-concurrent-updates bounds a wave"
+    );
+    fleet.outdate(Component::ApiServer);
+    let held = "held kubelet-restart api-servers-first: 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4";
+    assert!(fleet.rows().contains(&held.to_owned()), "{:?}", fleet.rows());
+}
+
+#[test]
+fn a_dead_control_plane_node_keeps_an_image_but_no_argument_from_the_kubelets() {
+    let mut fleet = Fleet::new(3, 0);
+    fleet.status.nodes.get_mut(C).unwrap().reachable = false;
+    fleet.of(A, Component::Kubelet).container.extra.args.push("--v=2".to_owned());
+    OLD.clone_into(&mut fleet.of(B, Component::Kubelet).container.image);
+    let rows = fleet.rows();
+    assert!(rows.contains(&"kubelet-restart: 10.0.0.1".to_owned()), "{rows:?}");
+    assert!(rows.contains(&"held kubelet-restart api-servers-unhealthy: 10.0.0.2".to_owned()), "{rows:?}");
+}
+
+#[test]
+fn a_kubelet_without_a_node_object_restarts() {
+    let mut fleet = Fleet::new(1, 2);
+    fleet.status.registered.as_mut().unwrap().remove(B);
+    assert_eq!(fleet.rows(), ["kubelet-restart: 10.0.0.2"]);
+    fleet.status.registered = None;
+    assert_eq!(fleet.rows(), [""; 0], "no API server answers");
+}
+
+#[test]
+fn a_disabled_proxy_stops_and_another_runtime_is_only_told() {
+    let mut fleet = Fleet::new(1, 1);
+    fleet.options.is_proxy_disabled = true;
+    fleet.options.cri_endpoint = "/other.sock".to_owned();
+    fleet.outdate(Component::Kubelet);
+    let rows = [
+        "stop-kube-proxy: 10.0.0.1 10.0.0.2",
+        "held kubelet-restart other-runtime: 10.0.0.1",
+        "held kubelet-restart other-runtime: 10.0.0.2",
+    ];
+    assert_eq!(fleet.rows(), rows);
+}
+
+#[test]
+fn nodes_that_do_not_answer_back_off_or_have_a_foreign_container_are_held() {
+    let mut fleet = Fleet::new(1, 3);
+    fleet.outdate(Component::Kubelet);
+    fleet.status.nodes.get_mut(B).unwrap().reachable = false;
+    fleet.of(C, Component::Kubelet).container.foreign = true;
+    fleet.backing_off.insert(A.to_owned());
+    let rows = [
+        "kubelet-restart: 10.0.0.4",
+        "held kubelet-bootstrap unreachable: 10.0.0.2",
+        "held kubelet-bootstrap foreign-container: 10.0.0.3",
+        "held kubelet-restart backing-off: 10.0.0.1",
+        "held kube-proxy-bootstrap unreachable: 10.0.0.2",
+    ];
+    assert_eq!(fleet.rows(), rows);
+}
+
+/// Random states of a fleet of three control plane nodes and two workers.
+fn fleets() -> impl Strategy<Value = Fleet> {
+    let component = (0..5_u8, any::<bool>(), prop::option::weighted(0.8, any::<bool>()), any::<bool>());
+    let nodes = prop::collection::vec((0..8_u8, prop::collection::vec(component, 5)), 5);
+    (nodes, any::<bool>(), any::<bool>(), 1..4_usize).prop_map(|(nodes, in_sync, busy, wave)| {
+        let mut fleet = Fleet::new(3, 2);
+        (fleet.is_etcd_in_sync, fleet.wave) = (in_sync, wave);
+        if busy {
+            fleet.busy.insert(B.to_owned());
+        }
+        for ((absence, components), node) in nodes.into_iter().zip(fleet.cluster.nodes.clone()) {
+            let state = fleet.status.nodes.get_mut(&node.address).unwrap();
+            state.reachable = absence != 0;
+            if absence == 1 {
+                fleet.backing_off.insert(node.address.clone());
+            }
+            for (component, (change, leads, healthy, registered)) in
+                Component::ALL.into_iter().zip(components)
+            {
+                let Some(it) = state.components.get_mut(&component) else { continue };
+                (it.leads, it.healthy) = (leads, healthy);
+                match change {
+                    0 => OLD.clone_into(&mut it.container.image),
+                    1 => it.container.extra.args.push("--v=2".to_owned()),
+                    2 => it.container.running = false,
+                    _ => {}
+                }
+                if !registered && component == Component::Kubelet {
+                    fleet.status.registered.as_mut().unwrap().remove(node.name());
+                }
+            }
+        }
+        fleet
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_healthy_api_server_is_taken_away_only_while_all_others_serve(fleet in fleets()) {
+        let healthy = |address: &str| {
+            let node = &fleet.status.nodes[address];
+            node.reachable && node.components[&Component::ApiServer].is_healthy()
+        };
+        let decision = fleet.decide();
+        let taken: Vec<&String> = decision
+            .operations
+            .iter()
+            .filter(|due| due.name == Name::KubeApiserverRestart)
+            .flat_map(|due| &due.targets)
+            .filter(|address| healthy(address))
+            .collect();
+        prop_assert!(taken.len() <= 1);
+        if let [address] = taken[..] {
+            let others = [A, B, C].into_iter().filter(|other| other != address);
+            prop_assert!(others.into_iter().all(healthy) && fleet.is_etcd_in_sync && fleet.busy.is_empty());
+        }
+    }
+
+    #[test]
+    fn no_component_gets_an_image_that_a_running_api_server_lacks(fleet in fleets()) {
+        let older = [A, B, C].iter().any(|address| {
+            let container = &fleet.status.nodes[*address].components[&Component::ApiServer].container;
+            container.running && container.image == OLD
+        });
+        let on_nodes = |due: &&Due| matches!(due.name.component(), Component::Kubelet | Component::Proxy);
+        let decision = fleet.decide();
+        prop_assert!(!older || !decision.operations.iter().any(|due| on_nodes(&due)), "{decision:?}");
+    }
+
+    #[test]
+    fn each_component_that_is_due_is_in_one_operation_or_held(fleet in fleets()) {
+        let decision = fleet.decide();
+        for node in &fleet.cluster.nodes {
+            let state = &fleet.status.nodes[&node.address];
+            for (component, it) in &state.components {
+                let wanted = Wanted {
+                    cluster: &fleet.cluster, options: &fleet.options, image: ImageName::Kubernetes.of_cke(),
+                };
+                let is_due = state.reachable
+                    && (!it.runs() || wanted.verdict(*component, node, &it.container, it.file()) != Verdict::Current);
+                let rows = decision.operations.iter().map(|due| (due.name, &due.targets));
+                let rows = rows.chain(decision.held.iter().map(|held| (held.what, &held.targets)));
+                let shown = rows
+                    .filter(|(name, targets)| name.component() == *component && targets.contains(&node.address))
+                    .count();
+                prop_assert!(shown <= 1 && (!is_due || shown == 1), "{component} on {}: {decision:?}", node.address);
+            }
+        }
+        for due in &decision.operations {
+            for address in &due.targets {
+prop_assert!(fleet.status.nodes[address].reachable && !fleet.backing_off.contains(address), "{due:?}");
+            }
+        }
+    }
+}

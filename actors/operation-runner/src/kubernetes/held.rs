@@ -1,0 +1,87 @@
+//! Operations on Kubernetes' containers that wait, with their reasons.
+
+use std::fmt;
+
+use madako_json::named;
+
+use super::operation::KubernetesOperationName;
+
+/// An operation that is due and does not begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KubernetesHeld {
+    pub what: KubernetesOperationName,
+    pub reason: KubernetesReason,
+    /// Addresses of the nodes that wait.
+    pub targets: Vec<String>,
+}
+
+/// The reason for which an operation does not begin.
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
+pub enum KubernetesReason {
+    Unreachable,
+    BackingOff,
+    /// Another program has a container of that name.
+    ForeignContainer,
+    /// A kubelet runs with another container runtime than the configured one.
+    OtherRuntime {
+        has: String,
+        wanted: String,
+    },
+    /// Clients need another API server meanwhile.
+    ApiServersUnhealthy {
+        /// Addresses of the nodes whose API servers are not known to be healthy.
+        nodes: Vec<String>,
+    },
+    /// No component may be newer than the oldest API server.
+    ApiServersFirst {
+        nodes: Vec<String>,
+    },
+    /// Not all members of etcd are in sync.
+    EtcdNotInSync,
+    /// Control plane nodes drain, reboot or are repaired (invariant I8).
+    ControlPlaneBusy {
+        nodes: Vec<String>,
+    },
+    /// One of its kind restarts after the other: these are not known to be healthy, or come first.
+    OneByOne {
+        nodes: Vec<String>,
+    },
+    /// The nodes wait for a later wave.
+    Wave,
+}
+
+named!(KubernetesReason);
+
+impl fmt::Display for KubernetesReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable => {
+                f.write_str("these nodes do not answer, or their container engine does not work")
+            }
+            Self::BackingOff => f.write_str("the last command failed a short time ago"),
+            Self::ForeignContainer => {
+                f.write_str("another program made the container on these nodes: remove or rename it")
+            }
+            Self::OtherRuntime { has, wanted } => write!(
+                f,
+                "the kubelet runs with the container runtime {has:?}, and {wanted:?} is configured: drain and reboot the \
+                 node to change it"
+            ),
+            Self::ApiServersUnhealthy { nodes } => {
+                write!(f, "the API servers of these nodes are not known to be healthy: {}", nodes.join(", "))
+            }
+            Self::ApiServersFirst { nodes } => {
+                write!(f, "the API servers of these nodes have another image: {}", nodes.join(", "))
+            }
+            Self::EtcdNotInSync => f.write_str("not all members of etcd are in sync"),
+            Self::ControlPlaneBusy { nodes } => {
+                write!(f, "these control plane nodes drain, reboot or are repaired: {}", nodes.join(", "))
+            }
+            Self::OneByOne { nodes } => {
+                write!(f, "these come first, or are not known to be healthy: {}", nodes.join(", "))
+            }
+            Self::Wave => f.write_str("these nodes wait for a later wave"),
+        }
+    }
+}

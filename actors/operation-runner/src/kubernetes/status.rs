@@ -1,0 +1,58 @@
+//! The state of Kubernetes' containers on the nodes: the input of decisions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use madako_domain::node_status::ContainerStatus;
+
+use super::component::Component;
+use super::outdated::FileOnNode;
+
+/// The state of all nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KubernetesStatus {
+    /// The nodes, by address. A node that is missing counts as unreachable.
+    pub nodes: BTreeMap<String, KubernetesNode>,
+    /// Names of the Node objects; `None` if no API server answers.
+    pub registered: Option<BTreeSet<String>>,
+}
+
+/// The state of a node. A component that is missing has no container.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KubernetesNode {
+    pub reachable: bool,
+    pub components: BTreeMap<Component, ComponentStatus>,
+}
+
+/// The state of a component on a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ComponentStatus {
+    pub container: ContainerStatus,
+    /// Its configuration file; the outer `None` means that it was not read, the inner one that there is none.
+    pub file: Option<Option<String>>,
+    /// It answers to its health check; `None` if it was not asked.
+    pub healthy: Option<bool>,
+    /// It holds the lease of its kind.
+    pub leads: bool,
+}
+
+impl ComponentStatus {
+    /// True if the service's or CKE's own container runs.
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        self.container.running && !self.container.foreign
+    }
+
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.runs() && self.healthy == Some(true)
+    }
+
+    #[must_use]
+    pub(crate) fn file(&self) -> FileOnNode<'_> {
+        match &self.file {
+            None => FileOnNode::Unread,
+            Some(None) => FileOnNode::Missing,
+            Some(Some(text)) => FileOnNode::Text(text),
+        }
+    }
+}
