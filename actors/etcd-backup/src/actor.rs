@@ -29,7 +29,6 @@ pub struct BackupsArguments {
     pub epoch: i64,
     /// Registered name of the leader actor.
     pub leader: String,
-    /// Name of this host.
     pub host: String,
     pub schedule: BackupSchedule,
     pub backups: Arc<dyn EtcdBackups>,

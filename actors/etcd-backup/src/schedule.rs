@@ -1,4 +1,4 @@
-//! When the next backup begins.
+//! The time of the next backup: its interval, and the pause after failures.
 
 use std::time::Duration;
 
@@ -17,12 +17,10 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// One failure more.
     pub(crate) fn after(before: Option<Self>, now: Moment) -> Self {
         Self { count: before.map_or(0, |before| before.count).saturating_add(1), last: now }
     }
 
-    /// Pause after the newest failure.
     fn pause(self, every: Duration) -> Duration {
         let doublings = self.count.saturating_sub(1).min(u32::BITS - 1);
         FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE).min(every)

@@ -28,7 +28,6 @@ madako_protocol::declare_metrics! {
     counter madako_node_connections_total(outcome) "Attempts to connect to nodes, by outcome.";
 }
 
-/// The rule for host keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum HostKeyPolicy {

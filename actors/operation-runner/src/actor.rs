@@ -168,9 +168,7 @@ pub struct RunnerState {
     held: Vec<String>,
     /// Reasons for which operations wait.
     held_since: Since<&'static str>,
-    /// Unreachable nodes.
     unreachable_since: Since<String>,
-    /// Reachable nodes.
     reachable_since: Since<String>,
     /// The stories of the last decision.
     stories: Arc<Stories>,
@@ -599,7 +597,6 @@ impl RunnerState {
         self.perform(action.into_iter().collect());
     }
 
-    /// The certificates on the targets of an operation.
     fn certificates(&self, operation: &Operation) -> BTreeMap<String, BTreeMap<String, NodeCertificate>> {
         let nodes = self.collected.iter().flat_map(|(_, collected)| &collected.nodes);
         let targets = nodes.filter(|(address, _)| operation.targets.contains(address));

@@ -9,7 +9,6 @@ use serde::{Serialize, Serializer};
 
 use crate::wanted::{client_url, etcd_files};
 
-/// A volume of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Volume {
     /// The data of a member, under the configured name.
@@ -28,7 +27,6 @@ impl Volume {
     }
 }
 
-/// A container to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Run {
     /// Start it, or do nothing if it runs.
@@ -99,7 +97,6 @@ pub enum Command {
     },
     /// Stops all reachable members before a restore.
     StopEtcdMembers {
-        /// Addresses of their nodes.
         nodes: Vec<String>,
     },
     /// Puts the restored data in the place of the data of etcd.

@@ -68,7 +68,7 @@ fn ready(view: &View<'_>, (phase, due): (OperationPhase, Vec<Operation>), held: 
     }
 }
 
-/// Why an operation that is due does not begin, whatever its targets are.
+/// Reason against a due operation, whatever its targets are.
 fn obstacle(view: &View<'_>, operation: &Operation) -> Option<Reason> {
     let authorities = view.input.authorities.filter(|_| lacks_certificates(view, operation));
     let authorities = authorities.map(|why| Reason::Authorities { why: why.to_owned() });

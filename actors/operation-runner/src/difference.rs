@@ -1,4 +1,4 @@
-//! What the service would change on a fleet, object by object, for `madako ops diff`.
+//! The objects of a fleet that the service would change, for `madako ops diff`.
 //!
 //! Guarantees: an empty list means that no operation is due, for these states; the reverse does not hold: a file that only
 //! the next start of etcd would write is a difference without an operation.
@@ -19,12 +19,10 @@ use crate::outdated::outdated;
 use crate::view::{NodeView, View};
 use crate::wanted::{self, InitialCluster};
 
-/// The kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::Display)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Kind {
-    /// A key of the store.
     Key,
     /// A node whose state is unknown.
     Node,
@@ -33,7 +31,6 @@ pub enum Kind {
     /// A certificate, with its private key.
     Certificate,
     File,
-    /// A member of etcd.
     Member,
 }
 
@@ -43,7 +40,6 @@ pub struct Difference {
     /// Address of the node; empty for an object of the whole cluster.
     pub node: String,
     pub kind: Kind,
-    /// Name of the object.
     pub name: String,
     pub why: String,
 }

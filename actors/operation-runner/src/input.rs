@@ -13,7 +13,6 @@ use time::OffsetDateTime;
 use crate::images::UnclearImages;
 use crate::limits::{CERTS_GC_INTERVAL, MAX_CONCURRENT_UPDATES};
 
-/// Names of the images.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Images {
     pub etcd: String,
@@ -29,7 +28,6 @@ impl Default for Images {
 }
 
 impl Images {
-    /// The image of a container.
     #[must_use]
     pub fn of(&self, container: Container) -> &str {
         match container {

@@ -283,7 +283,6 @@ fn run_restored(targets: &[String]) -> [Command; 5] {
     ]
 }
 
-/// An operation with one command.
 pub(crate) fn single(name: OperationName, targets: Vec<String>, command: Command) -> Operation {
     Operation::new(name, targets, vec![command])
 }

@@ -21,7 +21,6 @@ pub enum Mode {
     Observe,
 }
 
-/// The content of the page.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OpsPage {
     /// `None` before the first decision.
@@ -31,7 +30,6 @@ pub struct OpsPage {
     pub nodes: BTreeMap<String, NodePage>,
     /// The command that runs.
     pub running: Option<Running>,
-    /// The operations of the next pass.
     pub next: Vec<Operation>,
     pub held: Vec<HeldPage>,
     /// Seconds for which nodes are left out, because a command failed on them.
@@ -41,20 +39,17 @@ pub struct OpsPage {
     pub stories: Arc<Stories>,
 }
 
-/// A node on the page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NodePage {
     pub reachable: bool,
     /// The reason why its state is unknown.
     pub error: Option<String>,
-    /// Age of its state.
     pub age_seconds: u64,
 }
 
 /// The command that runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Running {
-    /// Id of its record.
     pub record: i64,
     pub operation: String,
     pub command: String,

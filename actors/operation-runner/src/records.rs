@@ -16,7 +16,6 @@ use time::OffsetDateTime;
 use crate::command::Command;
 use crate::operation::{Operation, OperationName};
 
-/// The failure of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failed {
     pub(crate) why: String,
@@ -27,10 +26,8 @@ pub(crate) struct Failed {
 /// A command of an operation that a record announces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// Id of the record.
     pub(crate) record: i64,
     pub(crate) operation: Arc<Operation>,
-    /// Index of the command.
     pub(crate) index: usize,
 }
 
@@ -54,7 +51,6 @@ impl Step {
         }
     }
 
-    /// True if a record announces this command.
     pub(crate) fn is_announced_by(&self, record: &Record) -> bool {
         record.is_unfinished()
             && record.operation == self.operation.name.name()

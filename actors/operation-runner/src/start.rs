@@ -70,7 +70,7 @@ pub(crate) fn wait_row(view: &View<'_>, held: &mut Vec<Held>) -> Row {
         return renewal;
     }
     if let (Some(why), None) = (view.input.authorities, &view.input.status.etcd) {
-        // Without a certificate, nobody can ask etcd whether it is healthy.
+        // Without a certificate, no client can ask etcd for its health.
         let wait = view.maker().wait_cluster();
         held.push(Held {
             what: wait.name,

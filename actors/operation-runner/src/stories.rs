@@ -15,7 +15,6 @@ use crate::outdated::outdated;
 use crate::view::{NodeView, View};
 use crate::wanted::{self, InitialCluster};
 
-/// The stories by the address of the node.
 pub type Stories = BTreeMap<String, NodeStory>;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -30,7 +29,6 @@ pub struct NodeStory {
     /// The reason why its state is unknown.
     pub error: Option<String>,
     pub host_key: Option<PinnedStory>,
-    /// By name.
     pub containers: BTreeMap<String, ContainerStory>,
     pub etcd: Option<MemberStory>,
     /// Of etcd, by the name of the file.
@@ -91,7 +89,7 @@ pub struct HeldStory {
     pub why: String,
 }
 
-/// What the states of nodes do not tell.
+/// Facts for stories that the states of nodes lack.
 pub(crate) struct Around<'a> {
     pub(crate) state: &'a ClusterState,
     pub(crate) decision: &'a Decision,

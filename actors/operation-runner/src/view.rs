@@ -36,7 +36,6 @@ impl NodeView<'_> {
     }
 }
 
-/// A member with the address of its node.
 #[derive(Debug, Clone)]
 pub(crate) struct MemberView<'a> {
     pub(crate) address: Cow<'a, str>,
@@ -46,7 +45,6 @@ pub(crate) struct MemberView<'a> {
 /// A requirement of an operation on a node, besides that commands may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// The name of a container.
     Name(Container),
     /// The configured volume of etcd is the one with the data.
     Volume,
@@ -104,7 +102,6 @@ impl<'a> View<'a> {
         self.by_address.get(address).map(|index| &self.nodes[*index])
     }
 
-    /// The node of a member, if it is in the configuration.
     pub(crate) fn node_of(&self, member: &MemberView<'_>) -> Option<&NodeView<'a>> {
         self.node(&member.address)
     }
@@ -155,7 +152,6 @@ impl<'a> View<'a> {
         own.is_some_and(|status| wanted::is_outdated(container, status, builtin, options, images))
     }
 
-    /// The obstacle to an operation on a node.
     fn obstacle(&self, node: &NodeView<'_>, needs: &[Need]) -> Option<Reason> {
         let missing = |need: &Need| match *need {
             Need::Name(container) => {

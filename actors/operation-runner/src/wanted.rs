@@ -29,7 +29,6 @@ pub fn etcd_files() -> [String; 6] {
     ETCD_FILES.map(|file| format!("{ETCD_PKI}/{file}"))
 }
 
-/// The URL of a member for clients.
 #[must_use]
 pub fn client_url(address: &str) -> String {
     format!("https://{address}:2379")

@@ -18,7 +18,7 @@
 //!
 //! Assumes: `etcd` and `etcdctl` 3.4 or 3.5 on `PATH` for proofs, with as much free space as the backup has.
 //!
-//! Does not: know who counts a backup, or when the next one is due.
+//! Does not: know whether a backup counts, or when the next one is due.
 
 mod contents;
 mod directory;
@@ -88,7 +88,6 @@ impl BackupsOnHost {
         Self { etcd, host, progress: Arc::new(|_| ()) }
     }
 
-    /// Shows the steps.
     #[must_use]
     pub fn with_progress(self, progress: impl Fn(Step) + Send + Sync + 'static) -> Self {
         Self { progress: Arc::new(progress), ..self }
@@ -139,7 +138,7 @@ impl BackupsOnHost {
     }
 }
 
-/// Whether two etcd are equal, and the contents of the restored one.
+/// True if both etcds are equal, with the contents of the restored one.
 type Compared = (Result<(), madako_domain::backup::Difference>, EtcdContents);
 
 #[async_trait]

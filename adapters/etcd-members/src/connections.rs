@@ -72,7 +72,6 @@ impl Connections {
     }
 }
 
-/// The present connections.
 pub(crate) struct Pool {
     authorities: Arc<dyn Authorities>,
     port: u16,

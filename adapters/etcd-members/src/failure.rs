@@ -21,7 +21,6 @@ pub(crate) mod done {
 /// A refusal that etcd reports with the code of a lost connection.
 const UNHEALTHY: &str = "etcdserver: unhealthy cluster";
 
-/// A failed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// No answer, or no answer of etcd itself.

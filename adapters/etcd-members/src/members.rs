@@ -34,7 +34,6 @@ const REMOVE: &str = "removal of a member of etcd";
 const AUTH: &str = "setup of users of etcd";
 const USER: &str = "addition of a user of etcd";
 
-/// The etcd of the cluster.
 pub struct EtcdMembers {
     pool: Pool,
 }
@@ -45,7 +44,6 @@ impl fmt::Debug for EtcdMembers {
     }
 }
 
-/// A change in progress.
 pub(crate) struct Change<'a> {
     what: &'static str,
     permit: &'a Permit,

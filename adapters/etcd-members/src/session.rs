@@ -16,15 +16,12 @@ use crate::limits::{LEASE_TTL, NEXT_ADDRESS, REQUEST};
 /// A member that granted a lease.
 pub(crate) struct Session {
     pub(crate) client: Client,
-    /// Id of the lease.
     pub(crate) lease: i64,
     /// Revision at the grant.
     pub(crate) revision: i64,
-    /// The members after the grant.
     pub(crate) members: Vec<EtcdMember>,
 }
 
-/// The answer of the addresses.
 pub(crate) enum Answer {
     /// A majority of the members works.
     Granted(Box<Session>),
@@ -32,10 +29,8 @@ pub(crate) enum Answer {
     Listed(Vec<EtcdMember>, Failure),
 }
 
-/// The answer of one address.
 enum Attempt {
     Granted(Box<Session>),
-    /// Members with the term of their list.
     Listed(u64, Vec<EtcdMember>, Failure),
     Failed(Failure),
 }

@@ -121,7 +121,6 @@ pub(crate) fn is_signed_by(certificate: &X509Certificate<'_>, signer: &X509Certi
 }
 
 impl Ca {
-    /// Reads a certificate and its key.
     pub(crate) fn read(certificate_pem: &str, key_pem: &str) -> Result<Self, Fault> {
         let certificate = certificate(certificate_pem)?;
         let key = private_key(key_pem)?;

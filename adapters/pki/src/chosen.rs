@@ -17,7 +17,7 @@ pub struct ChosenAuthorities {
     vault: Arc<Vault>,
     /// Reads certificates, and issues where Vault does not.
     own: Arc<dyn Authorities>,
-    /// Whether `own` has keys.
+    /// True if `own` has keys.
     issues: bool,
 }
 

@@ -15,7 +15,6 @@ use madako_protocol::store::Store;
 
 use crate::vault::Vault;
 
-/// The error of storing a key.
 #[derive(Debug, thiserror::Error)]
 pub enum PutLoginKeyError {
     /// There is nothing to encrypt the key with.
@@ -25,15 +24,9 @@ pub enum PutLoginKeyError {
     NoEncryption,
     /// The write failed.
     #[error("cannot store {key}")]
-    Store {
-        /// The key in the store.
-        key: String,
-        /// The error of the store.
-        source: StoreError,
-    },
+    Store { key: String, source: StoreError },
 }
 
-/// The sources, in their order.
 pub struct LoginKeySources {
     vault: Arc<Vault>,
     store: Arc<dyn Store>,

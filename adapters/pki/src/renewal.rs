@@ -11,7 +11,6 @@ use x509_parser::extensions::GeneralName;
 
 use crate::ca::{certificate, is_signed_by, parsed};
 
-/// The validity of a certificate.
 pub(crate) fn validity(leaf: &X509Certificate<'_>) -> Validity {
     let validity = leaf.validity();
     Validity { from: validity.not_before.to_datetime(), to: validity.not_after.to_datetime() }

@@ -42,11 +42,7 @@ pub enum CaError {
     NoCertificate(Authority),
     /// The given certificate and key are unusable.
     #[error("cannot use the given files as the authority {authority}: {why}")]
-    Rejected {
-        /// The authority to import.
-        authority: Authority,
-        why: String,
-    },
+    Rejected { authority: Authority, why: String },
     /// There is nothing to encrypt private keys with.
     #[error(
         "no key for the encryption of private keys: set pki.key_file or pki.key_env in the configuration"
@@ -56,15 +52,9 @@ pub enum CaError {
     #[error("another command changed the authority {0} at the same time: run the command again")]
     Changed(Authority),
     #[error("cannot store the authority {authority}")]
-    Store {
-        /// The authority to write.
-        authority: Authority,
-        /// The error of the store.
-        source: StoreError,
-    },
+    Store { authority: Authority, source: StoreError },
 }
 
-/// The authorities in the store.
 pub struct BuiltInAuthorities {
     store: Arc<dyn Store>,
     keys: Keys,
@@ -138,7 +128,6 @@ impl BuiltInAuthorities {
         }
     }
 
-    /// A value of an authority.
     async fn text(
         &self,
         authority: Authority,

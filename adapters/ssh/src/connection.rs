@@ -31,7 +31,6 @@ pub(crate) struct SshConnection {
     pub(crate) nonces: Arc<Nonces>,
 }
 
-/// The times of a command.
 struct Times {
     begin_by: Instant,
     end_by: Instant,

@@ -37,7 +37,6 @@ pub struct SshOptions {
     pub begin: Duration,
     /// Silence after which the client asks the node for a sign of life.
     pub keep_alive: Duration,
-    /// Time for a status.
     pub status: Duration,
     /// Time for an action with a longer permit.
     pub action: Duration,

@@ -13,7 +13,6 @@ use crate::key::{SshKey, read_key};
 use crate::limits::{KEYS_FRESH, KEYS_KEPT, KEYS_PAUSE};
 
 pub(crate) enum Keyring {
-    /// One key for all nodes.
     Fixed(SshKey),
     Read(ReadKeys),
 }

@@ -10,11 +10,9 @@ use serde::Serialize;
 pub(crate) const LABEL: &str = "com.cybozu.cke";
 
 go_object! {
-    /// Content of the label.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct Label {
         pub builtin: ServiceParams = "builtin";
-        /// Parameters of the operator.
         pub extra: ServiceParams = "extra";
         ..drop
     }

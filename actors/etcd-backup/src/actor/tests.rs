@@ -1,4 +1,4 @@
-//! The actor with a port that keeps books, and a leader that commits into a state.
+//! The actor with a port that counts its calls, and a leader that commits into a state.
 
 use std::path::Path;
 use std::sync::Mutex;

@@ -23,7 +23,6 @@ use crate::limits::{ACTOR_DEADLINE, ACTOR_POLL, COLLECT_DEADLINE, FIRST_RECORD};
 /// The answer of a node, with its address.
 type Read = (String, Result<NodeStatus, String>);
 
-/// The question of a collection.
 pub(crate) struct Question {
     addresses: Vec<String>,
     control_plane: Vec<String>,

@@ -40,7 +40,6 @@ pub(super) struct Executor {
     pub(super) images: Images,
     /// Certificates and keys that wait for [`Command::MakeFiles`], by node.
     pub(super) prepared: Arc<Mutex<BTreeMap<String, Vec<NodeFile>>>>,
-    /// Versions of etcd in images.
     pub(super) versions: Arc<Mutex<BTreeMap<String, EtcdVersion>>>,
 }
 
@@ -63,7 +62,6 @@ impl Basis {
     }
 }
 
-/// The failure of a command.
 pub(super) struct Failure {
     /// Nodes on which it failed; empty if no node is the cause.
     pub(super) nodes: BTreeSet<String>,

@@ -1,4 +1,4 @@
-//! What the records of operations change about a restore of etcd: its request, and the nodes with data of before it.
+//! Changes of a restore of etcd that come with the records of operations: its request, and the nodes with older data.
 
 use std::collections::BTreeSet;
 

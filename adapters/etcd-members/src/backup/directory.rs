@@ -93,7 +93,6 @@ impl Directory {
         Ok(names)
     }
 
-    /// The names of all files.
     pub(crate) async fn names(&self) -> Result<Vec<String>, BackupError> {
         self.listed()
     }
@@ -179,7 +178,7 @@ impl ScratchPlace {
 impl Drop for ScratchPlace {
     fn drop(&mut self) {
         if self.is_there {
-            // The proof was cancelled, so that nobody takes an error. The next call removes what stays.
+            // The proof was cancelled, so that no caller takes an error. The next call removes the rest.
             let _ = self.removed();
         }
     }

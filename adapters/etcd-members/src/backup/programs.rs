@@ -41,7 +41,7 @@ fn read(text: &str) -> Option<Version> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-/// Whether programs of this version can restore a snapshot of the cluster's version.
+/// True if programs of this version can restore a snapshot of the cluster's version.
 fn suits((major, minor): Version, cluster: Option<Version>) -> Result<(), String> {
     if major != 3 || !KNOWN.contains(&minor) || minor < OLDEST {
         return Err(format!(

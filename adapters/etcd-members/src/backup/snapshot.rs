@@ -41,7 +41,7 @@ pub(crate) async fn write(
     written.and(received)
 }
 
-/// Passes the parts of a snapshot on, until it is whole or nobody writes them.
+/// Passes the parts of a snapshot on, until it is whole or its writer has ended.
 async fn receive(
     member: &Client,
     parts: mpsc::Sender<Vec<u8>>,

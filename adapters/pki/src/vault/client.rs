@@ -101,7 +101,6 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// A server.
 pub(crate) struct Client {
     transport: Arc<dyn HttpTransport>,
     endpoint: Url,
@@ -192,7 +191,6 @@ impl Client {
         }
     }
 
-    /// The error of an answer that lacks a member.
     pub(crate) fn lacks(&self, request: &Request, member: &str) -> VaultError {
         VaultError::Malformed {
             what: request.what(),
@@ -213,7 +211,6 @@ fn told(messages: &[String]) -> String {
 }
 
 impl Answer {
-    /// A text of the data.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.data.as_ref()?.get(name)?.as_str()
     }

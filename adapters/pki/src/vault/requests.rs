@@ -17,13 +17,10 @@ const TEN_YEARS: &str = "87600h";
 /// A request of CKE.
 #[derive(Debug, Clone)]
 pub(crate) struct Issue {
-    /// Name of the role.
     pub(crate) role: &'static str,
     /// True if the role is written before each use and deleted after it, since it names the group of one user.
     pub(crate) one_time: bool,
-    /// The role.
     pub(crate) role_body: Body,
-    /// The certificate.
     pub(crate) body: Body,
 }
 

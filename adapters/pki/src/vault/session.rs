@@ -14,9 +14,7 @@ use super::client::{Answer, Client, Request};
 use super::telemetry::Call;
 use super::token::{Step, Token};
 
-/// Path of the login.
 const LOGIN: &str = "auth/approle/login";
-/// Path of the renewal.
 const RENEWAL: &str = "auth/token/renew-self";
 
 /// The logged-in role at a server.
@@ -58,7 +56,7 @@ impl Session {
         }
     }
 
-    /// Whether the server is unsealed and takes the role. A valid token costs no login.
+    /// True if the server is unsealed and takes the role. A valid token costs no login.
     pub(crate) async fn ready(&self) -> Result<(), VaultError> {
         // A standby forwards requests.
         let query = "standbyok=true&perfstandbyok=true";

@@ -20,13 +20,11 @@ const HUNDRED_YEARS: &str = "876000h";
 const TEN_YEARS: &str = "87600h";
 /// Life of a token without renewal.
 const PERIOD: &str = "1h";
-/// The role of CKE.
 const ROLE: &str = "auth/approle/role/cke";
 /// The policy of the role.
 const POLICY: &str = "path \"cke/*\"\n{\n  capabilities = [\"create\", \"read\", \"update\", \"delete\", \"list\", \
                       \"sudo\"]\n}";
 
-/// An operator at a server.
 pub struct Operator {
     client: Client,
     endpoint: String,

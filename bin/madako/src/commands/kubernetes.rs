@@ -88,7 +88,7 @@ async fn cluster(store: &dyn Store) -> Result<Cluster, Failure> {
     decode(keys::CLUSTER, &stored)
 }
 
-/// Whether this host knows the API server by its name within the cluster.
+/// True if this host knows the API server by its name within the cluster.
 async fn resolves() -> bool {
     let looked_up = tokio::time::timeout(LOOK_UP, tokio::net::lookup_host((SERVICE, PORT))).await;
     looked_up.is_ok_and(|found| found.is_ok_and(|mut found| found.next().is_some()))

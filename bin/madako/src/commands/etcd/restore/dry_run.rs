@@ -26,7 +26,7 @@ use crate::output::{print, printable};
 /// The key with the last backup: its time and revision.
 const BACKUP: &str = "madako/etcd/backup";
 
-/// What is known of the newest data: their revision, its time, and the source of both.
+/// The newest known data: their revision, its time, and the source of both.
 struct Newest {
     revision: i64,
     at: Option<OffsetDateTime>,
