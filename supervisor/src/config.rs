@@ -47,7 +47,7 @@ pub use placement::{Api, Authentication, Metrics, Placement, Strategy};
 pub use repair::Repair;
 
 use self::operations::GivenMode;
-use self::settings::{Findings, Pem, is_span, secret, section, span, word};
+use self::settings::{Findings, Pem, is_span, read_secret, read_span, read_word, section};
 use crate::limits::{MAX_FILE, MAX_LABEL, MAX_PREFIX};
 
 /// Path at which CKE's programs expect the file.
@@ -102,9 +102,9 @@ section! {
     it: Given = Given::default() => {
         "endpoints": Kind::List(&Kind::Text) => it.access.endpoints;
         "prefix": PREFIX => it.access.prefix;
-        "timeout": TIMEOUT => it.access.clients.timeout, by span;
+        "timeout": TIMEOUT => it.access.clients.timeout, by read_span;
         "username": Kind::Text => it.access.username;
-        "password": Kind::Secret => it.access.password, by secret;
+        "password": Kind::Secret => it.access.password, by read_secret;
         pem "tls-ca-file", "tls-ca": Kind::Text => it.access.pems[0];
         pem "tls-cert-file", "tls-cert": Kind::Text => it.access.pems[1];
         pem "tls-key-file", "tls-key": Kind::Secret => it.access.pems[2];
@@ -115,11 +115,11 @@ section! {
         at "pki": encryption => it.pki;
         at "etcd_backup": backup => it.backup;
         in "operations" {
-            "mode": operations::MODE => it.mode, by |mode| Some(word(mode));
+            "mode": operations::MODE => it.mode, by |mode| Some(read_word(mode));
         }
         in "ssh" {
             "key_file": Kind::Text => it.ssh.key_file;
-            "host_keys": operations::HOST_KEYS => it.ssh.host_keys, by word;
+            "host_keys": operations::HOST_KEYS => it.ssh.host_keys, by read_word;
         }
         in "images" {
             "etcd": operations::IMAGE => *it.operations.configured_images.image(ImageName::Etcd);

@@ -104,7 +104,7 @@ pub fn child(instance: &str, id: &'static str, served: Served, view: &InstanceVi
 struct Http;
 
 /// The server's task, and its shutdown signal.
-struct Serving {
+struct RunningServer {
     shutdown: watch::Sender<bool>,
     /// Set when the instance stops: the server shuts down.
     stopped: watch::Receiver<bool>,
@@ -117,14 +117,14 @@ struct ServerEnded;
 
 impl Actor for Http {
     type Msg = ServerEnded;
-    type State = Serving;
+    type State = RunningServer;
     type Arguments = (Served, watch::Receiver<bool>);
 
     async fn pre_start(
         &self,
         myself: ActorRef<ServerEnded>,
         (Served { bound, router, limits, tls }, mut closing): (Served, watch::Receiver<bool>),
-    ) -> Result<Serving, ActorProcessingErr> {
+    ) -> Result<RunningServer, ActorProcessingErr> {
         let listener = bound.listener().await?;
         let (shutdown, mut asked) = watch::channel(false);
         let stopped = closing.clone();
@@ -155,14 +155,14 @@ impl Actor for Http {
             let _ = ended.send(());
             let _ = myself.cast(ServerEnded);
         });
-        Ok(Serving { shutdown, stopped, done: Some(done), _task: task })
+        Ok(RunningServer { shutdown, stopped, done: Some(done), _task: task })
     }
 
     async fn handle(
         &self,
         _: ActorRef<ServerEnded>,
         ServerEnded: ServerEnded,
-        serving: &mut Serving,
+        serving: &mut RunningServer,
     ) -> Result<(), ActorProcessingErr> {
         if *serving.stopped.borrow() {
             return Ok(());
@@ -173,7 +173,7 @@ impl Actor for Http {
     async fn post_stop(
         &self,
         _: ActorRef<ServerEnded>,
-        serving: &mut Serving,
+        serving: &mut RunningServer,
     ) -> Result<(), ActorProcessingErr> {
         serving.shutdown.send_replace(true);
         if let Some(done) = serving.done.take() {

@@ -26,7 +26,7 @@ impl Journal {
     }
 
     #[must_use]
-    pub fn unlogged(instance: &str) -> Self {
+    pub fn without_log(instance: &str) -> Self {
         Self { logs: false, ..Self::new(instance) }
     }
 

@@ -20,7 +20,7 @@ use madako_operation_runner::{Runner, RunnerArguments};
 pub use madako_operation_runner::{RunnerPorts, Settings};
 use madako_protocol::backup::EtcdBackups;
 use madako_protocol::event::EventSink as InstanceEvents;
-use madako_protocol::feed::{Handled, Task, forward, later};
+use madako_protocol::feed::{HandledSignal, Task, forward, send_later};
 use madako_protocol::latest::{Publisher, Subscriber};
 use madako_protocol::mailbox::{Addressed, Envelope};
 use madako_protocol::node::{NodeDriver, NodeTarget};
@@ -132,7 +132,7 @@ struct RosterArguments {
 #[derive(Debug)]
 enum RosterMessage {
     /// The state of the store changed.
-    State(Arc<ClusterState>, Handled),
+    State(Arc<ClusterState>, HandledSignal),
     /// An actor failed too often and is gone.
     Parked { address: String },
     /// The pause of a parked node is over.
@@ -207,7 +207,7 @@ impl Actor for Roster {
             RosterMessage::Parked { address } => {
                 state.running.remove(&address);
                 let again = RosterMessage::Unpark { address: address.clone() };
-                let pause = later(state.myself.clone(), NODE_PARKED, again);
+                let pause = send_later(state.myself.clone(), NODE_PARKED, again);
                 state.parked.insert(address, (pause, Counted::new(madako_actor_parked(NODE))));
                 None
             }

@@ -25,7 +25,7 @@ use madako_domain::placement::ownership::Ownership;
 use madako_domain::store::Snapshot as Kept;
 use madako_protocol::actors::{CommitError, Committed, Failure, SchedulerMessage};
 use madako_protocol::event::{Event, EventSink};
-use madako_protocol::feed::{Task, forward, later};
+use madako_protocol::feed::{Task, forward, send_later};
 use madako_protocol::gate::commit;
 use madako_protocol::latest::Subscriber;
 use madako_protocol::mailbox::Envelope;
@@ -82,7 +82,7 @@ pub struct SchedulerState {
     written: i64,
     /// A change arrived since the last pass began.
     changed: bool,
-    writing: Option<Writing>,
+    writing: Option<PassWriter>,
     /// Revision of the history of moves; 0: there is none.
     moves_revision: i64,
     /// Instant of the last pass, and instants of committed moves, on the monotonic clock.
@@ -100,7 +100,7 @@ pub struct SchedulerState {
 }
 
 /// Uncommitted transactions of a pass.
-struct Writing {
+struct PassWriter {
     now: OffsetDateTime,
     metrics: Option<Arc<MetricsObserved>>,
     batch: Batch,
@@ -231,7 +231,7 @@ impl SchedulerState {
         if debounce.is_zero() {
             self.changed = true;
         } else if self.debounce.is_none() {
-            self.debounce = Some(later(myself.clone(), debounce, SchedulerMessage::Reconcile));
+            self.debounce = Some(send_later(myself.clone(), debounce, SchedulerMessage::Reconcile));
         }
     }
 
@@ -283,7 +283,7 @@ impl SchedulerState {
         }
         if let Some((until, timer)) = self.rests.as_mut().filter(|(until, _)| *until > Instant::now()) {
             let rest = until.duration_since(Instant::now());
-            timer.get_or_insert_with(|| later(myself.clone(), rest, SchedulerMessage::Reconcile));
+            timer.get_or_insert_with(|| send_later(myself.clone(), rest, SchedulerMessage::Reconcile));
             return Ok(());
         }
         self.changed = false;
@@ -337,7 +337,7 @@ impl SchedulerState {
     fn wake(&mut self, myself: &ActorRef<Envelope<SchedulerMessage>>, decided: &Pass, now: OffsetDateTime) {
         self.timer = decided.again.map(|again| {
             let pause = Duration::try_from(again - now).unwrap_or_default().min(LONGEST_SLEEP);
-            later(myself.clone(), pause, SchedulerMessage::Reconcile)
+            send_later(myself.clone(), pause, SchedulerMessage::Reconcile)
         });
     }
 
@@ -365,7 +365,7 @@ impl SchedulerState {
             // The actor is gone: its successor reads the result.
             let _ = actor.cast(SchedulerMessage::Written { number, result }.into());
         });
-        self.writing = Some(Writing { now, metrics, batch, number, rest, failed, _task: task });
+        self.writing = Some(PassWriter { now, metrics, batch, number, rest, failed, _task: task });
         Ok(())
     }
 
@@ -404,7 +404,7 @@ impl SchedulerState {
     ) -> Result<(), ActorProcessingErr> {
         // An answer to an abandoned transaction.
         let Some(writing) = self.writing.take_if(|writing| writing.number == number) else { return Ok(()) };
-        let Writing { now, metrics, batch, mut rest, mut failed, .. } = writing;
+        let PassWriter { now, metrics, batch, mut rest, mut failed, .. } = writing;
         telemetry::count_writes(&batch, result.as_ref().err());
         match result {
             Ok(committed) => self.committed(batch, committed, now),
@@ -442,7 +442,7 @@ impl SchedulerState {
             None if failed => {
                 let pause = self.retry.map_or(RETRY_FIRST, |pause| (pause * 2).min(RETRY_MOST));
                 self.retry = Some(pause);
-                self.timer = Some(later(myself.clone(), pause, SchedulerMessage::Reconcile));
+                self.timer = Some(send_later(myself.clone(), pause, SchedulerMessage::Reconcile));
             }
             None => self.retry = None,
         }
@@ -467,7 +467,7 @@ impl SchedulerState {
             }
         }
         for (application, decision) in batch.decisions {
-            telemetry::decided(&application, &decision);
+            telemetry::log_decision(&application, &decision);
             self.given.events.emit(Event::Decided {
                 application: application.clone(),
                 decision: Box::new(decision.clone()),

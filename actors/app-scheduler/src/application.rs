@@ -11,7 +11,7 @@ mod evaluation;
 use std::rc::Rc;
 
 use madako_domain::placement::decision::{Decision, LeftAlone, Move, Outcome};
-use madako_domain::placement::fit::Wants;
+use madako_domain::placement::fit::Requirements;
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::kubernetes::{Application, ApplicationState};
 use time::OffsetDateTime;
@@ -82,7 +82,7 @@ impl PassContext<'_> {
         } else {
             (application.status.state == ApplicationState::Failed).then_some(LeftAlone::Failed)
         };
-        let wants = Wants::from(application);
+        let wants = Requirements::from(application);
         let class = clusters.class(&wants);
         let evaluation = Evaluation { context: *self, application: resource, wants, class, clusters };
         match alone {

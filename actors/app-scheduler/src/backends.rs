@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use madako_domain::placement::binding::{bind_cluster, bind_magnum_cluster};
-use madako_domain::placement::fit::Wants;
+use madako_domain::placement::fit::Requirements;
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::kubernetes::{Cluster, ClusterState};
 use madako_domain::placement::metadata::{Reason, ReasonCode, ResourceRef};
@@ -41,7 +41,7 @@ enum Choice<'a> {
     Nowhere,
 }
 
-fn choose<'a>(scope: &mut Scope<'a>, wants: &Wants<'a>, seed: u64, uid: &str) -> Choice<'a> {
+fn choose<'a>(scope: &mut Scope<'a>, wants: &Requirements<'a>, seed: u64, uid: &str) -> Choice<'a> {
     let class = scope.class(wants);
     let until = class.waits.iter().flat_map(|at| scope.target(at).waits().collect::<Vec<_>>());
     if let Some(until) = until.map(|(_, until)| until).max() {
@@ -53,7 +53,7 @@ fn choose<'a>(scope: &mut Scope<'a>, wants: &Wants<'a>, seed: u64, uid: &str) ->
             return Choice::To(Rc::clone(scope.target(*at)));
         }
     }
-    let lasting = Wants { metrics: &[], ..*wants };
+    let lasting = Requirements { metrics: &[], ..*wants };
     let failing = scope
         .targets()
         .iter()
@@ -77,7 +77,7 @@ pub(crate) fn place_cluster<'a>(
     {
         return None;
     }
-    let wants = Wants::from(cluster);
+    let wants = Requirements::from(cluster);
     let mut failing = false;
     for scope in scopes {
         match choose(scope, &wants, seed, &cluster.metadata.uid) {
@@ -89,7 +89,7 @@ pub(crate) fn place_cluster<'a>(
                 if let Some(cluster) = draft.edit(resource, WriteKind::Cluster) {
                     bind_cluster(cluster, ResourceRef::to(&to), now);
                 }
-                draft.stand_on(&resource.stored.key, cloud.basis());
+                draft.stand_on(&resource.stored.key, cloud.revisions_used());
                 return Some(BackendOutcome::Bound { to });
             }
         }
@@ -116,7 +116,7 @@ pub(crate) fn place_magnum_cluster<'a>(
     if cluster.metadata.deleted.is_some() || cluster.status.project.is_some() {
         return None;
     }
-    match choose(scope, &Wants::from(cluster), seed, &cluster.metadata.uid) {
+    match choose(scope, &Requirements::from(cluster), seed, &cluster.metadata.uid) {
         Choice::Waits(until) => Some(BackendOutcome::WaitsForMetric { until }),
         Choice::Failing => Some(BackendOutcome::WaitsForMetrics),
         Choice::Nowhere => {
@@ -139,7 +139,7 @@ pub(crate) fn place_magnum_cluster<'a>(
                     cluster.status.reason = None;
                 }
             }
-            draft.stand_on(&resource.stored.key, target.basis());
+            draft.stand_on(&resource.stored.key, target.revisions_used());
             Some(BackendOutcome::Bound { to })
         }
     }

@@ -76,7 +76,7 @@ pub(crate) fn cluster(
 }
 
 /// Clusters that an application is bound to, runs on or waits for.
-pub(crate) fn used(snapshot: &Snapshot) -> BTreeSet<ObjectKey> {
+pub(crate) fn created_in_use(snapshot: &Snapshot) -> BTreeSet<ObjectKey> {
     let mut used = BTreeSet::new();
     for resource in snapshot.of::<Application>() {
         let status = &resource.value.status;

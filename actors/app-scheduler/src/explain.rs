@@ -10,7 +10,7 @@ use madako_domain::placement::core::{GlobalMetric, Metric, MetricSpec};
 use madako_domain::placement::decision::{
     Candidate, Decision, Dropped, ExplainError, Explanation, MetricPart, WhatIf,
 };
-use madako_domain::placement::fit::{Unmet, Wants, unavailable};
+use madako_domain::placement::fit::{Requirements, Unmet, unavailable};
 use madako_domain::placement::infrastructure::CloudState;
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
@@ -41,9 +41,10 @@ pub fn explain(
 ) -> Result<Explanation, ExplainError> {
     let unknown = || ExplainError::Unknown { application: key.clone() };
     let resource = input.snapshot.typed::<Application>(key).ok_or_else(unknown)?;
-    let metrics = with(input, key, what_if)?;
+    let metrics = replace_metrics(input, key, what_if)?;
     let left_out = left_out(input, key, what_if)?;
-    let recovered = metrics.as_ref().map(|metrics| input.snapshot.clone().with(recovered(input, metrics)));
+    let recovered =
+        metrics.as_ref().map(|metrics| input.snapshot.clone().with(list_recovered(input, metrics)));
     let whole = recovered.as_ref().unwrap_or(input.snapshot);
     let kept = (!left_out.is_empty()).then(|| whole.clone().without(&left_out));
     let metrics = metrics.as_ref().or(input.metrics);
@@ -58,7 +59,7 @@ pub fn explain(
     let (clusters, clouds) = scopes.of(key.namespace.as_deref());
     let application = resource.value;
     let current = application.status.scheduled_to.as_ref().and_then(|to| to.key());
-    let show = Show { input: &shown, wants: Wants::from(application), current, left_out: &left_out };
+    let show = Show { input: &shown, wants: Requirements::from(application), current, left_out: &left_out };
     let creates = application.spec.auto_cluster_create && input.config.cluster_creation.tosca.is_some();
     let clusters = show.all(clusters);
     let clouds = clouds.into_iter().filter(|_| creates).flat_map(|scope| show.all(scope)).collect();
@@ -75,7 +76,7 @@ pub fn explain(
 
 struct Show<'p, 'a> {
     input: &'p PassInput<'a>,
-    wants: Wants<'a>,
+    wants: Requirements<'a>,
     current: Option<ObjectKey>,
     left_out: &'p [ObjectKey],
 }
@@ -83,24 +84,29 @@ struct Show<'p, 'a> {
 impl<'a> Show<'_, 'a> {
     fn all(&self, scope: &mut Scope<'a>) -> Vec<Candidate> {
         let class = scope.class(&self.wants);
-        scope.targets().iter().enumerate().map(|(at, target)| self.one(target, at, &class)).collect()
+        scope
+            .targets()
+            .iter()
+            .enumerate()
+            .map(|(at, target)| self.describe_candidate(target, at, &class))
+            .collect()
     }
 
-    fn one(&self, target: &Target<'a>, at: usize, class: &Class) -> Candidate {
+    fn describe_candidate(&self, target: &Target<'a>, at: usize, class: &Class) -> Candidate {
         let current = self.current.as_ref() == Some(target.key());
         let known = target.metric_values.iter().all(|known| matches!(known, MetricValue::Value(_)));
         let stickiness = if current { self.input.config.stickiness } else { 0.0 };
         Candidate {
             target: target.key().clone(),
             current,
-            dropped: self.dropped(target, at, class),
+            dropped: self.describe_dropped(target, at, class),
             metrics: self.metrics(target),
             base: known.then(|| target.base.score()),
             score: known.then(|| target.base.with(stickiness)),
         }
     }
 
-    fn dropped(&self, target: &Target<'a>, at: usize, class: &Class) -> Option<Dropped> {
+    fn describe_dropped(&self, target: &Target<'a>, at: usize, class: &Class) -> Option<Dropped> {
         if self.left_out.contains(target.key()) {
             return Some(Dropped::LeftOut);
         }
@@ -115,16 +121,16 @@ impl<'a> Show<'_, 'a> {
             }
             _ => Vec::new(),
         };
-        unmet.extend(Wants { metrics: &[], ..self.wants }.unmet(&target.offer));
+        unmet.extend(Requirements { metrics: &[], ..self.wants }.unmet(&target.offer));
         if unmet.is_empty() && target.availability == Availability::FailingMetrics {
-            return Some(failing(target));
+            return Some(drop_for_metrics(target));
         }
         if unmet.is_empty()
             && let Some((metric, _)) = target.waits().next()
         {
             return Some(Dropped::WaitsForMetric { metric });
         }
-        let metrics = Wants { metrics: self.wants.metrics, ..Wants::default() };
+        let metrics = Requirements { metrics: self.wants.metrics, ..Requirements::default() };
         unmet.extend(metrics.unmet(&target.offer));
         if !unmet.is_empty() {
             return Some(Dropped::Unmet { unmet });
@@ -159,8 +165,8 @@ impl<'a> Show<'_, 'a> {
 }
 
 /// The failing metric of a place: one that fails now, or one that its stored state shows as failing.
-fn failing(target: &Target<'_>) -> Dropped {
-    if let Some((metric, why)) = target.failing().next() {
+fn drop_for_metrics(target: &Target<'_>) -> Dropped {
+    if let Some((metric, why)) = target.failing_metrics().next() {
         return Dropped::FailingMetrics { metric: metric.to_owned(), why: why.cloned() };
     }
     match metrics_state(&target.stored.object).and_then(|(_, reasons)| reasons.iter().next()) {
@@ -182,7 +188,7 @@ fn metrics_state(object: &Object) -> Option<(bool, &Entries<Reason>)> {
 }
 
 /// Clusters and clouds that are stored as failing and would recover with these values, in recovered form.
-fn recovered(input: &PassInput<'_>, metrics: &MetricsObserved) -> Vec<Arc<Stored>> {
+fn list_recovered(input: &PassInput<'_>, metrics: &MetricsObserved) -> Vec<Arc<Stored>> {
     let input = PassInput { metrics: Some(metrics), ..*input };
     let going = gc::collect(input.snapshot).mark;
     let mut values = MetricValues::new(input.snapshot, input.metrics, input.config, input.memory, input.now);
@@ -208,7 +214,7 @@ fn online(stored: &Stored) -> Stored {
 }
 
 /// Metrics with other values; `None`: unchanged.
-fn with(
+fn replace_metrics(
     input: &PassInput<'_>,
     application: &ObjectKey,
     what_if: &WhatIf,

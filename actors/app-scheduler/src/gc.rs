@@ -77,7 +77,7 @@ pub fn mark_deleted(object: &mut Object, now: OffsetDateTime) {
 }
 
 /// Removes the collector's finalizer. Returns whether no finalizer is left.
-pub fn finished(object: &mut Object) -> bool {
+pub fn finish_deletion(object: &mut Object) -> bool {
     let finalizers = &mut object.metadata_mut().finalizers;
     while finalizers.last().is_some_and(|last| last == CASCADE_DELETION) {
         finalizers.pop();

@@ -73,13 +73,13 @@ pub struct Memory {
 impl Memory {
     #[must_use]
     pub fn moves_within(&self, span: Duration, now: OffsetDateTime) -> u64 {
-        self.recent(span, now).map(|moves| moves.count).sum()
+        self.recent_moves(span, now).map(|moves| moves.count).sum()
     }
 
     /// Time at which the oldest of them expires.
     #[must_use]
     pub fn next_move(&self, span: Duration, now: OffsetDateTime) -> Option<OffsetDateTime> {
-        self.recent(span, now).map(|moves| later(moves.at, span)).min()
+        self.recent_moves(span, now).map(|moves| later(moves.at, span)).min()
     }
 
     /// Adds missing moves of those known to have happened within `span`, latest first: at least as many count as
@@ -98,7 +98,8 @@ impl Memory {
     pub fn note_moves(&mut self, count: u64, span: Duration, now: OffsetDateTime) {
         // A future time came from a clock that was set back since, or from an earlier leader's fast clock. It counts
         // as now; otherwise no application could move until the clock catches up.
-        let mut forgotten = (self.moves.len() - self.recent(span, now).count()).saturating_sub(OLDER_MOVES);
+        let mut forgotten =
+            (self.moves.len() - self.recent_moves(span, now).count()).saturating_sub(OLDER_MOVES);
         self.moves.retain_mut(|moves| {
             if later(moves.at, span) > now {
                 moves.at = moves.at.min(now);
@@ -120,7 +121,7 @@ impl Memory {
     }
 
     // Moves with a future time count until they are noted again.
-    fn recent(&self, span: Duration, now: OffsetDateTime) -> impl Iterator<Item = &Moves> {
+    fn recent_moves(&self, span: Duration, now: OffsetDateTime) -> impl Iterator<Item = &Moves> {
         self.moves.iter().filter(move |moves| later(moves.at, span) > now)
     }
 }

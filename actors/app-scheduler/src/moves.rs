@@ -25,7 +25,7 @@ impl MaxMoves {
 
 impl<'a> Verdict<'a> {
     /// For a move, or the creation of a cluster for one: source, destination, reason.
-    fn moves(&self) -> Option<(&ObjectKey, &'a ObjectKey, &Move)> {
+    fn as_move(&self) -> Option<(&ObjectKey, &'a ObjectKey, &Move)> {
         match (&self.act, &self.decision.outcome) {
             (Act::Bind { to, moves: Some(why) }, Outcome::Moved { from, .. }) => Some((from, to.key(), why)),
             (Act::Create { cloud, moves: Some((from, why)) }, _) => Some((from, cloud.key(), why)),
@@ -35,12 +35,17 @@ impl<'a> Verdict<'a> {
 }
 
 /// Delays excess moves. `left`: moves allowed now; `until`: time of the next allowed move.
-pub(crate) fn hold<'a>(verdicts: &mut [Verdict<'a>], limit: u64, left: u64, until: Option<OffsetDateTime>) {
+pub(crate) fn hold_moves<'a>(
+    verdicts: &mut [Verdict<'a>],
+    limit: u64,
+    left: u64,
+    until: Option<OffsetDateTime>,
+) {
     let mut moves: Vec<(Reverse<bool>, Reverse<Order>, usize)> = verdicts
         .iter()
         .enumerate()
         .filter_map(|(at, verdict)| {
-            let (_, _, why) = verdict.moves()?;
+            let (_, _, why) = verdict.as_move()?;
             let gain = verdict.decision.gain.map_or(0.0, |gain: Gain| gain.gain);
             Some((Reverse(why.forced()), Reverse(Order(gain)), at))
         })
@@ -49,7 +54,7 @@ pub(crate) fn hold<'a>(verdicts: &mut [Verdict<'a>], limit: u64, left: u64, unti
     let left = usize::try_from(left).unwrap_or(usize::MAX);
     for (_, _, at) in moves.into_iter().skip(left) {
         let Some(verdict) = verdicts.get_mut(at) else { continue };
-        let Some((on, to, why)) = verdict.moves() else { continue };
+        let Some((on, to, why)) = verdict.as_move() else { continue };
         let (on, to, why) = (on.clone(), to.clone(), why.clone());
         verdict.act = if why.forced() {
             // No deployment where the application has to leave, such as a version that its cluster does not take.

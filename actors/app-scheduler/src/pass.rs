@@ -78,7 +78,7 @@ impl<'a> Scopes<'a> {
     ) -> Self {
         let compared = input.config.metric_constraints;
         let candidates = input.config.candidates;
-        let target = |target: Target<'a>| Rc::new(target.unless(going));
+        let target = |target: Target<'a>| Rc::new(target.leave_out_deleted(going));
         let mut clusters = Targets::new();
         for resource in input.snapshot.of::<Cluster>() {
             let scope = candidates.scope(resource.stored.key.namespace.as_deref());
@@ -189,10 +189,10 @@ pub fn pass(input: &PassInput<'_>) -> Pass {
     let left = limit.saturating_sub(memory.moves_within(config.reschedule_after, now));
     let until = memory.next_move(config.reschedule_after, now);
     let until = until.or_else(|| Some(later(now, config.reschedule_after)));
-    moves::hold(&mut verdicts, limit, left, until);
+    moves::hold_moves(&mut verdicts, limit, left, until);
 
     let mut again = NextPass { now, next: None };
-    let mut used = creation::used(snapshot);
+    let mut used = creation::created_in_use(snapshot);
     let mut decisions = BTreeMap::new();
     let mut writer = Writer { input, draft, used: &mut used };
     for (resource, mut verdict) in applications.into_iter().zip(verdicts) {
@@ -201,7 +201,7 @@ pub fn pass(input: &PassInput<'_>) -> Pass {
         decisions.insert(resource.stored.key.clone(), verdict.decision);
     }
     let mut draft = writer.draft;
-    unused(input, &used, &mut memory, &mut draft, &mut again);
+    delete_unused_clusters(input, &used, &mut memory, &mut draft, &mut again);
     collect(&garbage, snapshot, now, &mut draft);
     for outcome in placed.values() {
         if let BackendOutcome::WaitsForMetric { until } = outcome {
@@ -260,7 +260,7 @@ fn cluster_memory(input: &PassInput<'_>) -> BTreeMap<ObjectKey, ClusterMemory> {
 }
 
 /// Deletes unused clusters that were created for applications.
-fn unused(
+fn delete_unused_clusters(
     input: &PassInput<'_>,
     used: &BTreeSet<ObjectKey>,
     memory: &mut Memory,
@@ -317,7 +317,7 @@ fn collect(garbage: &gc::Garbage<'_>, snapshot: &Snapshot, now: OffsetDateTime, 
         }
     }
     for stored in &garbage.finish {
-        if draft.object(stored, WriteKind::Garbage).is_some_and(gc::finished) {
+        if draft.object(stored, WriteKind::Garbage).is_some_and(gc::finish_deletion) {
             draft.delete(stored, WriteKind::Garbage);
             draft.deletes(&stored.key, Deletion::Done);
         }
@@ -350,7 +350,7 @@ impl Writer<'_, '_> {
                     application.status.auto_cluster_create_started = None;
                     settle(application);
                 }
-                self.draft.stand_on(key, to.basis());
+                self.draft.stand_on(key, to.revisions_used());
                 self.draft.binds(key, to.key().clone(), moves.is_some());
                 self.used.insert(to.key().clone());
             }
@@ -392,7 +392,7 @@ impl Writer<'_, '_> {
         }
         let write = ObjectWrite { key: name.clone(), revision: 0, object: Some(cluster.into_object()) };
         self.draft.write_along(key, write);
-        self.draft.stand_on(key, cloud.basis());
+        self.draft.stand_on(key, cloud.revisions_used());
         self.used.insert(name.clone());
         verdict.decision.outcome = Outcome::Creates { cluster: name, cloud: cloud.key().clone() };
     }

@@ -1,7 +1,7 @@
 //! Places to choose from, with shared evaluation of constraints.
 //!
 //! Guarantees: each canonical constraint is evaluated once, and each set of constraints ranked once, for all
-//! applications. The result equals a separate evaluation with [`Wants::met_by`].
+//! applications. The result equals a separate evaluation with [`Requirements::met_by`].
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::placement::constraint::has_custom_resource;
 use madako_domain::placement::decision::Counts;
-use madako_domain::placement::fit::Wants;
+use madako_domain::placement::fit::Requirements;
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::{LabelConstraint, MetricConstraint};
 
@@ -106,11 +106,11 @@ impl<'a> Scope<'a> {
         self.places.get(key).copied()
     }
 
-    pub(crate) fn class(&mut self, wants: &Wants<'a>) -> Rc<Class> {
+    pub(crate) fn class(&mut self, wants: &Requirements<'a>) -> Rc<Class> {
         let signature = (
-            ordered(wants.labels.iter().map(LabelConstraint::canonical)),
-            ordered(wants.custom_resources.iter().map(String::as_str)),
-            ordered(wants.metrics.iter().map(MetricConstraint::canonical)),
+            sort_texts(wants.labels.iter().map(LabelConstraint::canonical)),
+            sort_texts(wants.custom_resources.iter().map(String::as_str)),
+            sort_texts(wants.metrics.iter().map(MetricConstraint::canonical)),
         );
         if let Some(class) = self.classes.get(&signature) {
             return Rc::clone(class);
@@ -120,7 +120,7 @@ impl<'a> Scope<'a> {
         class
     }
 
-    fn evaluate(&mut self, wants: &Wants<'a>) -> Class {
+    fn evaluate(&mut self, wants: &Requirements<'a>) -> Class {
         let mut counts = self.counts;
         let mut all = self.ready.clone();
         all.unite(&self.waits);
@@ -240,7 +240,7 @@ impl Class {
     }
 }
 
-fn ordered<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+fn sort_texts<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut texts: Vec<&str> = texts.collect();
     texts.sort_unstable();
     texts.dedup();
@@ -258,8 +258,13 @@ mod tests {
         let metrics: [[MetricConstraint; 1]; 2] =
             ["load >= 5", "load gte 5.0"].map(|written| [written.parse().unwrap()]);
         let mut scope = Scope::new(Vec::new());
-        let [one, other] = [0, 1]
-            .map(|at| scope.class(&Wants { labels: &labels[at], metrics: &metrics[at], ..Wants::default() }));
+        let [one, other] = [0, 1].map(|at| {
+            scope.class(&Requirements {
+                labels: &labels[at],
+                metrics: &metrics[at],
+                ..Requirements::default()
+            })
+        });
         assert!(Rc::ptr_eq(&one, &other));
         assert_eq!((scope.labels.len(), scope.metrics.len()), (1, 1));
     }

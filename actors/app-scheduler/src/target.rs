@@ -165,7 +165,7 @@ impl<'a> Target<'a> {
     }
 
     /// Marks the place as deleted if this pass deletes it.
-    pub(crate) fn unless(self, going: &BTreeMap<&ObjectKey, &ObjectKey>) -> Self {
+    pub(crate) fn leave_out_deleted(self, going: &BTreeMap<&ObjectKey, &ObjectKey>) -> Self {
         if going.contains_key(self.key()) {
             Self { availability: Availability::Deleted, ..self }
         } else {
@@ -178,7 +178,7 @@ impl<'a> Target<'a> {
     }
 
     /// Revisions that a decision for this place depends on.
-    pub(crate) fn basis(&self) -> impl Iterator<Item = (ObjectKey, i64)> {
+    pub(crate) fn revisions_used(&self) -> impl Iterator<Item = (ObjectKey, i64)> {
         let all = [Some(self.stored), self.cloud];
         all.into_iter().flatten().map(|stored| (stored.key.clone(), stored.mod_revision))
     }
@@ -191,7 +191,7 @@ impl<'a> Target<'a> {
         })
     }
 
-    pub(crate) fn failing(&self) -> impl Iterator<Item = (&str, Option<&Reason>)> {
+    pub(crate) fn failing_metrics(&self) -> impl Iterator<Item = (&str, Option<&Reason>)> {
         self.offer.metrics().iter().zip(&self.metric_values).filter_map(|(metric, known)| match known {
             MetricValue::Failing(reason) => Some((metric.reference.name.as_str(), reason.as_ref())),
             _ => None,
@@ -204,8 +204,10 @@ impl<'a> Target<'a> {
         if self.stored.object.metadata().deleted.is_some() {
             return None;
         }
-        let reasons: Entries<Reason> =
-            self.failing().filter_map(|(name, reason)| Some((name.to_owned(), reason?.clone()))).collect();
+        let reasons: Entries<Reason> = self
+            .failing_metrics()
+            .filter_map(|(name, reason)| Some((name.to_owned(), reason?.clone())))
+            .collect();
         let turned = |reasons: Entries<Reason>| {
             let reasons = reasons.iter().map(|(name, reason)| (name.to_owned(), reason.clone()));
             Some(MetricsTurn::Fails(reasons.collect()))

@@ -14,7 +14,7 @@ use crate::draft::{Draft, WriteKind};
 use crate::target::{MetricsTurn, Target};
 
 pub(crate) fn turn(target: &Target<'_>, draft: &mut Draft) {
-    let (online, failing) = shown(&target.stored.object);
+    let (online, failing) = shown_failures(&target.stored.object);
     let Some(turn) = target.turn(online, failing) else { return };
     let Some(object) = draft.object(target.stored, WriteKind::Metrics) else { return };
     let (fails, reasons): (bool, Entries<Reason>) = match turn {
@@ -44,7 +44,7 @@ pub(crate) fn turn(target: &Target<'_>, draft: &mut Draft) {
 }
 
 /// Whether a place is online, and the reasons if it fails because of its metrics.
-fn shown(object: &Object) -> (bool, Option<&Entries<Reason>>) {
+fn shown_failures(object: &Object) -> (bool, Option<&Entries<Reason>>) {
     match object {
         Object::Cluster(cluster) => {
             let state = cluster.status.state;

@@ -16,7 +16,7 @@ use madako_domain::plan::{Plan, PlanError};
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{ClusterMutation, Evidence, Failure, Mutation, PlannerMessage};
 use madako_protocol::event::{Event, EventSink, PlanBlockedBy};
-use madako_protocol::feed::{Task, forward, later};
+use madako_protocol::feed::{Task, forward, send_later};
 use madako_protocol::gate::commit;
 use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::latest::Subscriber;
@@ -376,14 +376,14 @@ impl PlannerState {
 
     fn retry_later(&mut self, myself: &ActorRef<Envelope<PlannerMessage>>) {
         let pause = self.retry.take().map_or(RETRY_FIRST, |(pause, _)| (pause * 2).min(RETRY_MOST));
-        self.retry = Some((pause, later(myself.clone(), pause, PlannerMessage::Reconcile)));
+        self.retry = Some((pause, send_later(myself.clone(), pause, PlannerMessage::Reconcile)));
     }
 
     /// Reports the end of planning when the observation becomes stale, not at the next event.
     fn wake_when_stale(&mut self, myself: &ActorRef<Envelope<PlannerMessage>>, heard: Instant) {
         let stale = heard + self.given.interval * STALE_AFTER_POLLS + JUST_AFTER;
         let rest = stale.saturating_duration_since(Instant::now());
-        self.aging = Some(later(myself.clone(), rest, PlannerMessage::Reconcile));
+        self.aging = Some(send_later(myself.clone(), rest, PlannerMessage::Reconcile));
     }
 
     /// Emits an event unless it equals the last one.

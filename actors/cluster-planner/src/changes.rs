@@ -17,7 +17,7 @@ pub(crate) fn changes(
     let leaving =
         draft.all_before().iter().filter(|(_, id)| id.is_none_or(|id: Id| part_after[id].is_none()));
     let mut changes: Vec<Change> =
-        leaving.map(|(node, _)| change(ChangeKind::Remove, &node.address, part_of(node))).collect();
+        leaving.map(|(node, _)| change_of(ChangeKind::Remove, &node.address, part_of(node))).collect();
     let ids = draft.control_plane().iter().chain(draft.workers());
     for (id, after) in ids.zip(nodes) {
         let kind = match draft.before(*id) {
@@ -27,7 +27,7 @@ pub(crate) fn changes(
                 kind_of(before, after).or_else(|| draft.is_listed_again(*id).then_some(ChangeKind::Update))
             }
         };
-        changes.extend(kind.map(|kind| change(kind, inventory.entry(*id).address, part_of(after))));
+        changes.extend(kind.map(|kind| change_of(kind, inventory.entry(*id).address, part_of(after))));
     }
     changes
 }
@@ -57,6 +57,6 @@ fn part_of(node: &Node) -> Part {
     if node.control_plane { Part::ControlPlane } else { Part::Worker }
 }
 
-fn change(change: ChangeKind, address: &str, part: Part) -> Change {
+fn change_of(change: ChangeKind, address: &str, part: Part) -> Change {
     Change { change, address: address.to_owned(), part }
 }

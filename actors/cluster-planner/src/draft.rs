@@ -81,7 +81,7 @@ impl<'a> Draft<'a> {
         &self.workers
     }
 
-    pub(crate) fn missing(&self) -> &[&'a Node] {
+    pub(crate) fn missing_nodes(&self) -> &[&'a Node] {
         &self.missing
     }
 
@@ -148,7 +148,7 @@ impl<'a> Draft<'a> {
     }
 
     pub(crate) fn template_of(&self, id: Id, templates: &Templates<'_>) -> Option<TemplateId> {
-        templates.fitting(self.inventory.entry(id).role)
+        templates.template_for_role(self.inventory.entry(id).role)
     }
 
     pub(crate) fn by_rack(&self, nodes: impl IntoIterator<Item = Id>) -> BTreeMap<i64, u64> {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::{TAINT_MASTER, TAINT_STATE};
 use madako_domain::plan::{
-    Action, Choice, Part, PlanErrorKind, RunnerUp, Shortage, Source, Unpromotable, Why,
+    Action, Choice, Part, PlanErrorKind, PlanReason, RunnerUp, Shortage, Source, Unpromotable,
 };
 
 use crate::inventory::{Id, Inventory};
@@ -54,7 +54,7 @@ impl Planner<'_> {
             let Some(pick) = workers.pick() else { break };
             if promoted.is_empty() {
                 let shortage = self.shortage_of_control_plane(count);
-                self.fired(rule, Why::NoneUnused(Box::new(shortage)));
+                self.note_rule(rule, PlanReason::NoneUnused(Box::new(shortage)));
             }
             self.join_control_plane(rule, pick, Source::Workers);
             promoted.insert(pick.id);
@@ -69,7 +69,7 @@ impl Planner<'_> {
         } else {
             shortage.unpromotable = Some(self.unpromotable());
         }
-        Err(self.rule_error(rule, PlanErrorKind::NotAvailable, Why::Shortage(Box::new(shortage))))
+        Err(self.rule_error(rule, PlanErrorKind::NotAvailable, PlanReason::Shortage(Box::new(shortage))))
     }
 
     fn fill_workers(&mut self, rule: Action) -> Result<(), RuleError> {
@@ -77,13 +77,17 @@ impl Planner<'_> {
         let maximum = u64::from(self.input.constraints.maximum_workers);
         while self.draft.count(Part::Worker) < minimum {
             if !self.has_room_for_worker() {
-                let why = Why::Contradiction { minimum, maximum };
+                let why = PlanReason::Contradiction { minimum, maximum };
                 return Err(self.rule_error(rule, PlanErrorKind::NotAvailable, why));
             }
             if !self.add_worker(rule) {
                 let role = self.templates.role(self.next_template()).cloned();
                 let shortage = Box::new(self.shortage(Part::Worker, role, minimum));
-                return Err(self.rule_error(rule, PlanErrorKind::NotAvailable, Why::Shortage(shortage)));
+                return Err(self.rule_error(
+                    rule,
+                    PlanErrorKind::NotAvailable,
+                    PlanReason::Shortage(shortage),
+                ));
             }
         }
         Ok(())
@@ -117,7 +121,7 @@ impl Planner<'_> {
             score: self.parts_of_score(&pick),
             runner_up: rival(self.inventory, &pick),
         };
-        self.scored(rule, Why::Chosen(choice), pick.id, pick.score);
+        self.scored(rule, PlanReason::Chosen(choice), pick.id, pick.score);
         self.draft.add_worker(pick.id, &self.templates);
         true
     }
@@ -134,7 +138,7 @@ impl Planner<'_> {
             score: self.parts_of_score(&pick),
             runner_up: rival(self.inventory, &pick),
         };
-        self.scored(rule, Why::Chosen(choice), pick.id, pick.score);
+        self.scored(rule, PlanReason::Chosen(choice), pick.id, pick.score);
         self.draft.add_control_plane(pick.id);
     }
 
@@ -155,7 +159,7 @@ impl Planner<'_> {
         let racks = self.draft.by_rack(self.draft.control_plane().iter().copied());
         let fits = |id: &Id| self.fits_control_plane(*id) && self.bad_taint(*id).is_none();
         let mut fitting: Vec<Id> = match source {
-            Source::Unused => self.unused().filter(fits).collect(),
+            Source::Unused => self.unused_machines().filter(fits).collect(),
             Source::Workers => {
                 let workers = self.draft.workers().iter().copied();
                 workers.filter(|id| self.can_be_chosen(*id)).filter(fits).collect()
@@ -171,7 +175,7 @@ impl Planner<'_> {
 
     fn worker_pools(&self) -> WorkerPools {
         let mut candidates = vec![Vec::new(); self.templates.count()];
-        for id in self.unused() {
+        for id in self.unused_machines() {
             if let Some(template) = self.draft.template_of(id, &self.templates) {
                 candidates[template].push(self.candidate(id));
             }
@@ -191,10 +195,10 @@ impl Planner<'_> {
 
     /// Whether an unused machine can become a worker of a template.
     pub(crate) fn has_spare(&self, template: TemplateId) -> bool {
-        self.unused().any(|id| self.draft.template_of(id, &self.templates) == Some(template))
+        self.unused_machines().any(|id| self.draft.template_of(id, &self.templates) == Some(template))
     }
 
-    fn unused(&self) -> impl Iterator<Item = Id> {
+    fn unused_machines(&self) -> impl Iterator<Item = Id> {
         let ids = 0..self.inventory.entries().len();
         ids.filter(|id| !self.draft.is_taken(*id) && self.can_be_chosen(*id))
     }

@@ -72,7 +72,7 @@ mod tests {
 
     use madako_domain::guard::GuardState;
     use madako_domain::plan::PlanErrorKind;
-    use madako_domain::state::Revised;
+    use madako_domain::state::RevisedValue;
     use time::macros::datetime;
 
     use super::*;
@@ -81,7 +81,7 @@ mod tests {
     const NOW: OffsetDateTime = datetime!(2026-01-02 04:00:00.5 UTC);
 
     fn noted(value: &Obstacles) -> ClusterState {
-        let obstacles = Some(Revised { value: value.clone(), revision: 7 });
+        let obstacles = Some(RevisedValue { value: value.clone(), revision: 7 });
         ClusterState { obstacles, ..ClusterState::default() }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use madako_domain::cluster::{Cluster, Node};
-use madako_domain::plan::{Action, Outcome, Part, Plan, PlanError, PlanErrorKind, Reason, Why};
+use madako_domain::plan::{Action, Outcome, Part, Plan, PlanError, PlanErrorKind, PlanReason, Reason};
 
 use crate::changes::changes;
 use crate::draft::Draft;
@@ -95,14 +95,14 @@ impl<'a> Planner<'a> {
     }
 
     /// Reason that a rule does not apply at this stage.
-    fn out_of_place(&self, rule: Action) -> Option<Why> {
+    fn out_of_place(&self, rule: Action) -> Option<PlanReason> {
         let starting = self.input.moment == Moment::LeaderStart;
         match (rule, self.input.current) {
-            (Action::Initialize, Some(_)) => Some(Why::ClusterExists),
-            (Action::Initialize | Action::Regenerate, None) if starting => Some(Why::LeaderStarts),
+            (Action::Initialize, Some(_)) => Some(PlanReason::ClusterExists),
+            (Action::Initialize | Action::Regenerate, None) if starting => Some(PlanReason::LeaderStarts),
             (Action::Initialize, None) | (Action::Regenerate, Some(_)) => None,
-            (_, None) => Some(Why::NoCluster),
-            (_, Some(_)) => starting.then_some(Why::LeaderStarts),
+            (_, None) => Some(PlanReason::NoCluster),
+            (_, Some(_)) => starting.then_some(PlanReason::LeaderStarts),
         }
     }
 
@@ -135,7 +135,7 @@ impl<'a> Planner<'a> {
         left_out.sort_unstable();
         for (_, id) in left_out {
             let bad = self.inventory.machine(id).bad_labels().into_boxed_slice();
-            self.fired_about(rule, Why::LabelsLeftOut(bad), id);
+            self.fired_about(rule, PlanReason::LabelsLeftOut(bad), id);
         }
         Ok(nodes)
     }
@@ -162,9 +162,9 @@ impl<'a> Planner<'a> {
         }
         let mut parts = Vec::new();
         for (role, addresses) in by_role {
-            parts.push(format!("no worker template has role {role:?} of {}", listed(&addresses)));
+            parts.push(format!("no worker template has role {role:?} of {}", join_addresses(&addresses)));
             for address in addresses {
-                let why = Why::RoleWithoutTemplate { role: role.into() };
+                let why = PlanReason::RoleWithoutTemplate { role: role.into() };
                 self.reasons.push(Reason::new(rule, Outcome::Failed, why).about(address));
             }
         }
@@ -220,7 +220,7 @@ impl<'a> Planner<'a> {
             reason.outcome = Outcome::Failed;
         }
         for later in later {
-            self.not_fired(*later, Why::AfterFailureOf(rule));
+            self.not_fired(*later, PlanReason::AfterFailureOf(rule));
         }
         let decided = Some((rule, Outcome::Failed));
         self.report_under_repair(decided);
@@ -232,9 +232,9 @@ impl<'a> Planner<'a> {
     fn skip_after(&mut self, rule: Action, later: &[Action]) {
         for later in later {
             let why = match (later, self.input.template_changed) {
-                (Action::Regenerate, true) => Why::TemplateUsedBy(rule),
-                (Action::Regenerate, false) => Why::TemplateUnchanged,
-                _ => Why::After(rule),
+                (Action::Regenerate, true) => PlanReason::TemplateUsedBy(rule),
+                (Action::Regenerate, false) => PlanReason::TemplateUnchanged,
+                _ => PlanReason::After(rule),
             };
             self.not_fired(*later, why);
         }
@@ -247,7 +247,8 @@ impl<'a> Planner<'a> {
             let rule =
                 if self.input.current.is_some() { Action::IncreaseWorkers } else { Action::Initialize };
             let serial = repeat.machine.spec.serial.as_str().into();
-            let why = Why::ListedAgain { times: repeat.times, serial, state: repeat.machine.status.state };
+            let why =
+                PlanReason::ListedAgain { times: repeat.times, serial, state: repeat.machine.status.state };
             self.not_fired_about(rule, why, repeat.id);
         }
         for duplicate in self.inventory.duplicates() {
@@ -257,7 +258,7 @@ impl<'a> Planner<'a> {
                 (false, None) => Action::Initialize,
             };
             let serials = duplicate.serials.clone().into_boxed_slice();
-            let why = Why::DuplicateAddress { serials, in_use: duplicate.in_use };
+            let why = PlanReason::DuplicateAddress { serials, in_use: duplicate.in_use };
             self.reasons.push(Reason::new(rule, Outcome::NotFired, why).about(&duplicate.address));
         }
     }
@@ -266,7 +267,7 @@ impl<'a> Planner<'a> {
     fn report_under_repair(&mut self, decided: Option<(Action, Outcome)>) {
         for (id, rule) in std::mem::take(&mut self.passed_over) {
             let outcome = decided.filter(|(decided, _)| *decided == rule).map(|(_, outcome)| outcome);
-            let reason = Reason::new(rule, outcome.unwrap_or(Outcome::NotFired), Why::UnderRepair);
+            let reason = Reason::new(rule, outcome.unwrap_or(Outcome::NotFired), PlanReason::UnderRepair);
             self.reasons.push(reason.about(self.inventory.entry(id).address));
         }
     }
@@ -276,46 +277,46 @@ impl<'a> Planner<'a> {
         let (rule, outcome) = decided.unwrap_or((Action::IncreaseWorkers, Outcome::NotFired));
         for id in self.inventory.known_bad_labels().filter(|id| !self.draft.is_taken(*id)) {
             let bad = self.inventory.machine(id).bad_labels().into_boxed_slice();
-            let reason = Reason::new(rule, outcome, Why::NoSuchLabels(bad));
+            let reason = Reason::new(rule, outcome, PlanReason::NoSuchLabels(bad));
             self.reasons.push(reason.about(self.inventory.entry(id).address));
         }
     }
 
-    pub(crate) fn not_fired(&mut self, rule: Action, why: Why) {
+    pub(crate) fn not_fired(&mut self, rule: Action, why: PlanReason) {
         self.reasons.push(Reason::new(rule, Outcome::NotFired, why));
     }
 
-    pub(crate) fn not_fired_about(&mut self, rule: Action, why: Why, id: Id) {
+    pub(crate) fn not_fired_about(&mut self, rule: Action, why: PlanReason, id: Id) {
         let reason = Reason::new(rule, Outcome::NotFired, why);
         self.reasons.push(reason.about(self.inventory.entry(id).address));
     }
 
-    pub(crate) fn fired(&mut self, rule: Action, why: Why) {
+    pub(crate) fn note_rule(&mut self, rule: Action, why: PlanReason) {
         self.reasons.push(Reason::new(rule, Outcome::Fired, why));
     }
 
-    pub(crate) fn fired_about(&mut self, rule: Action, why: Why, id: Id) {
+    pub(crate) fn fired_about(&mut self, rule: Action, why: PlanReason, id: Id) {
         self.fired_at(rule, why, self.inventory.entry(id).address);
     }
 
-    pub(crate) fn fired_at(&mut self, rule: Action, why: Why, address: &str) {
+    pub(crate) fn fired_at(&mut self, rule: Action, why: PlanReason, address: &str) {
         self.reasons.push(Reason::new(rule, Outcome::Fired, why).about(address));
     }
 
-    pub(crate) fn scored(&mut self, rule: Action, why: Why, id: Id, score: i64) {
+    pub(crate) fn scored(&mut self, rule: Action, why: PlanReason, id: Id, score: i64) {
         let reason = Reason::new(rule, Outcome::Fired, why);
         self.reasons.push(reason.about(self.inventory.entry(id).address).scored(score));
     }
 
     /// Notes the reason that a rule failed, and uses it as the plan's message.
-    pub(crate) fn rule_error(&mut self, rule: Action, kind: PlanErrorKind, why: Why) -> RuleError {
+    pub(crate) fn rule_error(&mut self, rule: Action, kind: PlanErrorKind, why: PlanReason) -> RuleError {
         let message = why.to_string();
         self.reasons.push(Reason::new(rule, Outcome::Failed, why));
         RuleError { kind, message }
     }
 }
 
-pub(crate) fn listed(addresses: &[&str]) -> String {
+pub(crate) fn join_addresses(addresses: &[&str]) -> String {
     let named = addresses.iter().take(ADDRESSES_NAMED).copied().collect::<Vec<_>>().join(", ");
     match addresses.len().saturating_sub(ADDRESSES_NAMED) {
         0 => named,

@@ -65,8 +65,8 @@ fn summary(plan: &Plan) -> String {
         let _ = writeln!(
             text,
             "Cluster  {}, {}",
-            counted(cluster.control_plane().count(), "control plane node"),
-            counted(cluster.workers().count(), "worker")
+            count_of(cluster.control_plane().count(), "control plane node"),
+            count_of(cluster.workers().count(), "worker")
         );
     }
     let roles: Vec<String> = plan
@@ -76,20 +76,20 @@ fn summary(plan: &Plan) -> String {
         .collect();
     let roles = if roles.is_empty() { "none".to_owned() } else { roles.join(", ") };
     let _ = writeln!(text, "Workers  {}", printable(&roles));
-    let _ = writeln!(text, "Unused   {}", counted(plan.unused_machines as usize, "healthy machine"));
+    let _ = writeln!(text, "Unused   {}", count_of(plan.unused_machines as usize, "healthy machine"));
     text
 }
 
-fn counted(count: usize, what: &str) -> String {
+fn count_of(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn change_rows(plan: &Plan) -> Vec<Vec<String>> {
-    let heading = row(["CHANGE", "ADDRESS", "PART"]);
+    let heading = format_row(["CHANGE", "ADDRESS", "PART"]);
     let rows = plan
         .changes
         .iter()
-        .map(|change| row([change.change.name(), &change.address, part_name(change.part)]));
+        .map(|change| format_row([change.change.name(), &change.address, part_name(change.part)]));
     std::iter::once(heading).chain(rows).collect()
 }
 
@@ -101,9 +101,9 @@ fn part_name(part: Part) -> &'static str {
 }
 
 fn reason_rows<'a>(reasons: impl Iterator<Item = &'a Reason>) -> Vec<Vec<String>> {
-    let heading = row(["RULE", "OUTCOME", "ADDRESS", "SCORE", "WHY"]);
+    let heading = format_row(["RULE", "OUTCOME", "ADDRESS", "SCORE", "WHY"]);
     let rows = reasons.map(|reason| {
-        row([
+        format_row([
             reason.rule.name(),
             reason.outcome.name(),
             reason.address.as_deref().unwrap_or(""),
@@ -114,7 +114,7 @@ fn reason_rows<'a>(reasons: impl Iterator<Item = &'a Reason>) -> Vec<Vec<String>
     std::iter::once(heading).chain(rows).collect()
 }
 
-fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+fn format_row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.into_iter().map(printable).collect()
 }
 

@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::machine::MachineState;
-use madako_domain::plan::{Action, Deselection, LeavingReason, Part, PlanErrorKind, Source, Why};
+use madako_domain::plan::{Action, Deselection, LeavingReason, Part, PlanErrorKind, PlanReason, Source};
 
 use crate::inventory::Id;
 use crate::node::{has_state_taint, state_taint_value};
 use crate::picker::{Candidate, Picker};
-use crate::planner::{Planner, RuleAttempt, RuleError, listed};
+use crate::planner::{Planner, RuleAttempt, RuleError, join_addresses};
 use crate::score::staying_points;
 
 /// The smallest control plane of which one node is less than half (invariant I5).
@@ -22,7 +22,7 @@ const SMALLEST_TO_REPLACE_ONE: usize = 3;
 impl Planner<'_> {
     pub(crate) fn initialize(&mut self) -> Result<RuleAttempt, RuleError> {
         let rule = Action::Initialize;
-        self.fired(rule, Why::NoCluster);
+        self.note_rule(rule, PlanReason::NoCluster);
         self.refuse_empty_control_plane(rule)?;
         Ok(RuleAttempt::Fired)
     }
@@ -31,27 +31,27 @@ impl Planner<'_> {
         if self.input.constraints.control_plane_count > 0 {
             return Ok(());
         }
-        Err(self.rule_error(rule, PlanErrorKind::NotAvailable, Why::EmptyControlPlane))
+        Err(self.rule_error(rule, PlanErrorKind::NotAvailable, PlanReason::EmptyControlPlane))
     }
 
     /// Removes nodes without a machine. Half or more of the control plane is never removed: etcd would lose its
     /// quorum.
     pub(crate) fn remove_non_existent_nodes(&mut self) -> Result<RuleAttempt, RuleError> {
         let rule = Action::RemoveNonExistentNodes;
-        let missing = self.draft.missing().to_vec();
+        let missing = self.draft.missing_nodes().to_vec();
         if missing.is_empty() || is_planted(Canary::VanishedNodesKept) {
             let nodes = self.draft.count(Part::ControlPlane) + self.draft.count(Part::Worker);
-            self.not_fired(rule, Why::AllExist { nodes });
+            self.not_fired(rule, PlanReason::AllExist { nodes });
             return Ok(RuleAttempt::StepsAside);
         }
         for node in &missing {
             let part = if node.control_plane { Part::ControlPlane } else { Part::Worker };
-            self.fired_at(rule, Why::NonExistent { part }, &node.address);
+            self.fired_at(rule, PlanReason::NonExistent { part }, &node.address);
         }
         let lost = missing.iter().filter(|node| node.control_plane).count() as u64;
         let total = lost + self.draft.count(Part::ControlPlane);
         if lost > 0 && lost * 2 >= total && !is_planted(Canary::AllBadNodesAtOnce) {
-            let why = Why::TooManyNonExistent { lost, total };
+            let why = PlanReason::TooManyNonExistent { lost, total };
             return Err(self.rule_error(rule, PlanErrorKind::TooManyNonExistent, why));
         }
         Ok(RuleAttempt::Fired)
@@ -60,12 +60,12 @@ impl Planner<'_> {
     pub(crate) fn increase_control_plane(&mut self) -> RuleAttempt {
         let rule = Action::IncreaseControlPlane;
         let (nodes, count) = self.control_plane_size();
-        let why = Why::ControlPlaneSize { nodes, count };
+        let why = PlanReason::ControlPlaneSize { nodes, count };
         if nodes >= count {
             self.not_fired(rule, why);
             return RuleAttempt::StepsAside;
         }
-        self.fired(rule, why);
+        self.note_rule(rule, why);
         RuleAttempt::Fired
     }
 
@@ -77,7 +77,7 @@ impl Planner<'_> {
     pub(crate) fn decrease_control_plane(&mut self) -> Result<RuleAttempt, RuleError> {
         let rule = Action::DecreaseControlPlane;
         let (nodes, count) = self.control_plane_size();
-        let why = Why::ControlPlaneSize { nodes, count };
+        let why = PlanReason::ControlPlaneSize { nodes, count };
         if nodes <= count {
             self.not_fired(rule, why);
             return Ok(RuleAttempt::StepsAside);
@@ -96,19 +96,19 @@ impl Planner<'_> {
             let Some(id) = picker.peek() else { break };
             // Room for workers never grows here, so a node that is passed over once stays.
             if let Some(leaving) = self.why_no_worker(id).filter(|_| self.inventory.entry(id).shared) {
-                kept.push((id, Why::SharedAddressStays(leaving)));
+                kept.push((id, PlanReason::SharedAddressStays(leaving)));
                 picker.pass_over();
                 continue;
             }
             let Some(pick) = picker.pick() else { break };
             if deselected.is_empty() {
-                self.fired(rule, why.clone());
+                self.note_rule(rule, why.clone());
             }
             let runner_up =
                 pick.runner_up.map(|(id, score)| (self.inventory.entry(id).address.to_owned(), score));
             let score = self.parts_of_score(&pick);
             let deselection = Deselection { considered: pick.considered as u64, score, runner_up };
-            self.scored(rule, Why::Deselected(Box::new(deselection)), pick.id, pick.score);
+            self.scored(rule, PlanReason::Deselected(Box::new(deselection)), pick.id, pick.score);
             self.demote_or_remove(rule, pick.id);
             deselected.insert(pick.id);
         }
@@ -129,14 +129,14 @@ impl Planner<'_> {
     /// Makes a former control plane node a worker if its role and `maximum-workers` allow it; else it leaves.
     fn demote_or_remove(&mut self, rule: Action, id: Id) {
         match self.why_no_worker(id) {
-            Some(leaving) => self.fired_about(rule, Why::Leaves(leaving), id),
+            Some(leaving) => self.fired_about(rule, PlanReason::Leaves(leaving), id),
             None => self.demote(rule, id),
         }
     }
 
     fn demote(&mut self, rule: Action, id: Id) {
         self.draft.add_worker(id, &self.templates);
-        self.fired_about(rule, Why::BecomesWorker, id);
+        self.fired_about(rule, PlanReason::BecomesWorker, id);
     }
 
     fn why_no_worker(&self, id: Id) -> Option<LeavingReason> {
@@ -155,16 +155,16 @@ impl Planner<'_> {
     pub(crate) fn replace_control_plane(&mut self) -> RuleAttempt {
         let rule = Action::ReplaceControlPlane;
         let nodes = self.draft.control_plane().len();
-        let bad: Vec<(Id, Why)> =
+        let bad: Vec<(Id, PlanReason)> =
             self.draft.control_plane().iter().filter_map(|id| Some((*id, self.why_bad(*id)?))).collect();
         if bad.is_empty() {
-            self.not_fired(rule, Why::ControlPlaneGood { nodes: nodes as u64 });
+            self.not_fired(rule, PlanReason::ControlPlaneGood { nodes: nodes as u64 });
             return RuleAttempt::StepsAside;
         }
         if nodes < SMALLEST_TO_REPLACE_ONE {
             for (bad, why) in bad.into_iter().take(1) {
                 self.not_fired_about(rule, why, bad);
-                self.not_fired_about(rule, Why::TooFewToReplace { nodes: nodes as u64 }, bad);
+                self.not_fired_about(rule, PlanReason::TooFewToReplace { nodes: nodes as u64 }, bad);
             }
             return RuleAttempt::StepsAside;
         }
@@ -182,7 +182,7 @@ impl Planner<'_> {
             match leaving {
                 Some(leaving) if must_leave && self.inventory.entry(bad).shared => {
                     kept.push((bad, why));
-                    kept.push((bad, Why::SharedAddressStays(leaving)));
+                    kept.push((bad, PlanReason::SharedAddressStays(leaving)));
                 }
                 leaving => {
                     for (id, why) in kept {
@@ -206,24 +206,24 @@ impl Planner<'_> {
         let maximum = match leaving {
             None => return self.demote(rule, bad),
             Some(LeavingReason::NoRoom { maximum }) => maximum,
-            Some(leaving) => return self.fired_about(rule, Why::Leaves(leaving), bad),
+            Some(leaving) => return self.fired_about(rule, PlanReason::Leaves(leaving), bad),
         };
         let Some(pick) = self.control_plane_picker(rule, Source::Workers).pick() else {
-            return self.fired_about(rule, Why::Leaves(LeavingReason::NoRoom { maximum }), bad);
+            return self.fired_about(rule, PlanReason::Leaves(LeavingReason::NoRoom { maximum }), bad);
         };
-        self.fired_about(rule, Why::Exchange { maximum }, bad);
+        self.fired_about(rule, PlanReason::Exchange { maximum }, bad);
         self.join_control_plane(rule, pick, Source::Workers);
         self.remove_workers(&BTreeSet::from([pick.id]));
         // The number of workers stays, even if it already exceeds the maximum.
         self.demote(rule, bad);
     }
 
-    fn why_bad(&self, id: Id) -> Option<Why> {
+    fn why_bad(&self, id: Id) -> Option<PlanReason> {
         match self.inventory.entry(id).state {
             MachineState::Healthy | MachineState::Updating | MachineState::Uninitialized => {
-                self.bad_taint(id).map(|key| Why::BadTaint { key: key.into() })
+                self.bad_taint(id).map(|key| PlanReason::BadTaint { key: key.into() })
             }
-            state => Some(Why::BadState(state)),
+            state => Some(PlanReason::BadState(state)),
         }
     }
 
@@ -233,7 +233,7 @@ impl Planner<'_> {
         let constraints = self.input.constraints;
         let healthy = self.draft.healthy_workers();
         let minimum = u64::from(constraints.minimum_workers);
-        let why = Why::Workers {
+        let why = PlanReason::Workers {
             healthy,
             total: self.draft.count(Part::Worker),
             minimum,
@@ -248,10 +248,10 @@ impl Planner<'_> {
             let mut shortage = self.shortage(Part::Worker, self.templates.role(next).cloned(), minimum);
             shortage.have = healthy;
             self.not_fired(rule, why);
-            self.not_fired(rule, Why::Shortage(Box::new(shortage)));
+            self.not_fired(rule, PlanReason::Shortage(Box::new(shortage)));
             return RuleAttempt::StepsAside;
         }
-        self.fired(rule, why);
+        self.note_rule(rule, why);
         for _ in healthy..minimum {
             if !self.has_room_for_worker() || !self.add_worker(rule) {
                 break;
@@ -270,10 +270,10 @@ impl Planner<'_> {
         // One of several machines that claim the address may be healthy: the node stays.
         let for_long = |id: &Id| seconds(*id) > wait_seconds && !self.inventory.entry(*id).shared;
         let Some(leaving) = retired.iter().copied().find(for_long) else {
-            self.not_fired(rule, Why::NoneRetired { retired: retired.len() as u64, wait_seconds });
+            self.not_fired(rule, PlanReason::NoneRetired { retired: retired.len() as u64, wait_seconds });
             return RuleAttempt::StepsAside;
         };
-        let why = Why::Retired { seconds: seconds(leaving), wait_seconds };
+        let why = PlanReason::Retired { seconds: seconds(leaving), wait_seconds };
         let minimum = u64::from(self.input.constraints.minimum_workers);
         // The next template while the retired node still counts, as in CKE.
         let next = self.next_template();
@@ -281,7 +281,7 @@ impl Planner<'_> {
             let mut shortage = self.shortage(Part::Worker, self.templates.role(next).cloned(), minimum);
             shortage.have -= 1;
             self.not_fired_about(rule, why, leaving);
-            self.not_fired_about(rule, Why::NoSpare(Box::new(shortage)), leaving);
+            self.not_fired_about(rule, PlanReason::NoSpare(Box::new(shortage)), leaving);
             return RuleAttempt::StepsAside;
         }
         self.fired_about(rule, why, leaving);
@@ -299,12 +299,12 @@ impl Planner<'_> {
         let wrong: Vec<Id> = ids().filter(is_wrong).collect();
         if wrong.is_empty() {
             let nodes = ids().count() as u64;
-            self.not_fired(rule, Why::TaintsRight { nodes });
+            self.not_fired(rule, PlanReason::TaintsRight { nodes });
             return RuleAttempt::StepsAside;
         }
         for id in wrong {
             let state = state(id);
-            self.fired_about(rule, Why::TaintWrong { state, expected: state_taint_value(state) }, id);
+            self.fired_about(rule, PlanReason::TaintWrong { state, expected: state_taint_value(state) }, id);
         }
         RuleAttempt::Fired
     }
@@ -313,21 +313,21 @@ impl Planner<'_> {
     pub(crate) fn regenerate(&mut self) -> Result<RuleAttempt, RuleError> {
         let rule = Action::Regenerate;
         if !self.input.template_changed {
-            self.not_fired(rule, Why::TemplateUnchanged);
+            self.not_fired(rule, PlanReason::TemplateUnchanged);
             return Ok(RuleAttempt::StepsAside);
         }
-        self.fired(rule, Why::TemplateChanged);
-        let missing = self.draft.missing().to_vec();
+        self.note_rule(rule, PlanReason::TemplateChanged);
+        let missing = self.draft.missing_nodes().to_vec();
         if missing.is_empty() {
             return Ok(RuleAttempt::Fired);
         }
         for node in &missing {
-            self.fired_at(rule, Why::MissingMachine, &node.address);
+            self.fired_at(rule, PlanReason::MissingMachine, &node.address);
         }
         let addresses: Vec<&str> = missing.iter().map(|node| node.address.as_str()).collect();
         let message = format!(
             "the changed template cannot be applied: no machine in the list has the address of {}",
-            listed(&addresses)
+            join_addresses(&addresses)
         );
         Err(RuleError { kind: PlanErrorKind::MissingMachine, message })
     }

@@ -44,7 +44,7 @@ impl<'a> Templates<'a> {
     }
 
     /// The template of workers with this role; `None`: the role has none.
-    pub(crate) fn fitting(&self, role: RoleId) -> Option<TemplateId> {
+    pub(crate) fn template_for_role(&self, role: RoleId) -> Option<TemplateId> {
         self.fitting[role]
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 use madako_domain::cluster::{Cluster, LABEL_ROLE, LABEL_WEIGHT, Node, Taint};
 use madako_domain::constraints::Constraints;
 use madako_domain::machine::{Bmc, Machine, MachineSpec, MachineState, MachineStatus};
-use madako_domain::plan::{Action, Outcome, Plan, PlanError, Reason, Why};
+use madako_domain::plan::{Action, Outcome, Plan, PlanError, PlanReason, Reason};
 use madako_domain::template::Template;
 use time::OffsetDateTime;
 
@@ -228,7 +228,7 @@ pub(crate) fn reasons_of(reasons: &[Reason], rule: Action) -> Vec<&Reason> {
 }
 
 /// Reasons that a rule did not fire; asserts that it did not.
-pub(crate) fn why_not(plan: &Plan, rule: Action) -> Vec<&Why> {
+pub(crate) fn why_not(plan: &Plan, rule: Action) -> Vec<&PlanReason> {
     let reasons = reasons_of(&plan.reasons, rule);
     assert!(reasons.iter().all(|reason| reason.outcome == Outcome::NotFired), "{rule:?}: {reasons:?}");
     reasons.into_iter().map(|reason| &reason.why).collect()

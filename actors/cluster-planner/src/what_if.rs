@@ -91,10 +91,10 @@ pub fn most_plans(machines: usize, nodes: usize) -> usize {
 
 /// Selectors without a matching machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no machine in the list matches {}", shown(.0))]
+#[error("no machine in the list matches {}", join_selectors(.0))]
 pub struct UnmatchedSelectors(pub Vec<Selector>);
 
-fn shown(selectors: &[Selector]) -> String {
+fn join_selectors(selectors: &[Selector]) -> String {
     selectors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
@@ -160,14 +160,14 @@ impl<'a> WhatIf<'a> {
         if !unmatched.is_empty() {
             return Err(UnmatchedSelectors(unmatched));
         }
-        let machines = without(input.machines, lose, remove);
+        let machines = remove_machines(input.machines, lose, remove);
         let most = most_plans(machines.len(), input.current.map_or(0, |cluster| cluster.nodes.len()));
         let template_changed = input.template_changed;
         Ok(Self { input: *input, machines, template_changed, last: None, made: 0, most })
     }
 
     #[must_use]
-    pub fn made(&self) -> usize {
+    pub fn plans_made(&self) -> usize {
         self.made
     }
 
@@ -198,7 +198,7 @@ impl<'a> WhatIf<'a> {
 }
 
 /// The machines, of which some are lost (unreachable as of now) and some removed from the list.
-fn without(machines: &[Machine], lose: &[Selector], remove: &[Selector]) -> Vec<Machine> {
+fn remove_machines(machines: &[Machine], lose: &[Selector], remove: &[Selector]) -> Vec<Machine> {
     let stays = |machine: &&Machine| !remove.iter().any(|selector| selector.matches(machine));
     let lost = |machine: &Machine| lose.iter().any(|selector| selector.matches(machine));
     let mut machines: Vec<Machine> = machines.iter().filter(stays).cloned().collect();

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use madako_domain::backup::{BackupRecord, BackupSchedule};
 use madako_domain::keys;
-use madako_domain::state::{ClusterState, Revised};
+use madako_domain::state::{ClusterState, RevisedValue};
 use madako_effects::Permits;
 use madako_protocol::actors::{BackupEnd, BackupMessage};
 use madako_protocol::backup::EtcdBackups;
 use madako_protocol::event::{Event, EventSink};
-use madako_protocol::feed::{Task, forward, later};
+use madako_protocol::feed::{Task, forward, send_later};
 use madako_protocol::latest::Subscriber;
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::permit::Moment;
@@ -85,7 +85,7 @@ impl Actor for Backups {
         match envelope.open() {
             BackupMessage::State(new, _handled) => state.state = Some(new),
             BackupMessage::Tick => {
-                state.timer = Some(later(myself.clone(), TICK, BackupMessage::Tick));
+                state.timer = Some(send_later(myself.clone(), TICK, BackupMessage::Tick));
             }
             BackupMessage::Ended(end) => state.ended(*end),
         }
@@ -172,6 +172,6 @@ impl BackupsState {
         }
         let state = Arc::make_mut(state);
         state.revisions.insert(keys::ETCD_BACKUP.to_owned(), revision);
-        state.etcd_backup = Some(Revised { value, revision });
+        state.etcd_backup = Some(RevisedValue { value, revision });
     }
 }

@@ -167,7 +167,7 @@ impl Actor for Leader {
     ) -> Result<(), ActorProcessingErr> {
         match envelope.open() {
             LeaderMessage::Campaign(event, _handled) => state.campaign(&myself, event),
-            LeaderMessage::Watch(event, _handled) => state.watched(event),
+            LeaderMessage::Watch(event, _handled) => state.handle_watch_event(event),
             LeaderMessage::Commit { epoch, mutation, reply } => {
                 state.commit(&myself, epoch, &mutation, reply);
             }
@@ -175,7 +175,9 @@ impl Actor for Leader {
                 // The caller stopped waiting: it does not act.
                 let _ = reply.send(state.permit(epoch));
             }
-            LeaderMessage::Prepared { epoch, placement } => state.prepared(&myself, epoch, placement),
+            LeaderMessage::Prepared { epoch, placement } => {
+                state.finish_preparation(&myself, epoch, placement)
+            }
             LeaderMessage::Owner(event, _handled) => state.owner_seen(&myself, event),
             LeaderMessage::Claimed { epoch, placement } => state.claimed(&myself, epoch, placement),
             LeaderMessage::Done { id, result } => state.done(id, result),
@@ -274,7 +276,12 @@ impl LeaderState {
         }));
     }
 
-    fn prepared(&mut self, myself: &ActorRef<Envelope<LeaderMessage>>, epoch: i64, placement: Ownership) {
+    fn finish_preparation(
+        &mut self,
+        myself: &ActorRef<Envelope<LeaderMessage>>,
+        epoch: i64,
+        placement: Ownership,
+    ) {
         if let Some(own) = self.epoch.clone().filter(|own| own.number == epoch) {
             self.starting = None;
             self.reigning = true;
@@ -289,7 +296,7 @@ impl LeaderState {
         self.next
     }
 
-    fn watched(&mut self, event: WatchEvent) {
+    fn handle_watch_event(&mut self, event: WatchEvent) {
         match event {
             WatchEvent::Listed(snapshot) => {
                 self.entries = snapshot.entries;
@@ -346,7 +353,7 @@ impl LeaderState {
         let Some(own) = own else {
             return answer(reply, what, Err(CommitError::NotLeader { epoch }));
         };
-        let Sent { store, fence, transaction } = match self.sent(&own, mutation) {
+        let SentTransaction { store, fence, transaction } = match self.send_transaction(&own, mutation) {
             Ok(sent) => sent,
             Err(error) => {
                 if let CommitError::Invariant { violations } = &error {
@@ -408,7 +415,7 @@ impl LeaderState {
     }
 
     /// Builds the transaction of a mutation and selects its store.
-    fn sent(&self, epoch: &Epoch, mutation: &Mutation) -> Result<Sent, CommitError> {
+    fn send_transaction(&self, epoch: &Epoch, mutation: &Mutation) -> Result<SentTransaction, CommitError> {
         let what = mutation.what();
         let state = || self.given.state.newest().ok_or(CommitError::StoreUnread { what });
         let transaction = match mutation {
@@ -439,10 +446,10 @@ impl LeaderState {
                 let transaction =
                     placement::transaction(epoch, &gate.prefix, &self.ownership, change, &stored)?;
                 let fence = ownership::fence(&gate.prefix, epoch);
-                return Ok(Sent { store: Arc::clone(&gate.root), fence, transaction });
+                return Ok(SentTransaction { store: Arc::clone(&gate.root), fence, transaction });
             }
         };
-        Ok(Sent { store: Arc::clone(&self.given.store), fence: epoch.fence(), transaction })
+        Ok(SentTransaction { store: Arc::clone(&self.given.store), fence: epoch.fence(), transaction })
     }
 
     fn done(&mut self, id: u64, result: Result<Outcome, StoreError>) {
@@ -470,7 +477,7 @@ impl LeaderState {
     }
 }
 
-struct Sent {
+struct SentTransaction {
     store: Arc<dyn Store>,
     /// Condition on the leader key.
     fence: Condition,
@@ -524,7 +531,7 @@ fn show_phase(current: &OperationPhase, now: i64) {
 fn pump<E: Send + 'static>(
     mut events: mpsc::Receiver<E>,
     leader: ActorRef<Envelope<LeaderMessage>>,
-    wrap: impl Fn(E, madako_protocol::feed::Handled) -> LeaderMessage + Send + 'static,
+    wrap: impl Fn(E, madako_protocol::feed::HandledSignal) -> LeaderMessage + Send + 'static,
 ) -> Task {
     Task::start(async move {
         while let Some(event) = events.recv().await {

@@ -33,23 +33,24 @@ pub(crate) async fn prepare(given: &LeaderArguments, epoch: &Epoch) -> Result<Pr
             }
             Orphan::Cancel { id, transaction } => (id, transaction),
         };
-        match fenced(given, epoch, transaction).await? {
-            Fenced::Committed => {
+        match commit_fenced(given, epoch, transaction).await? {
+            FencedOutcome::Committed => {
                 given.events.emit(Event::RecordCancelled { id });
             }
-            Fenced::Deposed => return Ok(Prepared::Deposed),
+            FencedOutcome::Deposed => return Ok(Prepared::Deposed),
             // Another client wrote the record in the meantime: read it again.
-            Fenced::Conflict => {}
+            FencedOutcome::Conflict => {}
         }
     }
-    if noted(given).await?.as_ref() != Some(&given.settings) {
+    if store_settings(given).await?.as_ref() != Some(&given.settings) {
         let transaction = settings_transaction(epoch, &given.settings)?;
-        if let Fenced::Deposed = fenced(given, epoch, transaction).await? {
+        if let FencedOutcome::Deposed = commit_fenced(given, epoch, transaction).await? {
             return Ok(Prepared::Deposed);
         }
     }
     if !given.url.is_empty()
-        && let Fenced::Deposed = fenced(given, epoch, url_transaction(epoch, &given.url)).await?
+        && let FencedOutcome::Deposed =
+            commit_fenced(given, epoch, url_transaction(epoch, &given.url)).await?
     {
         return Ok(Prepared::Deposed);
     }
@@ -57,7 +58,7 @@ pub(crate) async fn prepare(given: &LeaderArguments, epoch: &Epoch) -> Result<Pr
     let with_status = clusters.entries.contains_key(keys::CLUSTER);
     if with_status {
         let transaction = status_transaction(epoch, &OperationPhase::Completed, given.clock.now())?;
-        if let Fenced::Deposed = fenced(given, epoch, transaction).await? {
+        if let FencedOutcome::Deposed = commit_fenced(given, epoch, transaction).await? {
             return Ok(Prepared::Deposed);
         }
     }
@@ -65,26 +66,26 @@ pub(crate) async fn prepare(given: &LeaderArguments, epoch: &Epoch) -> Result<Pr
 }
 
 /// Stored settings; `None`: missing or unreadable.
-async fn noted(given: &LeaderArguments) -> Result<Option<Settings>, CommitError> {
+async fn store_settings(given: &LeaderArguments) -> Result<Option<Settings>, CommitError> {
     let stored = given.store.list(keys::SETTINGS).await.map_err(CommitError::Store)?;
     let entry = stored.entries.get(keys::SETTINGS);
     Ok(entry.and_then(|entry| serde_json::from_slice(&entry.value).ok()))
 }
 
-enum Fenced {
+enum FencedOutcome {
     Committed,
     Deposed,
     Conflict,
 }
 
-async fn fenced(
+async fn commit_fenced(
     given: &LeaderArguments,
     epoch: &Epoch,
     transaction: Transaction,
-) -> Result<Fenced, CommitError> {
+) -> Result<FencedOutcome, CommitError> {
     Ok(match given.store.commit(transaction).await.map_err(CommitError::Store)? {
-        Outcome::Committed { .. } => Fenced::Committed,
-        Outcome::Refused { failed } if failed.contains(&epoch.fence()) => Fenced::Deposed,
-        Outcome::Refused { .. } => Fenced::Conflict,
+        Outcome::Committed { .. } => FencedOutcome::Committed,
+        Outcome::Refused { failed } if failed.contains(&epoch.fence()) => FencedOutcome::Deposed,
+        Outcome::Refused { .. } => FencedOutcome::Conflict,
     })
 }

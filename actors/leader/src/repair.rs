@@ -79,7 +79,7 @@ mod tests {
     use madako_domain::record::Record;
     use madako_domain::repair::queue::{Item, RepairQueue};
     use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
-    use madako_domain::state::Revised;
+    use madako_domain::state::RevisedValue;
     use time::OffsetDateTime;
 
     use super::*;
@@ -110,7 +110,7 @@ mod tests {
             RepairQueue { entries: entries.into_iter().map(item).collect(), ..RepairQueue::default() };
         repair.records.next = Some((5, 3));
         let mut state = ClusterState {
-            cluster: Some(Revised { value: Arc::new(cluster), revision: CLUSTER }),
+            cluster: Some(RevisedValue { value: Arc::new(cluster), revision: CLUSTER }),
             repair: Arc::new(repair),
             ..ClusterState::default()
         };

@@ -8,7 +8,7 @@ use madako_domain::placement::metrics::MetricsObserved;
 use madako_domain::placement::ownership::Ownership;
 use madako_json::krake::tagged::Variants;
 use madako_protocol::actors::FetcherMessage;
-use madako_protocol::feed::{Task, later};
+use madako_protocol::feed::{Task, send_later};
 use madako_protocol::latest::Publisher;
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::placement::follow::{FollowEvent, follow};
@@ -142,7 +142,7 @@ impl FetcherState {
     }
 
     fn set_timer(&mut self, myself: &ActorRef<Envelope<FetcherMessage>>) {
-        self.timer = Some(later(myself.clone(), self.given.interval, FetcherMessage::Tick));
+        self.timer = Some(send_later(myself.clone(), self.given.interval, FetcherMessage::Tick));
     }
 
     /// Starts due fetches, in `round` or a new one, ends unneeded ones, and publishes values.
@@ -173,7 +173,7 @@ impl FetcherState {
         // Ages and providers change even while all values stay the same.
         self.set_gauges(now);
         let aging = self.schedule.next_too_old(now);
-        self.aging = aging.map(|rest| later(myself.clone(), rest, FetcherMessage::Reconcile));
+        self.aging = aging.map(|rest| send_later(myself.clone(), rest, FetcherMessage::Reconcile));
     }
 
     fn begin_round(&mut self) -> Span {

@@ -34,8 +34,8 @@ pub struct ProviderKey {
 impl fmt::Display for ProviderKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {
-            Some(namespace) => write!(f, "{namespace}/{}", shown(&self.name)),
-            None => f.write_str(&shown(&self.name)),
+            Some(namespace) => write!(f, "{namespace}/{}", shorten_name(&self.name)),
+            None => f.write_str(&shorten_name(&self.name)),
         }
     }
 }
@@ -257,7 +257,7 @@ fn provider_key(key: &ObjectKey) -> ProviderKey {
 
 /// A name for messages, cleaned and shortened.
 #[must_use]
-pub fn shown(name: &str) -> String {
+pub fn shorten_name(name: &str) -> String {
     let clean: String = name.chars().take(MOST_SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if clean.len() < name.len() { format!("{clean}...") } else { clean }
 }

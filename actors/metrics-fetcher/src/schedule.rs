@@ -18,7 +18,7 @@ use madako_protocol::placement::providers::{FetchError, Samples};
 use strum::VariantNames as _;
 use time::OffsetDateTime;
 
-use self::providers::{Ended, Providers};
+use self::providers::{EndedFetch, Providers};
 pub use self::track::Condition;
 use self::track::Track;
 use crate::catalog::{Catalog, ProviderKey, Source};
@@ -121,13 +121,13 @@ impl FetchSchedule {
         if differs {
             self.follow_catalog(now);
         }
-        self.settle();
+        self.forget_unused();
     }
 
     /// Begins a fetch round: every metric is due unless a breaker skips it or its fetch is running.
     pub fn begin_round(&mut self, now: Moment) {
         // A fetch that never ends, contrary to the port's promise, must not block its provider.
-        for (fetch, names) in self.providers.lost(now.elapsed, self.settings.deadline) {
+        for (fetch, names) in self.providers.lost_fetches(now.elapsed, self.settings.deadline) {
             let error = FetchError::Deadline { address: "it".to_owned(), deadline: self.settings.deadline };
             let samples = names.into_iter().map(|name| (name, Err(error.clone()))).collect();
             self.answer(fetch, samples, now);
@@ -157,7 +157,7 @@ impl FetchSchedule {
 
     /// Applies the result of a fetch, unless it is no longer needed.
     pub fn answer(&mut self, fetch: u64, mut samples: Samples, now: Moment) {
-        let Some(Ended { provider, revision, names }) = self.providers.ended(fetch) else { return };
+        let Some(EndedFetch { provider, revision, names }) = self.providers.ended(fetch) else { return };
         // The port promises an answer for each name, and for no other.
         samples.retain(|name, _| names.contains(name));
         for name in names {
@@ -174,7 +174,7 @@ impl FetchSchedule {
                 track.answer(key, sample, now);
             }
         }
-        self.settle();
+        self.forget_unused();
     }
 
     pub fn observed(&mut self, now: Moment) -> MetricsObserved {
@@ -209,7 +209,7 @@ impl FetchSchedule {
                 summary.oldest = summary.oldest.max(now.elapsed.saturating_sub(since));
             }
         }
-        for kind in self.providers.down() {
+        for kind in self.providers.providers_down() {
             all.entry(kind.tag()).or_default().down += 1;
         }
         all
@@ -230,11 +230,11 @@ impl FetchSchedule {
                 self.providers.want(source);
             }
         }
-        self.settle();
+        self.forget_unused();
     }
 
     /// Advances the answered revision when no answer is awaited.
-    fn settle(&mut self) {
+    fn forget_unused(&mut self) {
         if !self.tracks.values().any(Track::is_pending) {
             self.answered = self.revision;
         }

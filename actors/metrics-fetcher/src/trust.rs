@@ -62,14 +62,14 @@ impl History {
             let (low, high) = range.unwrap_or((value, value));
             Some((low.min(value), high.max(value)))
         });
-        let turns = range.map_or(0, |(low, high)| turns(values(), SWING * (high / 2.0 - low / 2.0)));
+        let turns = range.map_or(0, |(low, high)| needs_turn(values(), SWING * (high / 2.0 - low / 2.0)));
         self.trust = Trust { range, turns, ..self.trust };
     }
 }
 
 /// Counts the turns of the values: moves back from the last extreme by more than a threshold. The threshold is given
 /// as its half, as halves never overflow.
-fn turns(values: impl Iterator<Item = f64>, threshold: f64) -> u32 {
+fn needs_turn(values: impl Iterator<Item = f64>, threshold: f64) -> u32 {
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     let mut rising: Option<bool> = None;
     let mut turns = 0;

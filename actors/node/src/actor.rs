@@ -10,7 +10,7 @@ use madako_domain::canary::{Canary, is_planted};
 use madako_domain::host_key::{HostKey, PinnedKey, pinned_for};
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{Mutation, NodeMessage};
-use madako_protocol::feed::{Task, later};
+use madako_protocol::feed::{Task, send_later};
 use madako_protocol::gate::commit;
 use madako_protocol::latest::Subscriber;
 use madako_protocol::mailbox::Envelope;
@@ -276,7 +276,7 @@ impl NodeState {
             self.backoff.succeeded();
         }
         let pause = self.backoff.failed(self.chance.random_range(0.0..1.0));
-        let timer = later(self.myself.clone(), pause, NodeMessage::Connect);
+        let timer = send_later(self.myself.clone(), pause, NodeMessage::Connect);
         self.link = Link::Down { error, _timer: timer };
     }
 

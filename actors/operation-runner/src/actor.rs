@@ -31,7 +31,7 @@ use madako_protocol::actors::{Collected, Mutation, OperationEnd, RunnerMessage};
 use madako_protocol::authorities::Authorities;
 use madako_protocol::etcd::EtcdCluster;
 use madako_protocol::event::{Event, EventSink};
-use madako_protocol::feed::{Task, forward, later};
+use madako_protocol::feed::{Task, forward, send_later};
 use madako_protocol::gate::commit;
 use madako_protocol::latest::{Publisher, Subscriber};
 use madako_protocol::mailbox::Envelope;
@@ -322,7 +322,7 @@ impl RunnerState {
     }
 
     fn tick(&mut self) {
-        self.timer = Some(later(self.myself.clone(), self.given.interval, RunnerMessage::Tick));
+        self.timer = Some(send_later(self.myself.clone(), self.given.interval, RunnerMessage::Tick));
         let actions = self.effects.on(EffectEvent::Passed, Instant::now());
         self.perform(actions);
         self.effects.forgive();
@@ -366,7 +366,7 @@ impl RunnerState {
         }
         let now = Instant::now();
         let pause = self.backing_off.remaining(now).map(|(_, until)| until - now).min();
-        self.wake = pause.map(|pause| later(self.myself.clone(), pause, RunnerMessage::Tick));
+        self.wake = pause.map(|pause| send_later(self.myself.clone(), pause, RunnerMessage::Tick));
     }
 
     /// True if the next operation needs certificates.

@@ -29,7 +29,7 @@ use madako_domain::state::ClusterState;
 use madako_effects::{EffectEvent, EffectRunner, Permits, Workflow};
 use madako_protocol::actors::RepairMessage;
 use madako_protocol::event::{Event, EventSink};
-use madako_protocol::feed::{Task, forward, later};
+use madako_protocol::feed::{Task, forward, send_later};
 use madako_protocol::host::Host;
 use madako_protocol::kubernetes::Kubernetes;
 use madako_protocol::latest::Subscriber;
@@ -46,7 +46,7 @@ use tracing::Span;
 
 use self::checks::Checks;
 use self::command::Announced;
-use self::effects::{AfterCommit, DecidedChange, Subject, Writing};
+use self::effects::{AfterCommit, ChangeInFlight, DecidedChange, Subject};
 use self::nodes::Cordons;
 use self::quorum::EtcdAnswers;
 use self::requests::Requests;
@@ -100,7 +100,7 @@ pub struct RepairState {
     effects: Workflow<RepairChange, Announced>,
     runner: EffectRunner<RepairMessage, CommandEnd>,
     /// Details of the change in flight.
-    writing: Option<Writing>,
+    writing: Option<ChangeInFlight>,
     /// Subjects of rejected changes. They wait until the next tick, so that other entries proceed.
     suspended: BTreeSet<Subject>,
     checks: Checks,
@@ -180,7 +180,7 @@ impl Actor for Repair {
             }
             RepairMessage::Reported(reports, handled) => {
                 state.requests.newest = Some(reports);
-                state.traces.reported();
+                state.traces.note_report();
                 Some(handled)
             }
             RepairMessage::Tick => {
@@ -199,19 +199,19 @@ impl Actor for Repair {
                 None
             }
             RepairMessage::Checked { index, check, health } => {
-                state.checked(index, check, health.as_ref());
+                state.note_health_check(index, check, health.as_ref());
                 None
             }
             RepairMessage::Drained { index, drain, news } => {
-                state.drained(index, drain, news);
+                state.note_drain_news(index, drain, news);
                 None
             }
             RepairMessage::Cordoned(nodes) => {
-                state.cordoned(nodes);
+                state.note_cordoned(nodes);
                 None
             }
             RepairMessage::Uncordoned { node, failed } => {
-                state.uncordoned(&node, failed);
+                state.note_uncordoned(&node, failed);
                 None
             }
         };
@@ -232,7 +232,7 @@ impl Actor for Repair {
 
 impl RepairState {
     fn tick(&mut self) {
-        self.timer = Some(later(self.myself.clone(), self.given.interval, RepairMessage::Tick));
+        self.timer = Some(send_later(self.myself.clone(), self.given.interval, RepairMessage::Tick));
         let actions = self.effects.on(EffectEvent::Passed, Instant::now());
         self.perform(actions);
         self.effects.forgive();
@@ -267,7 +267,7 @@ impl RepairState {
         telemetry::madako_repair_look_seconds().record(started.elapsed());
         self.report_obstacles(&state, &next_actions);
         if !next_actions.iter().any(|next| self.act(&state, next))
-            && let Some(change) = transition::forget(&state.repair)
+            && let Some(change) = transition::forget_kept_state(&state.repair)
         {
             self.write(&state, DecidedChange::upkeep(change));
         }
@@ -278,7 +278,7 @@ impl RepairState {
         let wake = wake.map(|at| Duration::try_from(at - now).unwrap_or(Duration::ZERO) + JUST_AFTER);
         let wake = wake.into_iter().chain(self.checks.next(self.given.interval)).min();
         self.wake = wake.map(|pause| {
-            later(self.myself.clone(), pause.min(self.given.interval), RepairMessage::Reconcile)
+            send_later(self.myself.clone(), pause.min(self.given.interval), RepairMessage::Reconcile)
         });
     }
 
@@ -287,7 +287,7 @@ impl RepairState {
         let config = config(state);
         let operations = self.given.operations.as_ref().map(|operations| operations.newest());
         let live = Live {
-            health: self.checks.believed(),
+            health: self.checks.believed_health(),
             drains: self.drains_seen(state),
             reports_awaited: self.reports_awaited(state),
             host: self.given.host.is_some(),
@@ -314,7 +314,7 @@ impl RepairState {
         let now = self.given.clock.now();
         if let Some((Announced { command, .. }, conclusion)) = self.effects.conclusion() {
             let (index, end) = (command.index, command::end(conclusion));
-            match transition::ended(state, index, command.record, &end, now) {
+            match transition::end_command(state, index, command.record, &end, now) {
                 Some(change) => {
                     let subject = Subject::Entry(index);
                     self.write(
@@ -327,7 +327,7 @@ impl RepairState {
             }
         }
         let runs = self.effects.under_way().map(|announced| announced.command.record);
-        if let Some(change) = transition::disown(&state.repair, runs, now) {
+        if let Some(change) = transition::cancel_unfinished(&state.repair, runs, now) {
             self.write(state, DecidedChange::upkeep(change));
             return true;
         }

@@ -28,11 +28,11 @@ use std::sync::Arc;
 
 use madako_domain::machine::Machine;
 use madako_domain::repair::hold::{HeldEvent, HeldReport, Hold, HoldSettings, Holds};
-use madako_domain::state::Revised;
+use madako_domain::state::RevisedValue;
 use time::OffsetDateTime;
 
 use self::times::{Times, is_same};
-use crate::indexed::{Indexed, MachineIdentity, Stamp, identity};
+use crate::indexed::{IndexedReports, MachineIdentity, Stamp, identity};
 pub use crate::limits::MAX_ABSENCE;
 use crate::limits::{MAX_ABSENT, MAX_EVENTS, MAX_MACHINES};
 
@@ -52,7 +52,7 @@ impl KnownHolds for Holds {
     }
 }
 
-impl KnownHolds for BTreeMap<String, Revised<Arc<Hold>>> {
+impl KnownHolds for BTreeMap<String, RevisedValue<Arc<Hold>>> {
     fn hold(&self, rack: &str) -> Option<&Arc<Hold>> {
         self.get(rack).map(|hold| &hold.value)
     }
@@ -80,7 +80,7 @@ pub fn holds_after(
 /// The same for indexed reports.
 pub(crate) fn holds_of(
     reports: &[Machine],
-    indexed: &Indexed,
+    indexed: &IndexedReports,
     settings: &HoldSettings,
     kept: &dyn KnownHolds,
     at: OffsetDateTime,

@@ -23,7 +23,7 @@ pub(crate) fn identity(machine: &Machine) -> MachineIdentity<'_> {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Indexed {
+pub(crate) struct IndexedReports {
     /// Each report's address as a number. An IPv4 address has one spelling, so an address with no equal number is no
     /// address of a report.
     pub(crate) keys: Vec<Option<u32>>,
@@ -50,7 +50,7 @@ pub(crate) struct Stamp {
     pub(crate) place: usize,
 }
 
-impl Indexed {
+impl IndexedReports {
     /// Builds the index; `changed` gives the change time of the report at a position.
     pub(crate) fn of(
         reports: &[Machine],

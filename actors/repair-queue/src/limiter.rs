@@ -29,7 +29,7 @@ use time::OffsetDateTime;
 
 use crate::hold::times::{Times, changed_at};
 use crate::hold::{KnownHolds, holds_of};
-use crate::indexed::Indexed;
+use crate::indexed::IndexedReports;
 use crate::racks::ipv4;
 
 #[derive(Debug, Clone, Copy)]
@@ -191,7 +191,7 @@ pub fn limit(input: &Input<'_>) -> Decision {
     for (report, said) in judged.into_iter().enumerate() {
         let too_many = || too_many.then_some(Reason::TooMany { entries, reports: passed, maximum });
         match said.first.or_else(too_many) {
-            None => decision.add.push(added(&reports[report])),
+            None => decision.add.push(entry_for(&reports[report])),
             Some(reason) => decision.refused.push(RefusedReport { report, reason, beside: said.beside }),
         }
     }
@@ -199,7 +199,7 @@ pub fn limit(input: &Input<'_>) -> Decision {
     decision
 }
 
-fn added(machine: &Machine) -> RepairQueueEntry {
+fn entry_for(machine: &Machine) -> RepairQueueEntry {
     RepairQueueEntry::new(
         machine.status.state.name().to_ascii_lowercase(),
         machine.spec.bmc.bmc_type.as_str(),
@@ -222,12 +222,12 @@ struct LookupTables<'a> {
     rebooting: BTreeMap<u32, i64>,
     /// Built on demand: machines that failed long ago need no lookup.
     nodes: OnceCell<Vec<u32>>,
-    indexed: &'a Indexed,
+    indexed: &'a IndexedReports,
     held: Vec<Option<HeldRack>>,
 }
 
 impl<'a> LookupTables<'a> {
-    fn new(input: &'a Input<'a>, indexed: &'a Indexed, holds: &Holds) -> Self {
+    fn new(input: &'a Input<'a>, indexed: &'a IndexedReports, holds: &Holds) -> Self {
         let entries = input.entries.iter().filter_map(|entry| Some((ipv4(&entry.address)?, *entry)));
         let mut entries: Vec<(u32, &RepairQueueEntry)> = entries.collect();
         // The first entry is the active one; a stable sort keeps the order.
@@ -262,7 +262,7 @@ impl<'a> LookupTables<'a> {
             None if self.is_node(key) => None,
             None => Some(Reason::OutOfCluster { until }),
         });
-        [entry, removed.then_some(Reason::JustRemoved), waits, self.held(place)]
+        [entry, removed.then_some(Reason::JustRemoved), waits, self.refuse_if_held(place)]
     }
 
     fn is_node(&self, key: u32) -> bool {
@@ -286,7 +286,7 @@ impl<'a> LookupTables<'a> {
         })
     }
 
-    fn held(&self, place: usize) -> Option<Reason> {
+    fn refuse_if_held(&self, place: usize) -> Option<Reason> {
         let rack = self.indexed.rack_of(place)?;
         let (machines, since) = self.held[rack]?;
         let label = self.input.hold?.label.clone();

@@ -20,7 +20,7 @@ pub struct ReportedState {
 /// A refused report: serial, address, name of the reason.
 type Line<'a> = (&'a str, &'a str, &'static str);
 
-fn line<'a>(reports: &'a [Machine], report: usize, name: &'static str) -> Line<'a> {
+fn report_line<'a>(reports: &'a [Machine], report: usize, name: &'static str) -> Line<'a> {
     let (address, serial) = machine(reports, report);
     (serial, address, name)
 }
@@ -35,8 +35,9 @@ impl ReportedState {
         // Usually nothing changed, which needs no search; for the same answer, not even a scan of its machines.
         if !Arc::ptr_eq(&self.reports, reports) || !self.refused.iter().copied().eq(refused()) {
             let reported: Vec<Line<'_>> =
-                self.refused.iter().map(|(report, name)| line(&self.reports, *report, name)).collect();
-            let now: Vec<Line<'_>> = refused().map(|(report, name)| line(reports, report, name)).collect();
+                self.refused.iter().map(|(report, name)| report_line(&self.reports, *report, name)).collect();
+            let now: Vec<Line<'_>> =
+                refused().map(|(report, name)| report_line(reports, report, name)).collect();
             if reported != now {
                 let known: BTreeMap<(&str, &str), &str> =
                     reported.iter().map(|(serial, address, name)| ((*serial, *address), *name)).collect();

@@ -27,7 +27,7 @@ use madako_domain::state::ClusterState;
 use time::OffsetDateTime;
 
 pub use self::nodes::{NodeRole, NodesByAddress, nodes_by_address, nodes_of_queue};
-use self::occupied::Occupied;
+use self::occupied::OccupiedResources;
 use crate::future_transitions::FutureTransitions;
 use crate::next_action::{Abandoned, Action, BlockedBy, Failure, NextAction};
 use crate::racks::HeldBack;
@@ -143,7 +143,7 @@ impl Candidate<'_> {
 pub fn next_actions(view: &View<'_>) -> Vec<NextAction> {
     let rebooting: BTreeSet<&str> = view
         .queue
-        .rebooting()
+        .rebooting_nodes()
         .map(|(node, _)| node)
         .filter(|node| view.nodes.get(node).is_some_and(|node| node.control_plane))
         .collect();
@@ -173,7 +173,8 @@ pub fn next_actions(view: &View<'_>) -> Vec<NextAction> {
         let record = view.queue.command_of(*index)?;
         candidates.iter().all(|candidate| candidate.command != Some(record)).then_some(record)
     });
-    let mut occupied = Occupied { slots: 0, machines: BTreeMap::new(), processed, api_server: None, stray };
+    let mut occupied =
+        OccupiedResources { slots: 0, machines: BTreeMap::new(), processed, api_server: None, stray };
     for candidate in &candidates {
         let (action, blocked_by) = view.turn(candidate, &mut occupied, &rebooting);
         let blocked_by =
@@ -248,7 +249,7 @@ impl<'a> View<'a> {
     fn turn(
         &self,
         candidate: &Candidate<'a>,
-        occupied: &mut Occupied<'a>,
+        occupied: &mut OccupiedResources<'a>,
         rebooting: &BTreeSet<&str>,
     ) -> (Action, Option<BlockedBy>) {
         let rival = occupied.rival(candidate, rebooting);
@@ -274,16 +275,16 @@ impl<'a> View<'a> {
             Err(blocked_by) => return without_operation(candidate, blocked_by),
         };
         if self.health(candidate, operation) == Some(Health::Healthy) {
-            return self.succeed(candidate.index, operation);
+            return self.next_of_healthy(candidate.index, operation);
         }
         match (&candidate.entry.status, &candidate.entry.step_status) {
             (RepairStatus::Processing, RepairStepStatus::Draining) => {
-                self.draining(candidate, operation, rival)
+                self.next_of_draining(candidate, operation, rival)
             }
             (RepairStatus::Processing, RepairStepStatus::Watching) => {
-                self.watching(candidate, operation, rival, occupied)
+                self.next_of_watched(candidate, operation, rival, occupied)
             }
-            _ => self.waiting(candidate, operation, rival, occupied),
+            _ => self.next_of_waiting(candidate, operation, rival, occupied),
         }
     }
 
@@ -294,7 +295,7 @@ impl<'a> View<'a> {
         }
     }
 
-    fn succeed(&self, index: i64, operation: &RepairOperation) -> (Action, Option<BlockedBy>) {
+    fn next_of_healthy(&self, index: i64, operation: &RepairOperation) -> (Action, Option<BlockedBy>) {
         // A success command whose end was not seen is not run again.
         let begun = self.queue.kept_of(index).is_some_and(|kept| kept.finishing.is_some());
         let command = operation.success.is_some() && !begun;
@@ -313,7 +314,7 @@ impl<'a> View<'a> {
         }
     }
 
-    fn draining(
+    fn next_of_draining(
         &self,
         candidate: &Candidate<'a>,
         operation: &RepairOperation,
@@ -354,7 +355,7 @@ impl<'a> View<'a> {
             }
         }
         if is_drained {
-            return self.drained(candidate, operation, step);
+            return self.next_of_drained(candidate, operation, step);
         }
         if !self.live.kubernetes {
             return abandon(Abandoned::Impossible { why: BlockedBy::NoKubernetes.to_string() });
@@ -373,7 +374,7 @@ impl<'a> View<'a> {
     }
 
     /// The command of a step whose drain is done.
-    fn drained(
+    fn next_of_drained(
         &self,
         candidate: &Candidate<'a>,
         operation: &RepairOperation,
@@ -383,12 +384,12 @@ impl<'a> View<'a> {
         (action, blocked_by.or_else(|| self.reports_awaited()))
     }
 
-    fn watching(
+    fn next_of_watched(
         &self,
         candidate: &Candidate<'a>,
         operation: &RepairOperation,
         rival: Option<BlockedBy>,
-        occupied: &mut Occupied<'a>,
+        occupied: &mut OccupiedResources<'a>,
     ) -> (Action, Option<BlockedBy>) {
         let (action, blocked_by) = self.begin(candidate, operation, candidate.entry.step + 1);
         if let Some(until) = self.watched(candidate.entry, operation) {
@@ -406,12 +407,12 @@ impl<'a> View<'a> {
         self.take_slot(candidate, (action, blocked_by), awaited.or(rival), occupied)
     }
 
-    fn waiting(
+    fn next_of_waiting(
         &self,
         candidate: &Candidate<'a>,
         operation: &RepairOperation,
         rival: Option<BlockedBy>,
-        occupied: &mut Occupied<'a>,
+        occupied: &mut OccupiedResources<'a>,
     ) -> (Action, Option<BlockedBy>) {
         let (action, blocked_by) = self.begin(candidate, operation, candidate.entry.step);
         let awaited = self.reports_awaited();
@@ -440,7 +441,7 @@ impl<'a> View<'a> {
         candidate: &Candidate<'a>,
         (action, blocked_by): (Action, Option<BlockedBy>),
         rival: Option<BlockedBy>,
-        occupied: &mut Occupied<'a>,
+        occupied: &mut OccupiedResources<'a>,
     ) -> (Action, Option<BlockedBy>) {
         if blocked_by.as_ref().is_some_and(frees_slot) {
             return (action, blocked_by);

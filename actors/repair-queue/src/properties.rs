@@ -138,13 +138,13 @@ impl World {
     fn pass(&mut self) {
         let state = self.store.state();
         let runs = self.running.map(|(_, record)| record);
-        if let Some(change) = transition::disown(&state.repair, runs, self.now) {
+        if let Some(change) = transition::cancel_unfinished(&state.repair, runs, self.now) {
             assert!(self.store.commit(&change));
             return;
         }
         let actions = self.next_actions();
         let Some((index, next)) = actions.iter().find_map(|it| Some((it.index, it.due()?.clone()))) else {
-            if let Some(change) = transition::forget(&state.repair) {
+            if let Some(change) = transition::forget_kept_state(&state.repair) {
                 assert!(self.store.commit(&change));
             }
             return;
@@ -294,7 +294,7 @@ impl World {
                 };
                 let end = CommandEnd { how, text: "ended".to_owned() };
                 let state = self.store.state();
-                let change = transition::ended(&state, index, record, &end, self.now);
+                let change = transition::end_command(&state, index, record, &end, self.now);
                 assert!(self.store.commit(&change.expect("the record has not ended")));
             }
             Happening::Dies => {

@@ -22,7 +22,7 @@ use madako_domain::repair::change::{RepairChange, RepairWrite};
 use madako_domain::repair::hold::{Hold, HoldSettings, Holds};
 use madako_domain::repair::refusal::Stop;
 use madako_domain::repair::report::{Monotonic, Reports};
-use madako_domain::state::{ClusterState, Revised};
+use madako_domain::state::{ClusterState, RevisedValue};
 use time::OffsetDateTime;
 
 use crate::hold::holds_followed;
@@ -165,7 +165,7 @@ pub fn change(state: &ClusterState, decision: &Decision) -> Option<RepairChange>
 #[must_use]
 pub fn racks_held(state: &ClusterState, hold: Option<&HoldSettings>) -> usize {
     let Some(settings) = hold else { return 0 };
-    let held = |hold: &&Revised<Arc<Hold>>| hold.value.is_held() && hold.value.label == settings.label;
+    let held = |hold: &&RevisedValue<Arc<Hold>>| hold.value.is_held() && hold.value.label == settings.label;
     state.holds.values().filter(held).count() + state.unreadable_holds().count()
 }
 

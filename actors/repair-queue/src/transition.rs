@@ -94,7 +94,7 @@ impl<'a> Transition<'a> {
         self.enter(step, RepairStepStatus::Watching);
         let id = self.id;
         self.kept.started = Some(Started { step, at: self.now, record: id });
-        let record = RepairWrite::Record(self.begun(EXECUTE));
+        let record = RepairWrite::Record(self.begin_record(EXECUTE));
         let conditions = self.effect();
         (self.written(EXECUTE, conditions, record), id)
     }
@@ -104,7 +104,7 @@ impl<'a> Transition<'a> {
     pub fn finish_with_command(mut self) -> (RepairChange, i64) {
         let id = self.id;
         self.kept.finishing = Some(id);
-        let record = RepairWrite::Record(self.begun(FINISH));
+        let record = RepairWrite::Record(self.begin_record(FINISH));
         let conditions = self.conditions();
         (self.written(FINISH, conditions, record), id)
     }
@@ -160,7 +160,7 @@ impl<'a> Transition<'a> {
         self.kept.ended = Some(EntryEnd { status, step, at: self.now, why: why.to_owned() });
     }
 
-    fn begun(&self, operation: &'static str) -> Record {
+    fn begin_record(&self, operation: &'static str) -> Record {
         let mut record = Record::new(self.id, operation, vec![self.entry.address.clone()], self.now);
         record.start(Command {
             name: command_name(operation).to_owned(),
@@ -171,7 +171,7 @@ impl<'a> Transition<'a> {
     }
 
     fn done(&self, operation: &'static str, info: String) -> RepairWrite {
-        let mut record = self.begun(operation);
+        let mut record = self.begin_record(operation);
         record.complete(self.now);
         record.info = info;
         RepairWrite::Record(record)
@@ -222,7 +222,7 @@ pub fn is_failure(change: &RepairChange) -> bool {
 
 /// Ends a command's record and applies the result to the entry. `None`: the record has ended already.
 #[must_use]
-pub fn ended(
+pub fn end_command(
     state: &ClusterState,
     index: i64,
     id: i64,
@@ -270,7 +270,11 @@ pub fn ended(
 
 /// Ends an unfinished record of this queue that has no running command here: its outcome is unknown.
 #[must_use]
-pub fn disown(queue: &RepairQueue, runs: Option<i64>, now: OffsetDateTime) -> Option<RepairChange> {
+pub fn cancel_unfinished(
+    queue: &RepairQueue,
+    runs: Option<i64>,
+    now: OffsetDateTime,
+) -> Option<RepairChange> {
     let (id, item) = queue
         .records
         .unfinished
@@ -287,7 +291,7 @@ pub fn disown(queue: &RepairQueue, runs: Option<i64>, now: OffsetDateTime) -> Op
 
 /// Deletes data kept for an entry that is gone or was replaced.
 #[must_use]
-pub fn forget(queue: &RepairQueue) -> Option<RepairChange> {
+pub fn forget_kept_state(queue: &RepairQueue) -> Option<RepairChange> {
     // An unreadable entry exists.
     let gone =
         |index: &&i64| !queue.entries.contains_key(*index) && !queue.unreadable.entries.contains_key(*index);

@@ -13,7 +13,7 @@ use madako_domain::repair::report::Reports;
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::{Mutation, PollerMessage};
 use madako_protocol::event::{Event, EventSink};
-use madako_protocol::feed::{Task, forward, later};
+use madako_protocol::feed::{Task, forward, send_later};
 use madako_protocol::gate::commit;
 use madako_protocol::latest::{Publisher, Subscriber};
 use madako_protocol::mailbox::Envelope;
@@ -128,7 +128,7 @@ impl Actor for Poller {
                         let span = info_span!("observation", epoch, observation);
                         state.answered(fetched).instrument(span).await;
                     }
-                    Err(error) => state.failed(error.to_string()),
+                    Err(error) => state.note_failure(error.to_string()),
                 }
             }
             PollerMessage::Polled { .. } => {}
@@ -136,7 +136,7 @@ impl Actor for Poller {
                 state.reports.tick(&state.given, state.state.as_deref(), &myself);
             }
             PollerMessage::ReportsPolled { poll, result } => {
-                state.reports.polled(&state.given, poll, result);
+                state.reports.handle_poll(&state.given, poll, result);
             }
         }
         Ok(())
@@ -173,7 +173,7 @@ impl PollerState {
     fn set_timer(&mut self, myself: &ActorRef<Envelope<PollerMessage>>) {
         let often = is_planted(Canary::PolledEverySecond);
         let interval = if often { Duration::from_secs(1) } else { self.given.interval };
-        self.timer = Some(later(myself.clone(), interval, PollerMessage::Tick));
+        self.timer = Some(send_later(myself.clone(), interval, PollerMessage::Tick));
     }
 
     /// Starts a poll, in place of one in flight, and sets the timer for the next.
@@ -196,7 +196,7 @@ impl PollerState {
         }));
     }
 
-    fn failed(&mut self, why: String) {
+    fn note_failure(&mut self, why: String) {
         madako_polls_total("failed").increment(1);
         if self.last_failure.as_ref() != Some(&why) {
             self.given.events.emit(Event::PollFailed { why: why.clone() });

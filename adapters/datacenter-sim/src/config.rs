@@ -59,7 +59,7 @@ pub struct Rates {
 impl Rates {
     /// No events happen by themselves.
     #[must_use]
-    pub fn still() -> Self {
+    pub fn without_events() -> Self {
         Self {
             break_after: None,
             unreachable_percent: 50,
@@ -108,31 +108,6 @@ impl Rates {
             rack_outage_takes: seconds(40),
         }
     }
-
-    /// Rates of a real data center with good hardware, for simulations of months.
-    #[must_use]
-    pub fn realistic() -> Self {
-        let hours = |n: u64| Some(Duration::from_secs(n * 60 * 60));
-        Self {
-            break_after: Some(DAY * 200),
-            unreachable_percent: 40,
-            repair_takes: hours(12),
-            changes_percent: 10,
-            given_up_percent: 5,
-            update_after: Some(DAY * 30),
-            update_takes: Some(Duration::from_secs(20 * 60)),
-            initialize_takes: Some(Duration::from_secs(5 * 60)),
-            age_every: None,
-            age_by: Duration::ZERO,
-            retire_overdue_after: Some(DAY * 60),
-            retiring_takes: hours(24),
-            retired_kept: Some(DAY * 7),
-            returns_percent: 10,
-            replaced_after: Some(DAY * 14),
-            rack_outage_after: Some(DAY * 400),
-            rack_outage_takes: hours(2),
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,7 +143,7 @@ impl DatacenterConfig {
             addresses_per_machine: 3,
             lifetime: DAY * 5 * 365,
             broken_percent: 0,
-            rates: Rates::still(),
+            rates: Rates::without_events(),
         }
     }
 

@@ -50,7 +50,7 @@ impl Datacenter {
     /// # Errors
     /// [`ControlError::NoMachine`].
     pub fn set_encryption_key(&mut self, serial: &str, has: bool) -> Result<(), ControlError> {
-        let place = self.known(serial)?;
+        let place = self.place_of(serial)?;
         if let Some(occupant) = self.place(place).occupant.as_mut() {
             occupant.has_encryption_key = has;
         }
@@ -62,8 +62,8 @@ impl Datacenter {
     /// # Errors
     /// [`ControlError::NoMachine`].
     pub fn remove(&mut self, serial: &str) -> Result<(), ControlError> {
-        let place = self.known(serial)?;
-        self.vacate(place);
+        let place = self.place_of(serial)?;
+        self.remove_machine(place);
         Ok(())
     }
 
@@ -92,7 +92,7 @@ impl Datacenter {
     /// [`ControlError::NoRack`].
     pub fn kill_rack(&mut self, rack: u32) -> Result<(), ControlError> {
         self.known_rack(rack)?;
-        self.darken(rack);
+        self.cut_power(rack);
         Ok(())
     }
 
@@ -112,7 +112,7 @@ impl Datacenter {
     /// # Errors
     /// [`ControlError::NoMachine`].
     pub fn set_retire_date(&mut self, serial: &str, date: OffsetDateTime) -> Result<(), ControlError> {
-        let place = self.known(serial)?;
+        let place = self.place_of(serial)?;
         self.change_retire_date(place, date);
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Datacenter {
     /// # Errors
     /// [`ControlError::NoMachine`].
     pub fn set_labels(&mut self, serial: &str, mut labels: Vec<MachineLabel>) -> Result<(), ControlError> {
-        let place = self.known(serial)?;
+        let place = self.place_of(serial)?;
         labels.sort();
         labels.dedup_by(|a, b| a.name == b.name);
         if let Some(occupant) = self.place(place).occupant.as_mut() {
@@ -136,14 +136,14 @@ impl Datacenter {
     /// # Errors
     /// [`ControlError::NoMachine`].
     pub fn set_addresses(&mut self, serial: &str, addresses: &[Ipv4Addr]) -> Result<(), ControlError> {
-        let place = self.known(serial)?;
+        let place = self.place_of(serial)?;
         if let Some(occupant) = self.place(place).occupant.as_mut() {
             occupant.spec.ipv4 = addresses.iter().map(ToString::to_string).collect();
         }
         Ok(())
     }
 
-    fn known(&self, serial: &str) -> Result<u32, ControlError> {
+    fn place_of(&self, serial: &str) -> Result<u32, ControlError> {
         self.find(serial).ok_or_else(|| ControlError::NoMachine(serial.to_owned()))
     }
 

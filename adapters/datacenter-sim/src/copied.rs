@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn a_copy_shows_the_machines_that_it_was_made_from() {
         let original = original();
-        let copied = Datacenter::copied(9, START, Rates::still(), original.machines()).unwrap();
+        let copied = Datacenter::copied(9, START, Rates::without_events(), original.machines()).unwrap();
         let shown = |datacenter: &Datacenter| {
             let machines = datacenter.machines();
             let shown = machines.into_iter().map(|machine| {
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn fault_of_a_copied_rack_reaches_its_machines() {
         let machines = original().machines();
-        let mut copied = Datacenter::copied(9, START, Rates::still(), machines).unwrap();
+        let mut copied = Datacenter::copied(9, START, Rates::without_events(), machines).unwrap();
         copied.kill_rack(2).unwrap();
         let dark = copied.machines().into_iter().filter(|machine| machine.spec.rack == 2);
         assert!(dark.clone().count() > 0);
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn machines_that_cannot_be_are_refused() {
         let machines = original().machines();
-        let copied = |machines| Datacenter::copied(9, START, Rates::still(), machines).map(drop);
+        let copied = |machines| Datacenter::copied(9, START, Rates::without_events(), machines).map(drop);
         let mut far = machines.clone();
         far[0].spec.rack = i64::from(MAX_RACK) + 1;
         assert!(matches!(copied(far), Err(CopyError::Rack { .. })));

@@ -325,7 +325,7 @@ impl Datacenter {
         true
     }
 
-    pub(crate) fn vacate(&mut self, place: u32) {
+    pub(crate) fn remove_machine(&mut self, place: u32) {
         let here = &mut self.places[place as usize];
         let Some(gone) = here.occupant.take() else { return };
         here.predecessors += 1;

@@ -47,7 +47,7 @@ pub use memory::InMemoryHttp;
 pub use prometheus::{RandomWalkMetric, SimulatedPrometheus};
 pub use server::GRAPHQL_PATH;
 pub use service::{SearchListener, SimulatedRegistry};
-pub use transitions::{SetStateError, permitted};
+pub use transitions::{SetStateError, permitted_states};
 
 #[cfg(test)]
 mod tests;

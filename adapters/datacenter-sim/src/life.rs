@@ -142,7 +142,7 @@ impl Datacenter {
                 self.enter(place, state);
             }
             Step::Remove => {
-                self.vacate(place);
+                self.remove_machine(place);
                 self.plan_arrival(place);
             }
             Step::Arrive => self.arrive(place),
@@ -248,7 +248,7 @@ impl Datacenter {
 
     fn switch_power(&mut self, rack: u32, off: bool) {
         if off {
-            self.darken(rack)
+            self.cut_power(rack)
         } else {
             self.light(rack)
         }
@@ -259,7 +259,7 @@ impl Datacenter {
     ///
     /// A machine in setup or update keeps its state, because sabakan has no transition from there to unreachable; it
     /// continues when the power returns.
-    pub(crate) fn darken(&mut self, rack: u32) {
+    pub(crate) fn cut_power(&mut self, rack: u32) {
         let here = &mut self.racks[rack as usize];
         if here.dark {
             return;

@@ -63,7 +63,7 @@ impl InMemoryHttp {
         let service = TowerToHyperService::new(self.router.clone());
         let server =
             hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(theirs), service);
-        let answer = talk(ours, request, limit, shown);
+        let answer = exchange_in_memory(ours, request, limit, shown);
         tokio::pin!(answer);
         // Either side may end first: the server when it cuts off the answer, the client when it has read enough.
         let mut server = Some(Box::pin(server));
@@ -71,8 +71,8 @@ impl InMemoryHttp {
             tokio::select! {
                 biased;
                 answer = &mut answer => return answer,
-                () = self.registry.until_refusing(true) => return Err(cut(shown, "connection reset")),
-                () = self.link.until_refusing(true) => return Err(cut(shown, "connection reset")),
+                () = self.registry.until_refusing(true) => return Err(cut_answer(shown, "connection reset")),
+                () = self.link.until_refusing(true) => return Err(cut_answer(shown, "connection reset")),
                 // Dropping the server drops its half of the pipe, so the client sees the end.
                 () = finish(&mut server), if server.is_some() => server = None,
             }
@@ -100,13 +100,13 @@ async fn finish<E>(server: &mut Option<impl Future<Output = Result<(), E>> + Unp
     }
 }
 
-async fn talk(
+async fn exchange_in_memory(
     pipe: DuplexStream,
     request: Request<Full<Bytes>>,
     limit: usize,
     shown: &str,
 ) -> Result<HttpResponse, HttpError> {
-    let broken = |error: hyper::Error| cut(shown, &error.to_string());
+    let broken = |error: hyper::Error| cut_answer(shown, &error.to_string());
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(pipe)).await.map_err(broken)?;
     let exchange = async {
@@ -155,7 +155,7 @@ fn to_hyper(request: HttpRequest) -> Result<Request<Full<Bytes>>, String> {
     builder.body(Full::new(request.body)).map_err(|error| error.to_string())
 }
 
-fn cut(shown: &str, why: &str) -> HttpError {
+fn cut_answer(shown: &str, why: &str) -> HttpError {
     HttpError::Truncated { url: shown.to_owned(), why: why.to_owned() }
 }
 

@@ -129,7 +129,7 @@ async fn query(
     Query(asked): Query<QueryParameters>,
 ) -> Response {
     let inner = &prometheus.0;
-    let Some(names) = chosen(&asked.query) else {
+    let Some(names) = names_in_query(&asked.query) else {
         let error =
             "only metrics chosen by their names are here: name, {__name__=\"name\"} or {__name__=~\"a|b\"}";
         let body = json!({"status": "error", "errorType": "bad_data", "error": error});
@@ -156,7 +156,7 @@ fn answer(status: StatusCode, body: &Value) -> Response {
 }
 
 /// Metric names that a query selects; `None` for any other query.
-fn chosen(query: &str) -> Option<Vec<String>> {
+fn names_in_query(query: &str) -> Option<Vec<String>> {
     let query = query.trim();
     let is_name = |text: &str| {
         !text.is_empty() && text.chars().all(|it| it.is_ascii_alphanumeric() || matches!(it, '_' | ':'))
@@ -169,16 +169,16 @@ fn chosen(query: &str) -> Option<Vec<String>> {
         Some(quoted) => (true, quoted),
         None => (false, inner.strip_prefix('=')?),
     };
-    let text = unescaped(quoted.strip_prefix('"')?.strip_suffix('"')?)?;
+    let text = unescape(quoted.strip_prefix('"')?.strip_suffix('"')?)?;
     if !pattern {
         return Some(vec![text]);
     }
     // A literal regex character is preceded by a backslash; an unescaped one makes the text a pattern, not a name.
-    text.split('|').map(|name| unescaped(name).filter(|_| plain(name))).collect()
+    text.split('|').map(|name| unescape(name).filter(|_| plain(name))).collect()
 }
 
 /// The text without the backslashes of its escapes.
-fn unescaped(text: &str) -> Option<String> {
+fn unescape(text: &str) -> Option<String> {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.chars();
     while let Some(character) = characters.next() {
@@ -253,7 +253,7 @@ mod tests {
             ("{", None),
             ("", None),
         ] {
-            assert_eq!(chosen(query), expected, "{query}");
+            assert_eq!(names_in_query(query), expected, "{query}");
         }
     }
 }

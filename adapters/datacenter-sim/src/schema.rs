@@ -148,12 +148,12 @@ pub(crate) fn execute(
     Ok(answer)
 }
 
-enum Called {
+enum CallSource {
     One(ConstValue),
     Many(Vec<ConstValue>),
 }
 
-impl Called {
+impl CallSource {
     fn map_each(
         self,
         mut map: impl FnMut(ConstValue) -> Result<ConstValue, Failure>,
@@ -262,12 +262,12 @@ impl<'a> Run<'a> {
             };
             if let async_graphql_value::Value::Variable(variable) = &value.node
                 && !self.variables.contains_key(variable.as_str())
-                && self.defined(variable)
+                && self.is_defined(variable)
             {
                 continue;
             }
             let value = value.node.clone().into_const_with(|variable| {
-                if !self.defined(&variable) {
+                if !self.is_defined(&variable) {
                     let message = format!("Variable \"${variable}\" is not defined.");
                     return Err(Failure::invalid(message, name.pos));
                 }
@@ -291,7 +291,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn defined(&self, variable: &Name) -> bool {
+    fn is_defined(&self, variable: &Name) -> bool {
         self.operation.variable_definitions.iter().any(|definition| definition.node.name.node == *variable)
     }
 
@@ -300,7 +300,7 @@ impl<'a> Run<'a> {
         entry: &Entry,
         field: &Positioned<Field>,
         mut arguments: Map<String, Value>,
-    ) -> Result<Called, Failure> {
+    ) -> Result<CallSource, Failure> {
         let failed = |message: String, extensions| Failure::Field {
             message,
             at: field.pos,
@@ -319,12 +319,12 @@ impl<'a> Run<'a> {
             };
             let variables =
                 domain::QueryVariables { having: params("having")?, not_having: params("notHaving")? };
-            self.registry.searched(&variables);
+            self.registry.note_search(&variables);
             let (records, now) = self.registry.records();
             let chosen = records.into_iter().filter(|record| {
                 chooses(&record.machine, variables.having.as_ref(), variables.not_having.as_ref(), now)
             });
-            return Ok(Called::Many(chosen.map(machine).collect()));
+            return Ok(CallSource::Many(chosen.map(machine).collect()));
         }
         let serial = text(&arguments, "serial");
         if entry.name == "setMachineState" {
@@ -336,9 +336,9 @@ impl<'a> Run<'a> {
                 failed(error.to_string(), Some(extensions))
             })?;
             let record = self.registry.record(&serial).ok_or_else(not_found)?;
-            return Ok(Called::One(status(&record)));
+            return Ok(CallSource::One(status(&record)));
         }
-        self.registry.record(&serial).map(|record| Called::One(machine(record))).ok_or_else(not_found)
+        self.registry.record(&serial).map(|record| CallSource::One(machine(record))).ok_or_else(not_found)
     }
 
     /// Selected fields of a value. [`Self::check`] has validated the selection.
@@ -399,7 +399,7 @@ fn merge(into: &mut ConstValue, value: ConstValue) {
     }
 }
 
-fn object<const N: usize>(members: [(&'static str, ConstValue); N]) -> ConstValue {
+fn object_value<const N: usize>(members: [(&'static str, ConstValue); N]) -> ConstValue {
     ConstValue::Object(members.into_iter().map(|(name, value)| (Name::new(name), value)).collect())
 }
 
@@ -419,13 +419,14 @@ fn machine(record: Record) -> ConstValue {
     let labels: Vec<_> = spec
         .labels
         .into_iter()
-        .map(|label| object([("name", text(label.name)), ("value", text(label.value))]))
+        .map(|label| object_value([("name", text(label.name)), ("value", text(label.value))]))
         .collect();
-    let bmc = object([("bmcType", text(spec.bmc.bmc_type)), ("ipv4", text(record.bmc.address.to_string()))]);
-    object([
+    let bmc =
+        object_value([("bmcType", text(spec.bmc.bmc_type)), ("ipv4", text(record.bmc.address.to_string()))]);
+    object_value([
         (
             "spec",
-            object([
+            object_value([
                 ("serial", text(spec.serial)),
                 ("labels", if labels.is_empty() { ConstValue::Null } else { ConstValue::List(labels) }),
                 ("rack", ConstValue::Number(spec.rack.into())),
@@ -440,9 +441,12 @@ fn machine(record: Record) -> ConstValue {
         ("status", status),
         (
             "info",
-            object([
-                ("network", object([("ipv4", ConstValue::List(record.nics.iter().map(nic).collect()))])),
-                ("bmc", object([("ipv4", nic(&record.bmc))])),
+            object_value([
+                (
+                    "network",
+                    object_value([("ipv4", ConstValue::List(record.nics.iter().map(nic).collect()))]),
+                ),
+                ("bmc", object_value([("ipv4", nic(&record.bmc))])),
             ]),
         ),
     ])
@@ -451,11 +455,15 @@ fn machine(record: Record) -> ConstValue {
 fn status(record: &Record) -> ConstValue {
     let status = &record.machine.status;
     let duration = serde_json::Number::from_f64(status.duration).map_or(ConstValue::Null, ConstValue::Number);
-    object([("state", text(status.state.name())), ("timestamp", date(record.since)), ("duration", duration)])
+    object_value([
+        ("state", text(status.state.name())),
+        ("timestamp", date(record.since)),
+        ("duration", duration),
+    ])
 }
 
 fn nic(nic: &Nic) -> ConstValue {
-    object([
+    object_value([
         ("address", text(nic.address.to_string())),
         ("netmask", text(nic.netmask().to_string())),
         ("maskbits", ConstValue::Number(nic.mask_bits.into())),

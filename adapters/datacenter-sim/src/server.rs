@@ -53,11 +53,11 @@ impl SimulatedRegistry {
     pub fn router(&self) -> Router {
         Router::new()
             .route(GRAPHQL_PATH, any(graphql))
-            .route("/health", any(async || line(&json!({"health": "healthy"}))))
-            .route("/version", any(async || line(&json!({"version": SABAKAN_VERSION}))))
+            .route("/health", any(async || json_line(&json!({"health": "healthy"}))))
+            .route("/version", any(async || json_line(&json!({"version": SABAKAN_VERSION}))))
             .fallback(async || {
                 let body = json!({"error": "requested resource is not found", "status": 404});
-                (StatusCode::NOT_FOUND, line(&body))
+                (StatusCode::NOT_FOUND, json_line(&body))
             })
             .with_state(self.clone())
     }
@@ -77,7 +77,7 @@ async fn graphql(
         return response;
     }
     let (status, answer) = match method {
-        Method::POST if is_json(&headers) => post(&registry, &body),
+        Method::POST if is_json(&headers) => answer_post(&registry, &body),
         Method::GET => get(&registry, url),
         Method::HEAD => return StatusCode::METHOD_NOT_ALLOWED.into_response(),
         Method::OPTIONS => return ([(header::ALLOW, "OPTIONS, GET, POST")], ()).into_response(),
@@ -94,7 +94,7 @@ async fn graphql(
 }
 
 /// JSON with a newline, as in sabakan's REST API.
-fn line(value: &Value) -> impl IntoResponse + use<> {
+fn json_line(value: &Value) -> impl IntoResponse + use<> {
     ([(header::CONTENT_TYPE, "application/json")], format!("{value}\n"))
 }
 
@@ -111,7 +111,7 @@ fn answer_type(headers: &HeaderMap) -> &'static str {
     if accepted.contains(NEWER) { NEWER } else { "application/json" }
 }
 
-fn post(registry: &SimulatedRegistry, body: &[u8]) -> (StatusCode, Answer) {
+fn answer_post(registry: &SimulatedRegistry, body: &[u8]) -> (StatusCode, Answer) {
     // Parse a map first, because serde also accepts a sequence as a struct.
     let call = serde_json::from_slice::<serde_json::Map<String, Value>>(body)
         .and_then(|members| serde_json::from_value::<Call>(Value::Object(members)));

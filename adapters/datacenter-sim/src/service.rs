@@ -53,7 +53,7 @@ impl SimulatedRegistry {
         self.listener.get_or_init(|| listener);
     }
 
-    pub(crate) fn searched(&self, variables: &QueryVariables) {
+    pub(crate) fn note_search(&self, variables: &QueryVariables) {
         if let Some(listener) = self.listener.get() {
             listener(variables);
         }

@@ -4,7 +4,7 @@ use madako_domain::machine::MachineState;
 
 /// States that a machine may enter from `from`. Staying is always allowed and changes nothing.
 #[must_use]
-pub fn permitted(from: MachineState) -> &'static [MachineState] {
+pub fn permitted_states(from: MachineState) -> &'static [MachineState] {
     use MachineState::{Healthy, Retired, Retiring, Unhealthy, Uninitialized, Unreachable, Updating};
     match from {
         Uninitialized => &[Healthy, Retiring],
@@ -43,7 +43,7 @@ impl SetStateError {
 
 /// Checks a transition by sabakan's rules.
 pub(crate) fn check(from: MachineState, to: MachineState) -> Result<(), SetStateError> {
-    if from == to || permitted(from).contains(&to) {
+    if from == to || permitted_states(from).contains(&to) {
         Ok(())
     } else {
         Err(SetStateError::Forbidden { from, to })
@@ -77,7 +77,7 @@ mod tests {
             assert_eq!(from.name(), name, "the table has sabakan's order");
             for (to, cell) in MachineState::ALL.iter().copied().zip(row.split(' ')) {
                 assert_eq!(check(from, to).is_ok(), cell != "-", "{from:?} to {to:?}");
-                assert_eq!(permitted(from).contains(&to), cell == "+", "{from:?} to {to:?}");
+                assert_eq!(permitted_states(from).contains(&to), cell == "+", "{from:?} to {to:?}");
                 pairs += 1;
             }
         }

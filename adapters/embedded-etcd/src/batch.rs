@@ -12,7 +12,7 @@ use etcd_client::proto::{
 use redb::{Table, WriteTransaction};
 
 use crate::file::{LEASES, META, OWNED_LEASES, StoredValues, meta};
-use crate::index::{Change, Superseded};
+use crate::index::{Change, SupersededChange};
 use crate::leases::{LeaseChange, LeaseTable, MAX_TTL_SECONDS, MIN_TTL_SECONDS};
 use crate::random::SplitMix64;
 use crate::range::{RangePlan, Values, View};
@@ -180,7 +180,7 @@ impl<'a> Batch<'a> {
         Ok(Answer::Done { revision: self.head.view.current })
     }
 
-    pub(crate) fn remove(&mut self, superseded: &[Superseded]) -> Result<(), RequestError> {
+    pub(crate) fn remove(&mut self, superseded: &[SupersededChange]) -> Result<(), RequestError> {
         for change in superseded {
             self.table.remove(&change.revision.to_bytes()).map_err(|error| failed(&error))?;
             self.changes.bytes_removed += u64::from(change.bytes);

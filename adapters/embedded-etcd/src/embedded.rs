@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::auto_compaction::AutoCompactor;
 use crate::batch::Head;
 use crate::failure::Failure;
-use crate::file::{Opened, open};
+use crate::file::{OpenedFile, open};
 use crate::leases::TimedLeases;
 use crate::limits::{DUPLEX_BYTES, LEASE_RETRY};
 use crate::net::{ServerHandle, ServerTls, TlsError, direct_client, serve_connection, serve_listener};
@@ -54,7 +54,7 @@ pub enum ServeError {
 impl EmbeddedEtcd {
     /// Opens a store. Must be called on a tokio runtime with time. The whole file is read before this returns.
     pub fn open(options: Options) -> Result<Self, OpenError> {
-        let Opened { database, disk, loaded, lock } = open(&options)?;
+        let OpenedFile { database, disk, loaded, lock } = open(&options)?;
         let (sender, jobs) = mpsc::channel(MAX_WAITING_WRITES);
         let mut lease_ids = SplitMix64::new(options.seed ^ loaded.identity.term);
         // Skip one number, so that the lease ids differ from the member and cluster ids.
@@ -77,7 +77,7 @@ impl EmbeddedEtcd {
         let state = State {
             index: loaded.index,
             view: loaded.view,
-            leases: TimedLeases::refreshed(loaded.leases, Instant::now()),
+            leases: TimedLeases::with_full_ttls(loaded.leases, Instant::now()),
             recent: Recent::default(),
             alarms: loaded.alarms,
         };
@@ -135,13 +135,14 @@ impl EmbeddedEtcd {
         tls: Option<&ServerTls>,
     ) -> Result<ServerHandle, ServeError> {
         let tls = tls.map(ServerTls::config).transpose()?;
-        serve_listener(listener, tls, self.router.clone(), self.store.stopping()).map_err(ServeError::Address)
+        serve_listener(listener, tls, self.router.clone(), self.store.watch_stop())
+            .map_err(ServeError::Address)
     }
 
     /// An in-memory connection in place of TCP, for gRPC clients. A test can wrap, delay or drop it.
     pub fn connect_in_memory(&self) -> DuplexStream {
         let (client, server) = tokio::io::duplex(DUPLEX_BYTES);
-        tokio::spawn(serve_connection(server, self.router.clone(), self.store.stopping()));
+        tokio::spawn(serve_connection(server, self.router.clone(), self.store.watch_stop()));
         client
     }
 
@@ -150,7 +151,7 @@ impl EmbeddedEtcd {
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
-        serve_connection(stream, self.router.clone(), self.store.stopping()).await;
+        serve_connection(stream, self.router.clone(), self.store.watch_stop()).await;
     }
 
     /// The owner's own client. It calls the services directly, without a connection. Its leases are recorded with
@@ -282,7 +283,7 @@ fn start_thread(writer: Writer, lock: Lock) -> Result<std::thread::JoinHandle<()
 }
 
 async fn end_leases(store: Arc<Store>) {
-    let stopping = store.stopping();
+    let stopping = store.watch_stop();
     loop {
         let next = store.state().leases.next_end();
         let until_next = async {

@@ -30,7 +30,7 @@ impl Change {
 
 /// A change that a compaction made obsolete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Superseded {
+pub(crate) struct SupersededChange {
     pub(crate) revision: Revision,
     pub(crate) bytes: u32,
 }
@@ -83,7 +83,7 @@ impl Index {
     /// Removes the changes that are unreachable once revisions before `main` are compacted, and returns them.
     ///
     /// A deletion at `main` itself stays until the next compaction, because a watch may start there.
-    pub(crate) fn compact(&mut self, main: i64) -> Vec<Superseded> {
+    pub(crate) fn compact(&mut self, main: i64) -> Vec<SupersededChange> {
         let mut superseded = Vec::new();
         self.keys.retain(|_, changes| {
             let older = changes.partition_point(|change| change.revision.main <= main);
@@ -92,7 +92,7 @@ impl Index {
             superseded.extend(
                 changes
                     .drain(..obsolete)
-                    .map(|change| Superseded { revision: change.revision, bytes: change.bytes }),
+                    .map(|change| SupersededChange { revision: change.revision, bytes: change.bytes }),
             );
             !changes.is_empty()
         });
@@ -142,7 +142,7 @@ fn live_at(changes: &[Change], main: i64) -> Option<&Change> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Change, Index, Revision, Superseded};
+    use super::{Change, Index, Revision, SupersededChange};
     use crate::span::Span;
 
     fn change(main: i64, version: i64) -> Change {
@@ -180,8 +180,11 @@ mod tests {
         let all = [("a", 2, 1), ("a", 4, 2), ("a", 6, 3), ("b", 3, 1), ("b", 5, 0), ("c", 7, 1)];
         let gone = |main| {
             let mut index = index(&all);
-            let mut gone: Vec<_> =
-                index.compact(main).into_iter().map(|Superseded { revision, .. }| revision.main).collect();
+            let mut gone: Vec<_> = index
+                .compact(main)
+                .into_iter()
+                .map(|SupersededChange { revision, .. }| revision.main)
+                .collect();
             gone.sort_unstable();
             for later in main..9 {
                 let fresh = self::index(&all);

@@ -84,7 +84,7 @@ pub(crate) struct TimedLeases {
 
 impl TimedLeases {
     /// Every lease of `table` gets its full TTL from `now`, as in etcd after a restart.
-    pub(crate) fn refreshed(table: LeaseTable, now: Instant) -> Self {
+    pub(crate) fn with_full_ttls(table: LeaseTable, now: Instant) -> Self {
         let mut leases = Self { table, ..Self::default() };
         let all: Vec<_> = leases.table.iter().map(|(id, lease)| (id, lease.ttl_seconds)).collect();
         for (id, ttl_seconds) in all {
@@ -94,8 +94,8 @@ impl TimedLeases {
     }
 
     /// Replaces the leases by those of the file; leases that remain keep their expiry times.
-    pub(crate) fn reloaded(&self, table: LeaseTable, now: Instant) -> Self {
-        let mut leases = Self::refreshed(table, now);
+    pub(crate) fn with_known_ends(&self, table: LeaseTable, now: Instant) -> Self {
+        let mut leases = Self::with_full_ttls(table, now);
         for (id, end) in &self.ends {
             if leases.table.get(*id).is_some() {
                 leases.set_end(*id, *end);
@@ -194,11 +194,11 @@ mod tests {
         let start = Instant::now();
         let mut table = LeaseTable::default();
         table.apply(&granted(1, 10));
-        let mut leases = TimedLeases::refreshed(table.clone(), start);
+        let mut leases = TimedLeases::with_full_ttls(table.clone(), start);
         assert_eq!(leases.remaining(1, start), Some(Duration::from_secs(10)));
         leases.apply(&granted(2, 10), start);
         let later = start + Duration::from_secs(6);
-        let reloaded = leases.reloaded(table, later);
+        let reloaded = leases.with_known_ends(table, later);
         assert_eq!(reloaded.remaining(1, later), Some(Duration::from_secs(4)));
         assert_eq!(reloaded.remaining(2, later), None);
     }

@@ -95,7 +95,7 @@ impl RangePlan {
         let mut kept: Vec<(&[u8], &Change)> = Vec::new();
         for (key, change) in found {
             count += 1;
-            if kept.len() < keep && within(request, change) {
+            if kept.len() < keep && is_within(request, change) {
                 kept.push((key, change));
             }
         }
@@ -249,7 +249,7 @@ fn put_bytes_header(field: u32, length: usize, out: &mut BytesMut) {
     encode_varint(length as u64, out);
 }
 
-fn within(request: &PbRangeRequest, change: &Change) -> bool {
+fn is_within(request: &PbRangeRequest, change: &Change) -> bool {
     let main = change.revision.main;
     (request.max_mod_revision == 0 || main <= request.max_mod_revision)
         && (request.min_mod_revision == 0 || main >= request.min_mod_revision)

@@ -150,7 +150,7 @@ impl Store {
         self.stopping.set();
     }
 
-    pub(crate) fn stopping(&self) -> Latched {
+    pub(crate) fn watch_stop(&self) -> Latched {
         self.stopping.subscribe()
     }
 

@@ -65,7 +65,7 @@ impl WatchStream {
 
     pub(crate) async fn run(mut self, mut requests: Streaming<PbWatchRequest>) {
         let mut published = self.store.subscribe();
-        let stopping = self.store.stopping();
+        let stopping = self.store.watch_stop();
         let mut progress = interval_at(Instant::now() + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -187,7 +187,7 @@ impl WatchStream {
         removed
     }
 
-    fn living(&self) -> impl Iterator<Item = (i64, &Watch)> {
+    fn living_watches(&self) -> impl Iterator<Item = (i64, &Watch)> {
         self.watches.iter().filter(|(_, watch)| !watch.ended).map(|(id, watch)| (*id, watch))
     }
 
@@ -197,7 +197,7 @@ impl WatchStream {
             let view = self.store.state().view;
             let compacted = |watch: &Watch| watch.next < view.compacted;
             let ending: Vec<_> =
-                self.living().filter(|(_, watch)| compacted(watch)).map(|(id, _)| id).collect();
+                self.living_watches().filter(|(_, watch)| compacted(watch)).map(|(id, _)| id).collect();
             for id in ending {
                 if let Some(watch) = self.watches.get_mut(&id) {
                     watch.ended = true;
@@ -213,7 +213,7 @@ impl WatchStream {
                 .await?;
             }
             let behind =
-                self.living().map(|(_, watch)| watch.next).filter(|next| *next <= view.current).min();
+                self.living_watches().map(|(_, watch)| watch.next).filter(|next| *next <= view.current).min();
             let Some(from) = behind else { return Ok(view.current) };
             let batch = match self.store.events_since(from) {
                 Ok(batch) => batch,
@@ -225,8 +225,11 @@ impl WatchStream {
                     return Err(StreamEnded);
                 }
             };
-            let ids: Vec<_> =
-                self.living().filter(|(_, watch)| watch.next <= batch.upto).map(|(id, _)| id).collect();
+            let ids: Vec<_> = self
+                .living_watches()
+                .filter(|(_, watch)| watch.next <= batch.upto)
+                .map(|(id, _)| id)
+                .collect();
             for id in ids {
                 let Some(watch) = self.watches.get_mut(&id) else { continue };
                 let events = watch.select(&self.store, &batch.revisions);

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use crate::auto_compaction::AutoCompactor;
 use crate::batch::{Batch, Changes, Head};
 use crate::failure::FailsOnPanic;
-use crate::file::{Loaded, REVISIONS, reopen, reopen_aside};
-use crate::index::Superseded;
+use crate::file::{LoadedFile, REVISIONS, reopen, reopen_aside};
+use crate::index::SupersededChange;
 use crate::leases::LeaseTable;
 use crate::limits::{MAX_BATCH, MAX_ENDED_LEASES, MAX_REMOVALS, WRITER_PAUSE};
 use crate::request_error::RequestError;
@@ -35,7 +35,7 @@ pub(crate) struct Writer {
     head: Head,
     auto_compactor: AutoCompactor,
     /// Compacted changes that are still in the file.
-    removals: VecDeque<Superseded>,
+    removals: VecDeque<SupersededChange>,
     /// Clients that wait until all changes compacted so far are removed from the file.
     waiting_for_removal: Vec<(Reply, i64)>,
     /// Writes are refused until this time, with this error.
@@ -51,7 +51,7 @@ pub(crate) struct Writer {
 pub(crate) struct WriterSetup {
     pub(crate) head: Head,
     pub(crate) auto_compactor: AutoCompactor,
-    pub(crate) superseded: Vec<Superseded>,
+    pub(crate) superseded: Vec<SupersededChange>,
     pub(crate) quota_bytes: u64,
     pub(crate) cache_bytes: usize,
 }
@@ -115,7 +115,7 @@ impl Writer {
 
     /// True if the store stops and no operation waits.
     fn is_to_stop(&self) -> bool {
-        self.store.stopping().is_set() && self.jobs.is_empty()
+        self.store.watch_stop().is_set() && self.jobs.is_empty()
     }
 
     fn has_work_of_its_own(&mut self) -> bool {
@@ -239,7 +239,7 @@ impl Writer {
     /// Begins a transaction; first reopens the database if an earlier failure closed it.
     fn begin(&mut self) -> Result<WriteTransaction, RequestError> {
         if self.is_aside || self.store.database().is_none() {
-            self.open_again().map_err(|detail| self.down(&detail))?;
+            self.open_again().map_err(|detail| self.fail_for_good(&detail))?;
         }
         // Clear the flag: a lack of space during a read does not concern this transaction.
         self.store.disk.take_full();
@@ -353,13 +353,13 @@ impl Writer {
             self.refuses = Some((until, RequestError::NoSpace));
         }
         if let Err(detail) = self.open_again() {
-            return self.down(&detail);
+            return self.fail_for_good(&detail);
         }
         if full { RequestError::NoSpace } else { RequestError::TakenBack(error.to_owned()) }
     }
 
     /// The refusal while the storage cannot be written; the next attempt follows after a pause.
-    fn down(&mut self, detail: &str) -> RequestError {
+    fn fail_for_good(&mut self, detail: &str) -> RequestError {
         if let Some(reason) = self.store.failure.reason() {
             return RequestError::Failed(reason);
         }
@@ -413,7 +413,7 @@ impl Writer {
     }
 
     /// Adopts the contents of a reopened database, which must equal the state that readers saw.
-    fn take_over(&mut self, (database, loaded): (Database, Loaded)) -> Result<(), String> {
+    fn take_over(&mut self, (database, loaded): (Database, LoadedFile)) -> Result<(), String> {
         let store = Arc::clone(&self.store);
         let mut state = store.state_mut();
         if loaded.view != state.view {
@@ -423,7 +423,7 @@ impl Writer {
             self.give_up(&reason);
             return Err(reason);
         }
-        state.leases = state.leases.reloaded(loaded.leases.clone(), Instant::now());
+        state.leases = state.leases.with_known_ends(loaded.leases.clone(), Instant::now());
         state.index = loaded.index;
         state.alarms = loaded.alarms;
         self.head.view = loaded.view;
@@ -445,7 +445,7 @@ impl Writer {
     /// Returns free space in the file to the file system.
     fn defragment(&mut self) -> Result<Answer, RequestError> {
         if self.is_aside {
-            self.open_again().map_err(|detail| self.down(&detail))?;
+            self.open_again().map_err(|detail| self.fail_for_good(&detail))?;
         }
         let mut database = self.store.database_mut();
         let Some(open) = database.as_mut() else { return Err(RequestError::Stopped) };

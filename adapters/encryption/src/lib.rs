@@ -145,7 +145,7 @@ fn nonce() -> Nonce {
 }
 
 /// The place that an encrypted value is bound to.
-fn place(key: &str, field: &str) -> String {
+fn associated_data(key: &str, field: &str) -> String {
     format!("{}:{key}{field}", key.len())
 }
 
@@ -186,7 +186,7 @@ impl Keys {
     #[must_use]
     pub fn encrypt(&self, key: &str, field: &str, value: &str) -> Option<String> {
         let first = self.keys.first()?;
-        let encrypted = first.encrypt(&place(key, field), value);
+        let encrypted = first.encrypt(&associated_data(key, field), value);
         Some(format!("[{MARK}, {VERSION}, \"{}\", \"{encrypted}\"]", first.id))
     }
 
@@ -204,7 +204,7 @@ impl Keys {
             let id = id.chars().filter(char::is_ascii_alphanumeric).take(2 * ID_BYTES).collect();
             return Err(ValueError::UnknownKey { id });
         };
-        found.decrypt(&place(key, field), encrypted.as_str()).ok_or(ValueError::Altered)
+        found.decrypt(&associated_data(key, field), encrypted.as_str()).ok_or(ValueError::Altered)
     }
 }
 

@@ -59,13 +59,13 @@ impl Drop for Note {
 }
 
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldNote {
     path: PathBuf,
     /// Locked until it is closed.
     _file: File,
 }
 
-impl Held {
+impl HeldNote {
     /// Locks a note and marks it as begun. After an error the command must not begin.
     pub(crate) fn take(path: PathBuf) -> io::Result<Self> {
         let mut file = OpenOptions::new().write(true).open(&path)?;
@@ -183,7 +183,7 @@ fn take_over(note: &Path) -> io::Result<CommandsLeft> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CommandsLeft, Held, LeftCommands, Note};
+    use super::{CommandsLeft, HeldNote, LeftCommands, Note};
 
     #[test]
     fn a_command_runs_as_long_as_its_watcher_holds_its_note() {
@@ -191,7 +191,7 @@ mod tests {
         let notes = directory.path().join("commands");
         assert_eq!(LeftCommands::find(&notes).unwrap().check().unwrap(), CommandsLeft::Ended);
         let [first, second] = [(); 2].map(|()| Note::make(&notes).unwrap());
-        let held = [&first, &second].map(|note| Held::take(note.path().to_owned()).unwrap());
+        let held = [&first, &second].map(|note| HeldNote::take(note.path().to_owned()).unwrap());
         let left = LeftCommands::find(&notes).unwrap();
         assert_eq!(left.check().unwrap(), CommandsLeft::Running(2));
         let [ended, killed] = held;
@@ -210,15 +210,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let note = Note::make(directory.path()).unwrap();
         assert_eq!(LeftCommands::find(directory.path()).unwrap().check().unwrap(), CommandsLeft::Ended);
-        Held::take(note.path().to_owned()).unwrap_err();
+        HeldNote::take(note.path().to_owned()).unwrap_err();
     }
 
     #[test]
     fn two_watchers_cannot_hold_one_note() {
         let directory = tempfile::tempdir().unwrap();
         let note = Note::make(directory.path()).unwrap();
-        let _held = Held::take(note.path().to_owned()).unwrap();
-        Held::take(note.path().to_owned()).unwrap_err();
+        let _held = HeldNote::take(note.path().to_owned()).unwrap();
+        HeldNote::take(note.path().to_owned()).unwrap_err();
         note.remove();
     }
 }

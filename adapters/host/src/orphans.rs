@@ -25,7 +25,7 @@ use crate::protocol::KILL_PATIENCE;
 /// Process ids of this process's watchers. Static, because the subreaper attribute belongs to the process.
 static WATCHERS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
-pub(crate) struct Watched {
+pub(crate) struct WatchedCommand {
     pub(crate) watcher: Child,
     id: i32,
     note: Option<Note>,
@@ -38,7 +38,7 @@ pub(crate) struct Guard {
 }
 
 /// Starts a watcher and makes this process the subreaper of its orphans.
-pub(crate) fn start(watcher: &mut Command, note: Option<Note>) -> io::Result<Watched> {
+pub(crate) fn start(watcher: &mut Command, note: Option<Note>) -> io::Result<WatchedCommand> {
     set_child_subreaper(Some(getpid()))?;
     // Held until the watcher is listed, so that no sweep takes it for an orphan.
     let mut watchers = WATCHERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,10 +46,10 @@ pub(crate) fn start(watcher: &mut Command, note: Option<Note>) -> io::Result<Wat
     let id = watcher.id().and_then(|id| i32::try_from(id).ok());
     let id = id.ok_or_else(|| io::Error::other("the system gave no process id"))?;
     watchers.insert(id);
-    Ok(Watched { watcher, id, note })
+    Ok(WatchedCommand { watcher, id, note })
 }
 
-impl Watched {
+impl WatchedCommand {
     /// Starts the task that kills the descendants if the watcher is killed.
     pub(crate) fn guard(self) -> Guard {
         let (kill, killed) = oneshot::channel();
@@ -79,7 +79,7 @@ async fn finished(swept: JoinHandle<Result<(), String>>) -> Result<(), String> {
     }
 }
 
-async fn guard(mut watched: Watched, kill: oneshot::Receiver<()>) -> Result<(), String> {
+async fn guard(mut watched: WatchedCommand, kill: oneshot::Receiver<()>) -> Result<(), String> {
     let killed = async {
         match kill.await {
             Ok(()) => {}

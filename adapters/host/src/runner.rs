@@ -100,7 +100,7 @@ impl CommandsOnHost {
         };
         let Ok(heard) = time::timeout(patience, talk).await else {
             let why = format!("its watcher did not answer within {patience:?}");
-            return Err(lost(name, why, guard.kill().await));
+            return Err(lost_command(name, why, guard.kill().await));
         };
         match heard {
             LastReport { last: Some(Report::Ended(ended)), .. } => {
@@ -121,7 +121,7 @@ impl CommandsOnHost {
             }
             LastReport { last: Some(Report::Begins), fault } => {
                 let why = format!("its watcher ended: {}", last_words(fault, complaints).await);
-                Err(lost(name, why, guard.ended().await))
+                Err(lost_command(name, why, guard.ended().await))
             }
             LastReport { last: None, fault } => {
                 Err(not_started(format!("its watcher ended: {}", last_words(fault, complaints).await)))
@@ -181,7 +181,7 @@ async fn hear(reports: ChildStdout) -> LastReport {
 }
 
 /// Error of a command that lost its watcher, with the result of the sweep.
-fn lost(program: String, why: String, swept: Result<(), String>) -> HostError {
+fn lost_command(program: String, why: String, swept: Result<(), String>) -> HostError {
     let why = match swept {
         Ok(()) => why,
         Err(left) => format!("{why}; {left}"),

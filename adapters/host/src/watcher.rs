@@ -20,7 +20,7 @@ use tokio::time::{self, Instant};
 use self::streams::Streams;
 use crate::descendants::{self, Hunt};
 use crate::limits::{LAST_PATIENCE, OUTPUT_PATIENCE};
-use crate::notes::Held;
+use crate::notes::HeldNote;
 use crate::protocol::{
     End, Ended, KILL_PATIENCE, MAX_ORDER, Order, Report, START, StartFailure, THIS_PROGRAM, WATCH,
 };
@@ -96,14 +96,14 @@ struct Watch {
     service: pipe::Receiver,
     service_is_there: bool,
     /// Held while a process of the command runs.
-    note: Option<Held>,
+    note: Option<HeldNote>,
     /// Signal `SIGCHLD`.
     children: Signal,
     /// Kept, so that the signals stay caught.
     _outlived: Vec<Signal>,
 }
 
-struct Started {
+struct StartedCommand {
     command: Pid,
     status: Option<WaitStatus>,
     streams: Streams,
@@ -132,7 +132,7 @@ impl Watch {
             }
         };
         let order: Order = serde_json::from_slice(&said[..end])?;
-        let note = order.note.clone().map(Held::take).transpose()?;
+        let note = order.note.clone().map(HeldNote::take).transpose()?;
         Ok(Some(Self { order, service, service_is_there: true, note, children, _outlived: outlived }))
     }
 
@@ -141,7 +141,7 @@ impl Watch {
             self.nothing_runs();
             return ExitCode::FAILURE;
         }
-        let mut started = match Started::start(&self.order) {
+        let mut started = match StartedCommand::start(&self.order) {
             Ok(started) => started,
             Err(error) => {
                 self.nothing_runs();
@@ -167,7 +167,7 @@ impl Watch {
 
     /// Waits until no process of the command runs; kills them when that is due. `false`: they could not be killed in
     /// time, which is already reported.
-    async fn until_over(&mut self, started: &mut Started) -> bool {
+    async fn until_over(&mut self, started: &mut StartedCommand) -> bool {
         let silence = Duration::from_millis(self.order.silence_ms);
         let mut deadline = pin!(time::sleep(Duration::from_millis(self.order.deadline_ms)));
         let mut quiet = pin!(time::sleep(silence));
@@ -212,7 +212,7 @@ impl Watch {
     }
 }
 
-impl Started {
+impl StartedCommand {
     /// Starts the process that becomes the command.
     fn start(order: &Order) -> io::Result<Self> {
         let (failure_from, failure_to) = io::pipe()?;

@@ -105,7 +105,8 @@ impl ReqwestTransport {
         }
         let mut body = BytesMut::new();
         loop {
-            let chunk: Option<Bytes> = response.chunk().await.map_err(|error| truncated(&error, shown))?;
+            let chunk: Option<Bytes> =
+                response.chunk().await.map_err(|error| truncated_answer(&error, shown))?;
             let Some(chunk) = chunk else { break };
             if body.len() + chunk.len() > limit {
                 return Err(too_large());
@@ -168,10 +169,10 @@ fn classify(error: reqwest::Error, shown: &str, deadline: Duration) -> HttpError
     if error.is_builder() {
         return HttpError::Invalid { url, why: root_cause(&error) };
     }
-    truncated(&error, shown)
+    truncated_answer(&error, shown)
 }
 
-fn truncated(error: &reqwest::Error, shown: &str) -> HttpError {
+fn truncated_answer(error: &reqwest::Error, shown: &str) -> HttpError {
     HttpError::Truncated { url: shown.to_owned(), why: root_cause(error) }
 }
 

@@ -251,7 +251,7 @@ impl Reader<'_> {
             }
         }
         let token_file =
-            user.token_file.as_deref().filter(|path| !path.is_empty()).map(|path| self.place(path));
+            user.token_file.as_deref().filter(|path| !path.is_empty()).map(|path| self.absolute_place(path));
         if let Some(path) = &token_file
             && let Err(expected) = read_file(path)
         {
@@ -269,7 +269,7 @@ impl Reader<'_> {
             // An inline key is passed on unchanged.
             (Some(()), _) => user.client_key_data.clone(),
             (None, Some(path)) => {
-                let place = self.place(path);
+                let place = self.absolute_place(path);
                 match read_file(&place) {
                     Err(expected) => {
                         self.problems.add(&field, format!("{:?}", place.display()), expected);
@@ -308,7 +308,7 @@ impl Reader<'_> {
             }
             return text;
         }
-        let path = self.place(file.filter(|path| !path.is_empty())?);
+        let path = self.absolute_place(file.filter(|path| !path.is_empty())?);
         match read_file(&path) {
             Ok((text, _)) => Some(text),
             Err(expected) => {
@@ -329,7 +329,7 @@ impl Reader<'_> {
         }
     }
 
-    fn place(&self, path: &str) -> PathBuf {
+    fn absolute_place(&self, path: &str) -> PathBuf {
         self.directory.join(path)
     }
 }

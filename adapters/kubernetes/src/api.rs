@@ -21,7 +21,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::access::Access;
-use crate::exchange::{self, Call, Until};
+use crate::exchange::{self, Call, RequestDeadline};
 use crate::limits::MAX_SELECTOR;
 use crate::{
     MAX_ANSWER_BYTES, MAX_NAMESPACES, MAX_NODES, MAX_PODS, PAGE, READ_DEADLINE, WRITE_DEADLINE, answer,
@@ -97,7 +97,7 @@ impl ApiServer {
     where
         T: ListableResource + DeserializeOwned + Resource<DynamicType = ()>,
     {
-        let until = Until::after(self.limits.read_deadline);
+        let until = RequestDeadline::after(self.limits.read_deadline);
         let request = Request::new(T::url_path(&(), None));
         let mut params = chosen.limit(self.limits.page);
         let mut all = Vec::new();
@@ -121,15 +121,15 @@ impl ApiServer {
     }
 
     /// Deadline of a write: no request may start after the permit ended, however long the connection takes.
-    fn begin(&self, permit: &Permit) -> Result<Until, KubernetesError> {
+    fn begin(&self, permit: &Permit) -> Result<RequestDeadline, KubernetesError> {
         let now = Instant::now();
         permit.check(now)?;
-        let until = Until::after(self.limits.write_deadline);
+        let until = RequestDeadline::after(self.limits.write_deadline);
         if until.at <= permit.until() {
             return Ok(until);
         }
         // The error of a timed-out call names the time that it really had.
-        Ok(Until { at: permit.until(), within: permit.until().saturating_duration_since(now) })
+        Ok(RequestDeadline { at: permit.until(), within: permit.until().saturating_duration_since(now) })
     }
 
     async fn patch_node(
@@ -151,7 +151,7 @@ impl ApiServer {
     }
 
     /// True if a pod is gone, or another pod has its name now.
-    async fn is_gone(&self, pod: &PodId, until: Until) -> Result<bool, KubernetesError> {
+    async fn is_gone(&self, pod: &PodId, until: RequestDeadline) -> Result<bool, KubernetesError> {
         let what = format!("pod {}/{}", pod.namespace, pod.name);
         let call = Call { name: "pod", what: &what };
         let request = Request::new(KubePod::url_path(&(), Some(&pod.namespace)));
@@ -170,7 +170,7 @@ impl ApiServer {
         &self,
         error: KubernetesError,
         pod: &PodId,
-        until: Until,
+        until: RequestDeadline,
     ) -> Result<(), KubernetesError> {
         let gone = match &error {
             KubernetesError::NotFound { .. } => true,
@@ -272,8 +272,8 @@ impl Kubernetes for ApiServer {
         let request = request.create_subresource("eviction", &pod.name, &PostParams::default(), body);
         match exchange::ask(&self.client, call, request, until).await {
             Ok(_) => Ok(Eviction::Accepted),
-            Err(exchange::Failed { budget: Some(refused), .. }) => Ok(refused),
-            Err(exchange::Failed { error, .. }) => {
+            Err(exchange::FailedExchange { budget: Some(refused), .. }) => Ok(refused),
+            Err(exchange::FailedExchange { error, .. }) => {
                 self.gone_or(error, pod, until).await.map(|()| Eviction::Gone)
             }
         }

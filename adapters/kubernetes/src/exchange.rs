@@ -20,13 +20,13 @@ use crate::limits::{IDLE_TIMEOUT, MAX_IDLE};
 use crate::{CONNECT_TIMEOUT, answer, telemetry};
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Until {
+pub(crate) struct RequestDeadline {
     pub(crate) at: Instant,
     /// Duration that the error of a timeout names.
     pub(crate) within: Duration,
 }
 
-impl Until {
+impl RequestDeadline {
     pub(crate) fn after(within: Duration) -> Self {
         Self { at: Instant::now() + within, within }
     }
@@ -65,7 +65,7 @@ pub(crate) fn client(access: &Access, max_answer_bytes: usize) -> Result<Client,
 }
 
 #[derive(Debug)]
-pub(crate) struct Failed {
+pub(crate) struct FailedExchange {
     pub(crate) error: KubernetesError,
     /// Set if the API server says that a disruption budget forbids the request.
     pub(crate) budget: Option<Eviction>,
@@ -76,9 +76,9 @@ pub(crate) async fn ask(
     client: &Client,
     call: Call<'_>,
     request: Result<Request<Vec<u8>>, kube::core::request::Error>,
-    until: Until,
-) -> Result<String, Failed> {
-    let plain = |error| Failed { error, budget: None };
+    until: RequestDeadline,
+) -> Result<String, FailedExchange> {
+    let plain = |error| FailedExchange { error, budget: None };
     // Names and selectors were checked, so this error is unexpected.
     let request =
         request.map_err(|_| plain(answer::unavailable(call.what, "the request cannot be built")))?;
@@ -87,7 +87,7 @@ pub(crate) async fn ask(
         Ok(Ok(text)) => Ok(text),
         Ok(Err(error)) => {
             let budget = answer::forbidden_by_budget(&error);
-            Err(Failed { error: answer::failure(call.what, error), budget })
+            Err(FailedExchange { error: answer::failure(call.what, error), budget })
         }
         Err(_) => {
             let why = format!("no complete answer within {:?}", until.within);
@@ -103,7 +103,7 @@ pub(crate) async fn send(
     client: &Client,
     call: Call<'_>,
     request: Result<Request<Vec<u8>>, kube::core::request::Error>,
-    until: Until,
+    until: RequestDeadline,
 ) -> Result<String, KubernetesError> {
     ask(client, call, request, until).await.map_err(|failed| failed.error)
 }

@@ -3,7 +3,7 @@
 use madako_protocol::kubernetes::KubernetesError;
 use tokio::time::Instant;
 
-use crate::exchange::Failed;
+use crate::exchange::FailedExchange;
 
 madako_protocol::declare_metrics! {
     counter madako_kubernetes_requests_total(call, outcome)
@@ -25,7 +25,7 @@ impl RunningRequest {
     }
 
     /// Records the end of the request; a drop without this call counts as cancelled.
-    pub(crate) fn ended(mut self, failed: Option<&Failed>) {
+    pub(crate) fn ended(mut self, failed: Option<&FailedExchange>) {
         self.outcome = match failed.map(|failed| &failed.error) {
             None => "ok",
             Some(_) if failed.is_some_and(|failed| failed.budget.is_some()) => "budget",

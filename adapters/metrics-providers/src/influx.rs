@@ -96,7 +96,7 @@ fn take<'n>(
         .filter(|(name, _)| !NO_LABELS.contains(name))
         .map(|(name, value)| (hide(name, token), hide(value, token)))
         .collect();
-    let new = FirstSeries { labels, value: hide(value, token), datatype: known(datatype), series: 1 };
+    let new = FirstSeries { labels, value: hide(value, token), datatype: known_type(datatype), series: 1 };
     match found.get_mut(names[at]) {
         None => {
             found.insert(names[at], new);
@@ -113,7 +113,7 @@ fn take<'n>(
 }
 
 /// `number` for a datatype that may be numeric, else a description.
-fn known(datatype: &str) -> &'static str {
+fn known_type(datatype: &str) -> &'static str {
     match datatype {
         "double" | "long" | "unsignedLong" | "string" => "number",
         "boolean" => "a boolean",

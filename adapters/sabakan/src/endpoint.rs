@@ -13,9 +13,9 @@ const GRAPHQL_PATH: &str = "/graphql";
 /// # Errors
 /// The problem and the expected form. The input is not repeated, because it may contain a password.
 pub fn endpoint_url(typed: &str) -> Result<String, InputError> {
-    let mut url = Url::parse(typed.trim()).map_err(|error| refused(error.to_string()))?;
+    let mut url = Url::parse(typed.trim()).map_err(|error| refuse_url(error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(refused(format!("scheme {:?}", url.scheme())));
+        return Err(refuse_url(format!("scheme {:?}", url.scheme())));
     }
     if !url.path().ends_with(GRAPHQL_PATH) {
         let joined = format!("{}{GRAPHQL_PATH}", url.path().trim_end_matches('/'));
@@ -24,7 +24,7 @@ pub fn endpoint_url(typed: &str) -> Result<String, InputError> {
     Ok(url.to_string())
 }
 
-fn refused(got: String) -> InputError {
+fn refuse_url(got: String) -> InputError {
     InputError {
         subject: "URL of the registry".to_owned(),
         problems: vec![Problem {

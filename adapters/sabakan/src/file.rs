@@ -16,7 +16,7 @@ use crate::limits::MAX_PROBLEMS;
 /// Every machine that cannot be read, with the field, its value and the expected form.
 pub fn parse_machines(json: &[u8]) -> Result<Vec<Machine>, InputError> {
     let document: Value = serde_json::from_slice(json)
-        .map_err(|error| refused(vec![problem("(document)", error.to_string(), "JSON")]))?;
+        .map_err(|error| refuse_file(vec![problem("(document)", error.to_string(), "JSON")]))?;
     let (prefix, list) = machine_list(&document)?;
     let mut machines = Vec::with_capacity(list.len());
     let mut problems = Vec::new();
@@ -29,7 +29,7 @@ pub fn parse_machines(json: &[u8]) -> Result<Vec<Machine>, InputError> {
             break;
         }
     }
-    if problems.is_empty() { Ok(machines) } else { Err(refused(problems)) }
+    if problems.is_empty() { Ok(machines) } else { Err(refuse_file(problems)) }
 }
 
 fn machine_list(document: &Value) -> Result<(&'static str, &[Value]), InputError> {
@@ -41,7 +41,7 @@ fn machine_list(document: &Value) -> Result<(&'static str, &[Value]), InputError
     }
     if let Some(errors) = document.get("errors").and_then(Value::as_array).filter(|list| !list.is_empty()) {
         let text = errors[0].get("message").and_then(Value::as_str).unwrap_or("no message");
-        return Err(refused(vec![problem(
+        return Err(refuse_file(vec![problem(
             "errors",
             format!("a failed response: {}", shorten(text)),
             "a response without errors",
@@ -51,8 +51,8 @@ fn machine_list(document: &Value) -> Result<(&'static str, &[Value]), InputError
         Some(Value::Array(list)) => Ok((IN_RESPONSE, list)),
         // Go writes a nil slice as `null`.
         Some(Value::Null) => Ok((IN_RESPONSE, &[])),
-        Some(other) => Err(refused(vec![problem(IN_RESPONSE, kind(other), EXPECTED)])),
-        None => Err(refused(vec![problem("(document)", kind(document), EXPECTED)])),
+        Some(other) => Err(refuse_file(vec![problem(IN_RESPONSE, describe_kind(other), EXPECTED)])),
+        None => Err(refuse_file(vec![problem("(document)", describe_kind(document), EXPECTED)])),
     }
 }
 
@@ -93,7 +93,7 @@ fn got_and_expected(message: &str) -> (String, String) {
     (shorten(got), shorten(expected))
 }
 
-fn kind(value: &Value) -> String {
+fn describe_kind(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) => "a truth value".to_owned(),
@@ -111,6 +111,6 @@ fn problem(field: &str, got: String, expected: &str) -> Problem {
     Problem { field: field.to_owned(), got, expected: expected.to_owned() }
 }
 
-fn refused(problems: Vec<Problem>) -> InputError {
+fn refuse_file(problems: Vec<Problem>) -> InputError {
     InputError { subject: "list of machines".to_owned(), problems }
 }

@@ -67,7 +67,7 @@ enum ReportedState {
     Unavailable(StoreErrorKind),
 }
 
-enum Wake {
+enum WakeReason {
     /// The receiver was dropped.
     Dropped,
     Command(CampaignCommand),
@@ -93,10 +93,10 @@ impl From<CampaignCommand> for SessionEnd {
     }
 }
 
-type Asking<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
+type PendingRequest<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
 /// Awaits the pending request; never returns if there is none.
-async fn answer<T>(asking: &mut Asking<T>) -> T {
+async fn answer<T>(asking: &mut PendingRequest<T>) -> T {
     let answer = match asking {
         Some(asked) => asked.await,
         None => pending().await,
@@ -137,7 +137,7 @@ impl Candidate {
                     SessionEnd::Yield(pause) => pause,
                     SessionEnd::Again => self.parts.backoff.wait(),
                 };
-                match self.attend(sleep(pause)).await {
+                match self.run_while_serving(sleep(pause)).await {
                     Ok(()) => break,
                     Err(other) => next = other,
                 }
@@ -149,19 +149,19 @@ impl Candidate {
     async fn session(&mut self) -> Result<Session, SessionEnd> {
         // A new term must not begin before the receiver knows of the end of the previous one.
         while !self.outbox.is_empty() {
-            self.attend(self.events.clone().reserve_owned()).await.map(drop)?;
+            self.run_while_serving(self.events.clone().reserve_owned()).await.map(drop)?;
             self.flush();
         }
         // The store counts whole seconds; round up.
         let ttl = i64::try_from(self.parts.options.ttl.as_millis().div_ceil(1000).max(1)).unwrap_or(i64::MAX);
         loop {
-            let error = match self.attend(grant(Arc::clone(&self.parts.connections), ttl)).await? {
+            let error = match self.run_while_serving(grant(Arc::clone(&self.parts.connections), ttl)).await? {
                 Ok(session) => return Ok(session),
                 Err(error) => error,
             };
             self.report_unavailable(error);
             let wait = self.parts.backoff.wait();
-            self.attend(sleep(wait)).await?;
+            self.run_while_serving(sleep(wait)).await?;
         }
     }
 
@@ -182,9 +182,9 @@ impl Candidate {
         let connections = &Arc::clone(&self.parts.connections);
         let mut held = HeldEpoch { epochs: self.parts.epochs.clone(), epoch: None };
         let mut own: Option<OwnKey> = None;
-        let mut enrolling: Asking<Result<OwnKey, SessionError>> = None;
+        let mut enrolling: PendingRequest<Result<OwnKey, SessionError>> = None;
         let mut enrol_at = Instant::now();
-        let mut renewing: Asking<Result<Instant, SessionError>> = None;
+        let mut renewing: PendingRequest<Result<Instant, SessionError>> = None;
         loop {
             // Check this first: a process that was stopped for a long time continues here.
             if Instant::now() >= session.valid_until {
@@ -220,12 +220,12 @@ impl Candidate {
                 biased;
                 () = sleep_until(valid_until) => {}
                 wake = self.wake(true) => match wake {
-                    Wake::Dropped => return (SessionEnd::Dropped, false),
-                    Wake::Command(command) => {
+                    WakeReason::Dropped => return (SessionEnd::Dropped, false),
+                    WakeReason::Command(command) => {
                         self.report_lost(&mut held, "the leader resigned");
                         return (command.into(), false);
                     }
-                    Wake::Candidates(event) => {
+                    WakeReason::Candidates(event) => {
                         if matches!(event, WatchEvent::Interrupted(_)) {
                             // Check whether the store still answers.
                             session.renew_at = session.renew_at.min(Instant::now());
@@ -236,7 +236,7 @@ impl Candidate {
                 renewed = answer(&mut renewing) => match renewed {
                     Ok(sent) => {
                         let late = is_planted(Canary::LeaseFromAnswer);
-                        session.renewed(if late { Instant::now() } else { sent });
+                        session.note_renewal(if late { Instant::now() } else { sent });
                         held.extend(session.valid_until);
                         self.parts.backoff.reset();
                         self.report_available();
@@ -290,9 +290,9 @@ impl Candidate {
                 // Commands wait for the next step.
                 wake = self.wake(false) => match wake {
                     // The receiver is gone or the watch has ended: only finish the revocation.
-                    Wake::Dropped => break revoking.await,
-                    Wake::Candidates(event) => self.ballot.take(event),
-                    Wake::Command(_) => {}
+                    WakeReason::Dropped => break revoking.await,
+                    WakeReason::Candidates(event) => self.ballot.take(event),
+                    WakeReason::Command(_) => {}
                 }
             }
         };
@@ -305,15 +305,15 @@ impl Candidate {
     }
 
     /// Runs `work` while handling external events.
-    async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Result<T, SessionEnd> {
+    async fn run_while_serving<T>(&mut self, work: impl Future<Output = T>) -> Result<T, SessionEnd> {
         let mut work = pin!(work);
         loop {
             tokio::select! {
                 biased;
                 wake = self.wake(true) => match wake {
-                    Wake::Dropped => return Err(SessionEnd::Dropped),
-                    Wake::Command(command) => return Err(command.into()),
-                    Wake::Candidates(event) => self.ballot.take(event),
+                    WakeReason::Dropped => return Err(SessionEnd::Dropped),
+                    WakeReason::Command(command) => return Err(command.into()),
+                    WakeReason::Candidates(event) => self.ballot.take(event),
                 },
                 done = &mut work => return Ok(done),
             }
@@ -321,13 +321,13 @@ impl Candidate {
     }
 
     /// The next external event; meanwhile sends queued events to the receiver.
-    async fn wake(&mut self, commands: bool) -> Wake {
+    async fn wake(&mut self, commands: bool) -> WakeReason {
         loop {
             tokio::select! {
                 biased;
-                () = self.events.closed() => return Wake::Dropped,
+                () = self.events.closed() => return WakeReason::Dropped,
                 command = self.commands.recv(), if commands && self.commanded => match command {
-                    Some(command) => return Wake::Command(command),
+                    Some(command) => return WakeReason::Command(command),
                     None => self.commanded = false,
                 },
                 permit = self.events.reserve(), if !self.outbox.is_empty() => {
@@ -336,9 +336,9 @@ impl Candidate {
                     }
                 }
                 event = self.parts.candidates.recv() => match event {
-                    Some(event) => return Wake::Candidates(event),
+                    Some(event) => return WakeReason::Candidates(event),
                     // The watch ends only with its runtime.
-                    None => return Wake::Dropped,
+                    None => return WakeReason::Dropped,
                 },
             }
         }

@@ -17,7 +17,7 @@ pub(crate) async fn commit(
     namespace: &Namespace,
     transaction: Transaction,
 ) -> Result<Outcome, StoreError> {
-    let object = object(&transaction);
+    let object = name_object(&transaction);
     let fail =
         |kind, why: &str| StoreError { operation: Operation::Commit.of(&object), kind, why: why.to_owned() };
     let impossible =
@@ -96,7 +96,7 @@ fn outcome(
     (!failed.is_empty()).then_some(Outcome::Refused { failed })
 }
 
-fn object(transaction: &Transaction) -> String {
+fn name_object(transaction: &Transaction) -> String {
     let mut keys: Vec<&str> = transaction
         .writes
         .iter()

@@ -163,7 +163,7 @@ fn dialled(
         }
         let endpoint =
             Endpoint::from_shared(given.to_owned()).map_err(|_| refuse("expected unix:///path"))?;
-        return Ok((given.to_owned(), tuned(endpoint, timeout)));
+        return Ok((given.to_owned(), with_common_options(endpoint, timeout)));
     }
     let url = if given.contains("://") {
         given.to_owned()
@@ -200,7 +200,7 @@ fn dialled(
         }
         _ => return Err(refuse("expected http, https or unix")),
     };
-    Ok((name, tuned(endpoint, timeout)))
+    Ok((name, with_common_options(endpoint, timeout)))
 }
 
 /// An endpoint as given, without the part before an `@`.
@@ -215,7 +215,7 @@ fn without_user(given: &str) -> String {
 }
 
 /// Common options of all connections.
-pub(crate) fn tuned(endpoint: Endpoint, timeout: Duration) -> Endpoint {
+pub(crate) fn with_common_options(endpoint: Endpoint, timeout: Duration) -> Endpoint {
     endpoint
         .connect_timeout(timeout)
         .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)

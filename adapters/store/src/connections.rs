@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::Endpoint;
 
-use crate::config::{ConfigError, StoreConfig, tuned};
+use crate::config::{ConfigError, StoreConfig, with_common_options};
 use crate::error::{auth_is_off, kind, never_sent, refuses_token, store_error};
 pub(crate) use crate::limits::LARGEST_ANSWER;
 use crate::telemetry::{self, Operation};
@@ -63,7 +63,7 @@ impl Target {
             Self::Connector(connector) => {
                 let connector = Arc::clone(connector);
                 // This address is never dialled; it only names the authority of requests.
-                let endpoint = tuned(Endpoint::from_static("http://localhost"), timeout);
+                let endpoint = with_common_options(Endpoint::from_static("http://localhost"), timeout);
                 endpoint.connect_with_connector_lazy(tower::service_fn(move |_: http::Uri| {
                     let connecting = connector();
                     async move { connecting.await.map(TokioIo::new) }
@@ -117,7 +117,7 @@ impl Connection {
     }
 
     /// Returns when a request timeout makes the connection suspect.
-    pub(crate) async fn suspected(&self) {
+    pub(crate) async fn suspect_connection(&self) {
         // `self` holds the sender, so the channel stays open.
         let _ = self.suspect.subscribe().wait_for(|suspect| *suspect).await;
     }
@@ -267,7 +267,7 @@ impl Connections {
                     ));
                 }
             };
-            match timeout_at(by, authorized(&connection, &ask)).await {
+            match timeout_at(by, run_authorized(&connection, &ask)).await {
                 Ok(Ok(value)) => break Ok(value),
                 Ok(Err(error)) => {
                     let failure = store_error(operation, object, &connection.name, &error);
@@ -299,7 +299,7 @@ impl Connections {
 }
 
 /// One request with a token that the store knows.
-async fn authorized<T, F>(
+async fn run_authorized<T, F>(
     connection: &Arc<Connection>,
     ask: &impl Fn(Arc<Connection>) -> F,
 ) -> Result<T, Error>

@@ -19,7 +19,7 @@ use crate::error::revision_is_gone;
 use crate::limits::COPY_TRIES;
 use crate::list::{ReadExtent, list};
 use crate::namespace::Namespace;
-use crate::objects::decoded;
+use crate::objects::decode_entry;
 
 pub struct CopyReader {
     connections: Connections,
@@ -53,7 +53,7 @@ impl Keyspace {
     pub fn resources(&self, encryption: &Encryption) -> (Vec<Arc<Stored>>, Vec<(String, String)>) {
         let (mut resources, mut unread) = (Vec::new(), Vec::new());
         for (key, entry) in &self.root {
-            match decoded(key, entry, encryption) {
+            match decode_entry(key, entry, encryption) {
                 Ok(stored) => resources.push(stored),
                 Err(why) => unread.push((key.clone(), why)),
             }

@@ -107,13 +107,13 @@ impl Encryption {
         for SecretLocation { range, field } in found {
             let value = &text[range.clone()];
             if is_encrypted(value) {
-                values.push((range, self.decrypted(&path, field, value)?));
+                values.push((range, self.decrypt_value(&path, field, value)?));
             }
         }
         Ok(Cow::Owned(replaced(&text, &values)))
     }
 
-    fn decrypted(&self, path: &str, field: String, value: &str) -> Result<String, DecryptError> {
+    fn decrypt_value(&self, path: &str, field: String, value: &str) -> Result<String, DecryptError> {
         self.0.decrypt(path, &field, value).map_err(|error| match error {
             ValueError::UnknownKey { id } => DecryptError::UnknownKey { field, id },
             ValueError::Altered => DecryptError::Altered { field },

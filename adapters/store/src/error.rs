@@ -110,7 +110,7 @@ pub(crate) fn kind(error: &Error) -> StoreErrorKind {
 }
 
 /// The error with its causes, at most [`LONGEST_ERROR`] bytes.
-fn why(error: &Error) -> String {
+fn describe_cause(error: &Error) -> String {
     let mut text = match error {
         Error::GRpcStatus(status) => {
             let mut text = status.message().to_owned();
@@ -138,7 +138,7 @@ pub(crate) fn store_error(operation: Operation, object: &str, endpoint: &str, er
     StoreError {
         operation: operation.of(object),
         kind: kind(error),
-        why: format!("{}, from {endpoint}", why(error)),
+        why: format!("{}, from {endpoint}", describe_cause(error)),
     }
 }
 
@@ -175,13 +175,13 @@ mod tests {
     #[test]
     fn request_above_the_size_limit_names_the_option_that_raises_it() {
         let error = Error::GRpcStatus(Status::invalid_argument("etcdserver: request is too large"));
-        assert!(why(&error).contains("--max-request-bytes"));
+        assert!(describe_cause(&error).contains("--max-request-bytes"));
     }
 
     #[test]
     fn long_messages_are_cut_at_a_character() {
         let error = Error::GRpcStatus(Status::unknown("é".repeat(LONGEST_ERROR)));
-        assert!(why(&error).len() <= LONGEST_ERROR);
+        assert!(describe_cause(&error).len() <= LONGEST_ERROR);
     }
 
     #[test]

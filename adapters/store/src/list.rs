@@ -58,7 +58,7 @@ pub(crate) async fn list(
         if let Some(last) = kvs.last() {
             from = [last.key(), &[0]].concat();
         } else if more {
-            return Err(refused(prefix, "the store announces further keys but returns none".into()));
+            return Err(list_failure(prefix, "the store announces further keys but returns none".into()));
         }
         for kv in kvs {
             bytes += kv.value().len();
@@ -67,7 +67,7 @@ pub(crate) async fn list(
             }
         }
         if snapshot.entries.len() > MOST_LISTED_KEYS || bytes > MOST_LISTED_BYTES {
-            return Err(refused(
+            return Err(list_failure(
                 prefix,
                 format!("more than {MOST_LISTED_KEYS} keys or {MOST_LISTED_BYTES} bytes"),
             ));
@@ -97,7 +97,7 @@ pub(crate) async fn revision(connections: &Connections) -> Result<i64, Failed> {
     }
 }
 
-fn refused(prefix: &str, why: String) -> Failed {
+fn list_failure(prefix: &str, why: String) -> Failed {
     let operation = Operation::List.of(prefix);
     Failed { error: StoreError { operation, kind: StoreErrorKind::Invalid, why }, source: None }
 }

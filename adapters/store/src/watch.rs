@@ -126,7 +126,7 @@ impl From<Failed> for StreamEnd {
 }
 
 /// A stream whose creation the server has confirmed.
-struct Open {
+struct OpenStream {
     connection: Arc<Connection>,
     stream: WatchStream,
 }
@@ -186,7 +186,7 @@ impl<E: Send + 'static> Watcher<E> {
         }
     }
 
-    fn others(&self) -> usize {
+    fn count_others(&self) -> usize {
         let delivered = self.delivered.iter().flat_map(|delivered| delivered.keys.keys());
         delivered.filter(|key| !self.interest.includes(key)).count()
     }
@@ -196,7 +196,7 @@ impl<E: Send + 'static> Watcher<E> {
     }
 
     /// Opens a stream and brings the receiver to its starting point.
-    async fn attach(&mut self, cause: &'static str, interrupted: &mut bool) -> Result<Open, StreamEnd> {
+    async fn attach(&mut self, cause: &'static str, interrupted: &mut bool) -> Result<OpenStream, StreamEnd> {
         // Resume at the last delivered revision, 0 for now, and drop the changes that were already delivered. Starting at
         // the next revision is not safe: if the history is compacted up to it, etcd before 3.6 omits the deletions at
         // that revision without notice (its issue 18089).
@@ -220,7 +220,7 @@ impl<E: Send + 'static> Watcher<E> {
                 let (delivered, snapshot) = self.interest.read(from).await?;
                 telemetry::madako_store_watch_lists_total(self.prefix.clone(), cause).increment(1);
                 self.delivered = Some(delivered);
-                self.send(FeedEvent::Listed { snapshot, others: self.others(), cause }).await?;
+                self.send(FeedEvent::Listed { snapshot, others: self.count_others(), cause }).await?;
             }
         }
         *interrupted = false;
@@ -228,7 +228,7 @@ impl<E: Send + 'static> Watcher<E> {
     }
 
     /// Opens a stream from a revision, or (0) from now.
-    async fn open(&self, from: i64) -> Result<Open, StreamEnd> {
+    async fn open(&self, from: i64) -> Result<OpenStream, StreamEnd> {
         let Range { from: key, end } = self.namespace.range(&self.prefix);
         let mut options = WatchOptions::new().with_range(end).with_fragment();
         if from > 0 {
@@ -238,8 +238,8 @@ impl<E: Send + 'static> Watcher<E> {
             let (key, options) = (key.clone(), options.clone());
             async move {
                 let mut stream = connection.watches().watch(key, Some(options)).await?;
-                let first = stream.message().await?.ok_or_else(ended)?;
-                if first.canceled() && denied(&first) && connection.has_credentials() {
+                let first = stream.message().await?.ok_or_else(stream_ended)?;
+                if first.canceled() && is_denied(&first) && connection.has_credentials() {
                     // etcd 3.4 does not distinguish an unknown token from a missing permission.
                     return Err(Error::GRpcStatus(tonic::Status::unauthenticated(first.cancel_reason())));
                 }
@@ -249,7 +249,7 @@ impl<E: Send + 'static> Watcher<E> {
         let (connection, stream, first) =
             self.connections.request(Operation::Watch, &self.prefix, self.connections.timeout(), ask).await?;
         self.refuse_canceled(&connection, &first)?;
-        Ok(Open { connection, stream })
+        Ok(OpenStream { connection, stream })
     }
 
     /// Classifies the cancellation of a watch by its server.
@@ -260,15 +260,15 @@ impl<E: Send + 'static> Watcher<E> {
         if !answer.canceled() {
             return Ok(());
         }
-        let kind = if denied(answer) { StoreErrorKind::Denied } else { StoreErrorKind::Unavailable };
+        let kind = if is_denied(answer) { StoreErrorKind::Denied } else { StoreErrorKind::Unavailable };
         let reason = answer.cancel_reason();
         let reason = if reason.is_empty() { "the store ended the watch" } else { reason };
         let why = format!("{reason}, from {}", connection.name());
         Err(StreamEnd::Failed(StoreError { operation: Operation::Watch.of(&self.prefix), kind, why }))
     }
 
-    async fn follow(&mut self, open: Open) -> StreamEnd {
-        let Open { connection, mut stream } = open;
+    async fn follow(&mut self, open: OpenStream) -> StreamEnd {
+        let OpenStream { connection, mut stream } = open;
         let mut assembly = Assembly::default();
         let mut silent_at = Instant::now() + WATCH_SILENCE;
         // Deadline of a requested heartbeat, while one is pending.
@@ -282,7 +282,7 @@ impl<E: Send + 'static> Watcher<E> {
                 () = sleep_until(answer_by.unwrap_or(silent_at)) => {
                     if answer_by.is_some() {
                         self.connections.failed(&connection, StoreErrorKind::Deadline);
-                        return StreamEnd::Failed(self.silent(&connection));
+                        return StreamEnd::Failed(self.stream_silent(&connection));
                     }
                     match self.ask(&connection, &mut stream).await {
                         Ok(by) => answer_by = Some(by),
@@ -291,7 +291,7 @@ impl<E: Send + 'static> Watcher<E> {
                     continue;
                 }
                 // A request on the same connection timed out, so do not wait for silence.
-                () = connection.suspected(), if !suspected => {
+                () = connection.suspect_connection(), if !suspected => {
                     suspected = true;
                     silent_at = Instant::now();
                     continue;
@@ -299,8 +299,8 @@ impl<E: Send + 'static> Watcher<E> {
             };
             let answer = match answer {
                 Ok(Some(answer)) => answer,
-                Ok(None) => return self.broken(&connection, &ended()),
-                Err(error) => return self.broken(&connection, &error),
+                Ok(None) => return self.stream_broken(&connection, &stream_ended()),
+                Err(error) => return self.stream_broken(&connection, &error),
             };
             (silent_at, answer_by) = (Instant::now() + WATCH_SILENCE, None);
             if let Err(end) = self.refuse_canceled(&connection, &answer) {
@@ -317,27 +317,27 @@ impl<E: Send + 'static> Watcher<E> {
         let by = Instant::now() + self.connections.timeout() * 2;
         match timeout_at(by, stream.request_progress()).await {
             Ok(Ok(())) => Ok(by),
-            Ok(Err(error)) => Err(self.broken(connection, &error)),
-            Err(_) => Err(StreamEnd::Failed(self.silent(connection))),
+            Ok(Err(error)) => Err(self.stream_broken(connection, &error)),
+            Err(_) => Err(StreamEnd::Failed(self.stream_silent(connection))),
         }
     }
 
     async fn deliver(&mut self, assembly: &mut Assembly, answer: WatchResponse) -> Result<(), StreamEnd> {
         let more_follows = answer.0.fragment;
-        let arrived = arrived(&self.namespace, self.interest, answer);
+        let arrived = changes_of_answer(&self.namespace, self.interest, answer);
         let Some(delivered) = &mut self.delivered else { return Err(StreamEnd::Missed("start")) };
         let whole = assembly.take(delivered, arrived, more_follows, self.interest);
         let Some(WholeRevisions { revision, changes }) = whole else { return Ok(()) };
         self.send(FeedEvent::Changed { revision, changes }).await
     }
 
-    fn broken(&self, connection: &Connection, cause: &Error) -> StreamEnd {
+    fn stream_broken(&self, connection: &Connection, cause: &Error) -> StreamEnd {
         let error = store_error(Operation::Watch, &self.prefix, connection.name(), cause);
         self.connections.failed(connection, kind(cause));
         StreamEnd::Failed(error)
     }
 
-    fn silent(&self, connection: &Connection) -> StoreError {
+    fn stream_silent(&self, connection: &Connection) -> StoreError {
         StoreError {
             operation: Operation::Watch.of(&self.prefix),
             kind: StoreErrorKind::Deadline,
@@ -355,16 +355,20 @@ fn kind_of_gone(error: &Error) -> &'static str {
     if error.to_string().contains("compacted") { "compacted" } else { "other-store" }
 }
 
-fn ended() -> Error {
+fn stream_ended() -> Error {
     Error::WatchError("the stream ended".to_owned())
 }
 
-fn denied(answer: &WatchResponse) -> bool {
+fn is_denied(answer: &WatchResponse) -> bool {
     let reason = answer.cancel_reason();
     reason.contains("permission denied") || reason.contains("auth")
 }
 
-fn arrived(namespace: &Namespace, interest: Interest, answer: WatchResponse) -> Vec<ReceivedChange> {
+fn changes_of_answer(
+    namespace: &Namespace,
+    interest: Interest,
+    answer: WatchResponse,
+) -> Vec<ReceivedChange> {
     answer
         .0
         .events

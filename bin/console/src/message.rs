@@ -28,14 +28,14 @@ pub fn describe_error(error: &anyhow::Error) -> String {
     let mut parts = Vec::new();
     for cause in error.chain() {
         parts.push(match cause.downcast_ref::<InputError>() {
-            Some(input) if input.problems.len() > 1 => lines(input),
+            Some(input) if input.problems.len() > 1 => format_lines(input),
             _ => cause.to_string(),
         });
     }
     parts.join(": ")
 }
 
-fn lines(input: &InputError) -> String {
+fn format_lines(input: &InputError) -> String {
     let mut text = format!("{} is not valid:", input.subject);
     for problem in input.problems.iter().take(MAX_PROBLEMS_SHOWN) {
         let _ = write!(text, "\n  {problem}");

@@ -95,7 +95,7 @@ pub(crate) fn run(args: RunArgs) -> Result<(), Failure> {
     };
     let RunArgs { seed, length, report, trace, .. } = args;
     let options = Options { scenario, seed, length, network, programs, report, trace };
-    let report = finished(&options)?;
+    let report = run_to_report(&options)?;
     show(args.output, &report, |report: &Report| report.to_string())?;
     verdict(report.outcome, &report.why_not())
 }
@@ -110,7 +110,7 @@ fn verdict(outcome: Outcome, why: &[String]) -> Result<(), Failure> {
 }
 
 /// Runs the scenario to its end, or to a signal's.
-fn finished(options: &Options) -> Result<Report, Failure> {
+fn run_to_report(options: &Options) -> Result<Report, Failure> {
     // A single thread that lives as long as this process: the kernel ends the children with the thread that started
     // them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -118,7 +118,7 @@ fn finished(options: &Options) -> Result<Report, Failure> {
         let tell = |line: &str| note(PROGRAM, line);
         tokio::select! {
             report = madako_chaos_harness::run(options, &SystemClock, &tell) => report.map_err(not_run),
-            () = signalled() => Err(Failure::NoPass(anyhow!("ended by a signal"))),
+            () = wait_for_signal() => Err(Failure::NoPass(anyhow!("ended by a signal"))),
         }
     })
 }
@@ -133,7 +133,7 @@ fn not_run(error: RunError) -> Failure {
     }
 }
 
-async fn signalled() {
+async fn wait_for_signal() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) =
         (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))

@@ -1,7 +1,7 @@
 //! `madako-chaos scenarios`: lists the scenarios that ship, and checks a scenario of the user.
 
 use madako_console::{Format, Table, read_text, show, shown};
-use madako_faults::{Count, Fault, MAX_BYTES, SHIPPED, Scenario, Shipped};
+use madako_faults::{Count, Fault, MAX_BYTES, SHIPPED, Scenario, ShippedScenario};
 use madako_json::input::InputError;
 use serde::Serialize;
 
@@ -34,12 +34,12 @@ struct ScenariosAction {
 
 pub(crate) fn run(args: &ScenariosArgs) -> Result<(), Failure> {
     match &args.what.check {
-        Some(file) => Ok(show(args.output, &checked(file)?, overview)?),
-        None => Ok(show(args.output, &shipped()?, list)?),
+        Some(file) => Ok(show(args.output, &check_file(file)?, overview)?),
+        None => Ok(show(args.output, &list_shipped()?, list)?),
     }
 }
 
-fn checked(file: &str) -> Result<Scenario, Failure> {
+fn check_file(file: &str) -> Result<Scenario, Failure> {
     let text = read_text(file, MAX_BYTES).map_err(Failure::BadInput)?;
     let named = |error| Failure::BadInput(anyhow::Error::new(error).context(shown(file).to_owned()));
     Scenario::parse(&text).map_err(named)
@@ -49,7 +49,7 @@ fn checked(file: &str) -> Result<Scenario, Failure> {
 pub(crate) fn with_faults(named: &str, faults: &[String]) -> Result<Scenario, Failure> {
     let mut scenario = match madako_faults::shipped(named) {
         Some(shipped) => shipped.scenario().map_err(|error| Failure::BadInput(error.into()))?,
-        None => checked(named)?,
+        None => check_file(named)?,
     };
     for line in faults {
         let bad = |error: InputError| Failure::BadInput(error.into());
@@ -59,23 +59,23 @@ pub(crate) fn with_faults(named: &str, faults: &[String]) -> Result<Scenario, Fa
 }
 
 #[derive(Debug, Serialize)]
-struct Listed {
+struct ListedScenario {
     name: &'static str,
     shows: String,
     scenario: Scenario,
 }
 
-fn shipped() -> Result<Vec<Listed>, Failure> {
-    let listed = |shipped: &Shipped| -> Result<Listed, Failure> {
+fn list_shipped() -> Result<Vec<ListedScenario>, Failure> {
+    let listed = |shipped: &ShippedScenario| -> Result<ListedScenario, Failure> {
         let scenario = shipped.scenario().map_err(|error| Failure::BadInput(error.into()))?;
-        Ok(Listed { name: shipped.name, shows: shipped.shows(), scenario })
+        Ok(ListedScenario { name: shipped.name, shows: shipped.shows(), scenario })
     };
     SHIPPED.iter().map(listed).collect()
 }
 
-fn list(scenarios: &Vec<Listed>) -> String {
+fn list(scenarios: &Vec<ListedScenario>) -> String {
     let mut table = Table::new(["NAME", "FAULTS", "SHOWS"]);
-    for Listed { name, shows, scenario } in scenarios {
+    for ListedScenario { name, shows, scenario } in scenarios {
         table.row([(*name).to_owned(), scenario.faults.len().to_string(), shows.clone()]);
     }
     table.text()

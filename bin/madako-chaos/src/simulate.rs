@@ -20,7 +20,7 @@ use madako_domain::invariants::Id;
 use madako_faults::{Count, Scenario, Span};
 use madako_judges::Verdict;
 use madako_simulation::planted::keep_quiet;
-use madako_simulation::run::{Options, Outcome, Progress, Report, Shrunk, shrink, simulate};
+use madako_simulation::run::{Options, Outcome, Progress, Report, ShrunkScenario, shrink, simulate};
 use serde_json::{Value, json};
 
 use crate::PROGRAM;
@@ -117,12 +117,12 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     plant(args.canary);
     match args.seeds {
         Some((first, last)) => many(args, &scenario, first..=last),
-        None => one(args, &scenario),
+        None => simulate_once(args, &scenario),
     }
 }
 
-fn one(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure> {
-    let trace = args.trace.as_deref().map(created).transpose().map_err(Failure::NoPass)?;
+fn simulate_once(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure> {
+    let trace = args.trace.as_deref().map(create_file).transpose().map_err(Failure::NoPass)?;
     let only = args.only.as_ref().map(|only| only.0.clone());
     let began = Stopwatch::start();
     let options = Options {
@@ -144,7 +144,11 @@ fn one(args: &SimulateArgs, scenario: &Scenario) -> Result<(), Failure> {
 }
 
 /// The smallest run that fails in the same way; `None`: this run did not fail, or the user does not want one.
-fn smaller(args: &SimulateArgs, scenario: &Scenario, report: &Report) -> Result<Option<Shrunk>, Failure> {
+fn smaller(
+    args: &SimulateArgs,
+    scenario: &Scenario,
+    report: &Report,
+) -> Result<Option<ShrunkScenario>, Failure> {
     let limit = args.shrink_for.duration();
     if report.failures().is_empty() || limit.is_zero() || args.only.is_some() {
         return Ok(None);
@@ -191,7 +195,7 @@ fn many(
     Ok(())
 }
 
-fn created(path: &Path) -> anyhow::Result<File> {
+fn create_file(path: &Path) -> anyhow::Result<File> {
     File::create(path).with_context(|| format!("cannot create {}", path.display()))
 }
 
@@ -213,7 +217,7 @@ struct RunResult<'a> {
     report: &'a Report,
     args: &'a SimulateArgs,
     took: Duration,
-    smaller: Option<&'a Shrunk>,
+    smaller: Option<&'a ShrunkScenario>,
 }
 
 impl RunResult<'_> {
@@ -243,11 +247,11 @@ impl RunResult<'_> {
     fn command_of(&self, only: Option<&SelectedFaults>, length: Span) -> String {
         let mut command = "madako-chaos simulate".to_owned();
         if self.args.scenario != DEFAULT {
-            command += &format!(" --scenario {}", quoted(&self.args.scenario));
+            command += &format!(" --scenario {}", quote_word(&self.args.scenario));
         }
         command += &format!(" --seed {} --for {length}", self.report.seed);
         for fault in &self.args.fault {
-            command += &format!(" --fault {}", quoted(fault));
+            command += &format!(" --fault {}", quote_word(fault));
         }
         #[cfg(debug_assertions)]
         if let Some(canary) = self.args.canary {
@@ -273,7 +277,7 @@ impl RunResult<'_> {
             history.0,
             self.rate()
         );
-        for why in self.why().into_iter().take(SHOWN) {
+        for why in self.failure_reasons().into_iter().take(SHOWN) {
             line += &format!("\n  {why}");
         }
         if self.report.outcome() != Outcome::Passed {
@@ -283,7 +287,7 @@ impl RunResult<'_> {
     }
 
     /// All reasons why the run fails.
-    fn why(&self) -> Vec<String> {
+    fn failure_reasons(&self) -> Vec<String> {
         let report = self.report;
         let mut why = Vec::new();
         for (id, verdict) in &report.invariants {
@@ -312,7 +316,7 @@ impl RunResult<'_> {
             "for": report.length,
             "passed": report.outcome() == Outcome::Passed,
             "wrong": report.failures(),
-            "why_not": self.why(),
+            "why_not": self.failure_reasons(),
             "invariants": report.invariants,
             "promises": by_name(report.promises.iter().map(|(promise, verdict)| (promise.name(), verdict))),
             "exemptions": by_name(report.exemptions.table().into_iter().map(|(it, used)| (it.name(), used))),
@@ -389,7 +393,7 @@ impl RunResult<'_> {
         for draw in &report.schedule.draws {
             text += &format!("{draw}\n");
         }
-        let why = self.why();
+        let why = self.failure_reasons();
         if !why.is_empty() {
             text += "\nReasons:\n";
             for why in why {
@@ -482,7 +486,7 @@ impl fmt::Display for SelectedFaults {
 }
 
 /// Quotes a word for a shell.
-fn quoted(word: &str) -> String {
+fn quote_word(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:".contains(letter);
     if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }

@@ -217,7 +217,7 @@ fn alerts_of_commands_files_and_the_api_server_fire_and_clear() {
     for _ in 0..broken.iter().map(|(_, count)| count).sum() {
         excused.used_once(Exemption::KilledCommand);
     }
-    let beyond = excused.beyond(Duration::from_secs(110));
+    let beyond = excused.exceeded_bounds(Duration::from_secs(110));
     assert!(beyond.is_empty(), "{beyond:?} by {broken:?}, see {place}:\n{errors}\n{out}");
     assert!(verdict["shortfalls"].as_array().unwrap().is_empty(), "see {place}:\n{errors}\n{out}");
     assert_eq!(code, i32::from(!broken.is_empty()), "see {place}:\n{errors}\n{out}");

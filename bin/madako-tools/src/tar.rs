@@ -43,7 +43,8 @@ pub(crate) fn entries(archive: &[u8]) -> Result<Vec<Entry<'_>>> {
             ensure!(after.iter().all(|byte| *byte == 0), "data follow the archive's end mark");
             return Ok(entries);
         }
-        let described = || format!("entry {} of the archive, {:?}", entries.len() + 1, field(header, 0, 100));
+        let described =
+            || format!("entry {} of the archive, {:?}", entries.len() + 1, shown_field(header, 0, 100));
         let size = checked_size(header).with_context(described)?;
         let padded = size.next_multiple_of(BLOCK);
         ensure!(padded <= after.len(), "the archive ends within a file after {} files", entries.len());
@@ -58,8 +59,8 @@ fn checked_size(header: &[u8; BLOCK]) -> Result<usize> {
     let sum = |bytes: &[u8]| bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
     let spaces = 8 * u64::from(b' ');
     let actual = sum(&header[..148]) + spaces + sum(&header[156..]);
-    ensure!(number(header, 148, 8)? == actual, "the header's checksum is wrong");
-    let size = number(header, 124, 12)?;
+    ensure!(number_field(header, 148, 8)? == actual, "the header's checksum is wrong");
+    let size = number_field(header, 124, 12)?;
     ensure!(size <= MAX_FILE, "{size} bytes are more than the {MAX_FILE} bytes of a file");
     Ok(usize::try_from(size)?)
 }
@@ -75,8 +76,8 @@ fn entry<'a>(header: &'a [u8; BLOCK], content: &'a [u8]) -> Result<Option<Entry<
         kind => bail!("type {:?} is neither a file nor a directory", char::from(kind)),
     }
     // GNU tar uses the place of the prefix for other fields.
-    let prefix = if &header[257..263] == b"ustar\0" { text(header, 345, 155)? } else { "" };
-    let mut parents = prefix.split('/').chain(text(header, 0, 100)?.split('/')).collect::<Vec<_>>();
+    let prefix = if &header[257..263] == b"ustar\0" { text_field(header, 345, 155)? } else { "" };
+    let mut parents = prefix.split('/').chain(text_field(header, 0, 100)?.split('/')).collect::<Vec<_>>();
     let name = parents.pop().unwrap_or_default();
     ensure!(!matches!(name, "" | "." | ".."), "the path names no file");
     ensure!(
@@ -85,8 +86,9 @@ fn entry<'a>(header: &'a [u8; BLOCK], content: &'a [u8]) -> Result<Option<Entry<
     );
     parents.retain(|parent| !matches!(*parent, "" | "."));
     ensure!(!parents.contains(&".."), "the path leaves the directory");
-    let mode = u32::try_from(number(header, 100, 8)? & 0o7777)?;
-    let owner = (u32::try_from(number(header, 108, 8)?)?, u32::try_from(number(header, 116, 8)?)?);
+    let mode = u32::try_from(number_field(header, 100, 8)? & 0o7777)?;
+    let owner =
+        (u32::try_from(number_field(header, 108, 8)?)?, u32::try_from(number_field(header, 116, 8)?)?);
     Ok(Some(Entry { parents, name, mode, owner, content }))
 }
 
@@ -96,18 +98,18 @@ fn bytes(header: &[u8; BLOCK], start: usize, length: usize) -> &[u8] {
     field.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-fn text(header: &[u8; BLOCK], start: usize, length: usize) -> Result<&str> {
+fn text_field(header: &[u8; BLOCK], start: usize, length: usize) -> Result<&str> {
     std::str::from_utf8(bytes(header, start, length)).context("the path is not UTF-8")
 }
 
 /// A field for messages.
-fn field(header: &[u8; BLOCK], start: usize, length: usize) -> String {
+fn shown_field(header: &[u8; BLOCK], start: usize, length: usize) -> String {
     String::from_utf8_lossy(bytes(header, start, length)).into_owned()
 }
 
 /// A number in octal digits, with spaces around it; an empty field is 0.
-fn number(header: &[u8; BLOCK], start: usize, length: usize) -> Result<u64> {
-    let digits = field(header, start, length);
+fn number_field(header: &[u8; BLOCK], start: usize, length: usize) -> Result<u64> {
+    let digits = shown_field(header, start, length);
     let digits = digits.trim_matches(' ');
     if digits.is_empty() {
         return Ok(0);

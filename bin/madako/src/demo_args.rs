@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use crate::cli::{Global, whole_number};
 use crate::demo::DemoOptions;
-use crate::serve_args::{bounded, parse_listen};
+use crate::serve_args::{parse_bounded, parse_listen};
 
 /// Bounds of a demo's length.
 const LENGTHS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(24 * 3600));
@@ -29,7 +29,7 @@ pub(crate) const SEED: u64 = 1;
 #[command(after_help = "Examples:\n  madako demo\n  madako demo --for 60s --seed 7 -o json")]
 pub(crate) struct DemoArgs {
     /// Time after which the demo ends
-    #[arg(long = "for", value_name = "DURATION", value_parser = |text: &str| bounded(text, LENGTHS))]
+    #[arg(long = "for", value_name = "DURATION", value_parser = |text: &str| parse_bounded(text, LENGTHS))]
     length: Option<Duration>,
     /// Seed of the data center and of all random choices
     #[arg(long, value_name = "NUMBER", default_value_t = SEED,

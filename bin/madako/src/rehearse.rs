@@ -29,7 +29,7 @@ use crate::cli::{Global, whole_number};
 use crate::failure::Failure;
 use crate::limits::PROGRESS_EVERY;
 use crate::output::{Format, note, show};
-use crate::serve_args::{INTERVALS, SESSION_TTLS, bounded};
+use crate::serve_args::{INTERVALS, SESSION_TTLS, parse_bounded};
 
 /// Bounds of the duration of a repair command: below, nothing is visible; above, every deadline is over.
 const COMMANDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(24 * 3600));
@@ -57,13 +57,13 @@ pub(crate) struct RehearseArgs {
     #[arg(long, value_name = "FILE|NAME")]
     scenario: Option<String>,
     /// Time between polls of the registry [default: as the running system has it, or 1m]
-    #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, INTERVALS))]
+    #[arg(long, value_name = "DURATION", value_parser = |text: &str| parse_bounded(text, INTERVALS))]
     interval: Option<Duration>,
     /// Time to live of the leader's session [default: as the running system has it, or 60s]
-    #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, SESSION_TTLS))]
+    #[arg(long, value_name = "DURATION", value_parser = |text: &str| parse_bounded(text, SESSION_TTLS))]
     session_ttl: Option<Duration>,
     /// Mean duration of a repair command
-    #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, COMMANDS), default_value = "10s",
+    #[arg(long, value_name = "DURATION", value_parser = |text: &str| parse_bounded(text, COMMANDS), default_value = "10s",
           help_heading = "Assumptions")]
     command_takes: Duration,
     /// Percentage of repair commands that heal their machine
@@ -98,11 +98,11 @@ pub(crate) fn run(
     let config = Config::load(global.config.as_deref())?;
     let inputs = runtime.block_on(inputs::gather(args, &config, clock))?;
     let copied = &inputs.copied;
-    let scenario = args.played(faults, text, &world(copied, &inputs.service))?;
+    let scenario = args.play_rehearsal(faults, text, &world(copied, &inputs.service))?;
     begin_in_time(&scenario.faults, args.length)?;
     check(copied, &scenario)?;
     // As late as this: the trace of an earlier rehearsal stays until a new one begins.
-    let trace = args.trace.as_deref().map(created).transpose()?;
+    let trace = args.trace.as_deref().map(create_trace).transpose()?;
 
     let assumed = Assumed {
         command_takes: args.command_takes,
@@ -180,7 +180,7 @@ fn begin_in_time(faults: &[Fault], length: Span) -> Result<(), Failure> {
     )))
 }
 
-fn created(path: &Path) -> Result<Trace, Failure> {
+fn create_trace(path: &Path) -> Result<Trace, Failure> {
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()));
     Ok(Box::new(BufWriter::new(file.map_err(Failure::BadInput)?)))
 }
@@ -191,7 +191,7 @@ impl RehearseArgs {
     }
 
     /// The scenario for a world.
-    fn played(
+    fn play_rehearsal(
         &self,
         faults: Vec<Fault>,
         text: Option<(String, String)>,

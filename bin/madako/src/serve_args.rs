@@ -33,10 +33,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "0.0.0.0:10180")]
     http: SocketAddr,
     /// Time between polls of the registry
-    #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, INTERVALS), default_value = "1m")]
+    #[arg(long, value_name = "DURATION", value_parser = |text: &str| parse_bounded(text, INTERVALS), default_value = "1m")]
     interval: Duration,
     /// Time to live of the leader's session, in whole seconds; at least 10s where operations on nodes are on
-    #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, SESSION_TTLS),
+    #[arg(long, value_name = "DURATION", value_parser = |text: &str| parse_bounded(text, SESSION_TTLS),
           default_value = "60s")]
     session_ttl: Duration,
     /// Collector of traces by OTLP over gRPC, such as http://127.0.0.1:4317; without it the service sends no traces
@@ -46,7 +46,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NUMBER", value_parser = parse_updates, default_value_t = MAX_CONCURRENT_UPDATES)]
     max_concurrent_updates: usize,
     /// Time between removals of expired certificates from Vault, where it is used
-    #[arg(long, value_name = "DURATION", value_parser = |text: &str| bounded(text, INTERVALS), default_value = "1h")]
+    #[arg(long, value_name = "DURATION", value_parser = |text: &str| parse_bounded(text, INTERVALS), default_value = "1h")]
     certs_gc_interval: Duration,
     /// Debugs the integration with sabakan; has no effect yet
     #[arg(long, value_name = "BOOLEAN", value_parser = parse_go_bool, num_args = 0..=1, require_equals = true,
@@ -132,7 +132,7 @@ pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-pub(crate) fn bounded(text: &str, (least, greatest): (Duration, Duration)) -> Result<Duration, String> {
+pub(crate) fn parse_bounded(text: &str, (least, greatest): (Duration, Duration)) -> Result<Duration, String> {
     let duration = duration::parse(text).map_err(|expected| format!("expected {expected}"))?;
     if (least..=greatest).contains(&duration) {
         Ok(duration)

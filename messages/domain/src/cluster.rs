@@ -13,7 +13,7 @@ use crate::schema;
 use madako_json::go::{RawJson, go_object};
 use madako_json::input::{InputError, Problems, Warning};
 use madako_json::strict::walk::strict;
-use madako_json::strict::{Kind, Path, Tree, Typed as _, yaml};
+use madako_json::strict::{HasSchema as _, Kind, Path, Tree, yaml};
 
 /// Label with the role of a node template or a node.
 pub const LABEL_ROLE: &str = "cke.cybozu.com/role";

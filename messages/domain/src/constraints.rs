@@ -9,7 +9,7 @@ use crate::limits::MAX_COUNT;
 use madako_json::go::{UnknownFields, go_object};
 use madako_json::input::{InputError, Problems, Warning};
 use madako_json::strict::tree::{Number, Tree, shown_text};
-use madako_json::strict::walk::{Kind, Path, Typed as _, strict};
+use madako_json::strict::walk::{HasSchema as _, Kind, Path, strict};
 use madako_json::strict::{nearest, yaml};
 
 const SUBJECT: &str = "set of constraints";

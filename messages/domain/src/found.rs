@@ -12,7 +12,7 @@ use crate::cluster::{Cluster, Taint};
 use crate::rules;
 use madako_json::input::{InputError, Problems};
 use madako_json::strict::walk::strict;
-use madako_json::strict::{Path, Tree, Typed as _, shown_text, yaml};
+use madako_json::strict::{HasSchema as _, Path, Tree, shown_text, yaml};
 
 /// Reads a cluster in YAML or JSON, such as `ckecli cluster get` prints.
 ///

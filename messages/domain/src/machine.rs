@@ -16,7 +16,7 @@ use madako_json::go::{ZERO_TIME, go_object};
 use madako_json::input::{InputError, Problems, Warning};
 use madako_json::named;
 use madako_json::strict::walk::strict;
-use madako_json::strict::{Kind, Path, Tree, Typed as _, shown_text, yaml};
+use madako_json::strict::{HasSchema as _, Kind, Path, Tree, shown_text, yaml};
 
 /// The lifecycle state of a machine, in sabakan's spelling (its `docs/lifecycle.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! The planner's result with its reasons: plain, immutable data that leaves no choice to its executor.
 //!
-//! The planner creates a decision together with its reasons. [`Reason`] holds a [`Why`], which is data; only its
+//! The planner creates a decision together with its reasons. [`Reason`] holds a [`PlanReason`], which is data; only its
 //! `Display` makes a sentence. In JSON a plan is `{"action", "changes", "cluster", "reasons"}`, and a failed plan is
 //! `{"error": {"kind", "message"}}`.
 //!
@@ -17,7 +17,9 @@ use crate::cluster::Cluster;
 
 mod why;
 
-pub use why::{Choice, Deselection, LeavingReason, RunnerUp, Score, Shortage, Source, Unpromotable, Why};
+pub use why::{
+    Choice, Deselection, LeavingReason, PlanReason, RunnerUp, Score, Shortage, Source, Unpromotable,
+};
 
 /// The action of a plan, named like the rule that leads to it (CKE's `sabakan-integration.md`, "Maintenance"). A plan has at most one.
 /// The planner tries the rules in this order.
@@ -114,7 +116,7 @@ pub struct Reason {
     pub outcome: Outcome,
     /// The reason as data; JSON has the rendered sentence.
     #[serde(serialize_with = "as_sentence")]
-    pub why: Why,
+    pub why: PlanReason,
     /// The address of the node or machine, if the reason concerns one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
@@ -126,7 +128,7 @@ pub struct Reason {
 impl Reason {
     /// A reason that concerns no particular machine.
     #[must_use]
-    pub fn new(rule: Action, outcome: Outcome, why: Why) -> Self {
+    pub fn new(rule: Action, outcome: Outcome, why: PlanReason) -> Self {
         Self { rule, outcome, why, address: None, score: None }
     }
 
@@ -143,7 +145,7 @@ impl Reason {
     }
 }
 
-fn as_sentence<S: Serializer>(why: &Why, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_sentence<S: Serializer>(why: &PlanReason, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(why)
 }
 

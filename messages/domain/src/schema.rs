@@ -2,7 +2,7 @@
 //! line 1.30), and kinds of fields.
 
 use madako_json::strict::Kind::{self, OmitEmpty};
-use madako_json::strict::{Schema, Typed as _};
+use madako_json::strict::{HasSchema as _, Schema};
 
 use crate::cluster::Taint;
 use crate::kubernetes::selector::LabelSelector;

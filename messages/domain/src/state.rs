@@ -31,7 +31,7 @@ use crate::template::Template;
 
 /// A value with the revision of its last change; revision 0 means "not stored".
 #[derive(Debug, Clone, PartialEq)]
-pub struct Revised<T> {
+pub struct RevisedValue<T> {
     /// The decoded value.
     pub value: T,
     /// Mod revision of its key.
@@ -53,31 +53,31 @@ pub struct ClusterState {
     /// The store's revision of this view.
     pub revision: i64,
     /// The committed cluster configuration.
-    pub cluster: Option<Revised<Arc<Cluster>>>,
+    pub cluster: Option<RevisedValue<Arc<Cluster>>>,
     /// The revision of the template that the cluster was generated from; 0 if unknown, as in CKE.
     pub cluster_revision: i64,
     /// The constraints; CKE's defaults if none are stored.
-    pub constraints: Option<Revised<Arc<Constraints>>>,
+    pub constraints: Option<RevisedValue<Arc<Constraints>>>,
     /// The template, if a valid one is stored.
-    pub template: Option<Revised<Arc<Template>>>,
+    pub template: Option<RevisedValue<Arc<Template>>>,
     /// URL of the registry.
-    pub url: Option<Revised<String>>,
+    pub url: Option<RevisedValue<String>>,
     /// The query's variables, if valid ones are stored.
-    pub variables: Option<Revised<Arc<QueryVariables>>>,
+    pub variables: Option<RevisedValue<Arc<QueryVariables>>>,
     /// True if the integration with the registry is disabled.
     pub disabled: bool,
     /// True if repairs that the registry requests are disabled.
     pub auto_repair_disabled: bool,
     /// The variables of the query for machines to repair, if valid ones are stored.
-    pub auto_repair_variables: Option<Revised<Arc<QueryVariables>>>,
+    pub auto_repair_variables: Option<RevisedValue<Arc<QueryVariables>>>,
     /// The stored states of racks, by the value of their label.
-    pub holds: BTreeMap<String, Revised<Arc<Hold>>>,
+    pub holds: BTreeMap<String, RevisedValue<Arc<Hold>>>,
     /// The removal guard, while it holds an observation back.
-    pub guard: Option<Revised<GuardState>>,
+    pub guard: Option<RevisedValue<GuardState>>,
     /// The obstacles that the leader stored.
-    pub obstacles: Option<Revised<Obstacles>>,
+    pub obstacles: Option<RevisedValue<Obstacles>>,
     /// The settings that the leader stored.
-    pub settings: Option<Revised<Settings>>,
+    pub settings: Option<RevisedValue<Settings>>,
     /// The repair settings of the cluster; `None` without a cluster, or if its section is unusable.
     pub repair_config: Option<Arc<RepairConfig>>,
     /// The reason why that section is unusable.
@@ -99,7 +99,7 @@ pub struct ClusterState {
     /// The last restore of etcd that began.
     pub restored: Option<Arc<Restored>>,
     /// The last backup of etcd that counts.
-    pub etcd_backup: Option<Revised<BackupRecord>>,
+    pub etcd_backup: Option<RevisedValue<BackupRecord>>,
     /// The images that the operator stored; none if the key is absent. An unreadable key is a fault.
     pub images: Arc<GivenImages>,
     /// Mod revision of each existing key of the values above.
@@ -137,7 +137,7 @@ impl ClusterState {
         state.cluster = match kept(keys::CLUSTER) {
             Some(last) => last.cluster.clone(),
             None => json::<Cluster>(entries, keys::CLUSTER, &mut faults)
-                .map(|(value, revision)| Revised { value: Arc::new(value), revision }),
+                .map(|(value, revision)| RevisedValue { value: Arc::new(value), revision }),
         };
         (state.repair_config, state.repair_fault) = match kept(keys::CLUSTER) {
             Some(last) => (last.repair_config.clone(), last.repair_fault.clone()),
@@ -147,7 +147,7 @@ impl ClusterState {
             Some(last) => (last.container_options.clone(), last.options_fault.clone()),
             None => read_options(state.cluster.as_ref()),
         };
-        state.config_version = match text(entries, keys::CONFIG_VERSION, &mut faults) {
+        state.config_version = match read_text(entries, keys::CONFIG_VERSION, &mut faults) {
             None if entries.contains_key(keys::CONFIG_VERSION) => None,
             None => Some(ConfigVersion::One),
             Some((version, _)) => match version.as_str() {
@@ -161,7 +161,7 @@ impl ClusterState {
             },
         };
         state.host_keys = Arc::new(pinned_keys(entries, last, &mut faults));
-        state.cluster_revision = text(entries, keys::CLUSTER_REVISION, &mut faults)
+        state.cluster_revision = read_text(entries, keys::CLUSTER_REVISION, &mut faults)
             .map(|(text, _)| match text.parse() {
                 Ok(number) => number,
                 Err(_) => {
@@ -175,38 +175,38 @@ impl ClusterState {
             .unwrap_or(0);
         state.constraints = if entries.contains_key(keys::CONSTRAINTS) {
             json::<Constraints>(entries, keys::CONSTRAINTS, &mut faults)
-                .map(|(value, revision)| Revised { value: Arc::new(value), revision })
+                .map(|(value, revision)| RevisedValue { value: Arc::new(value), revision })
         } else {
-            Some(Revised { value: Arc::new(Constraints::default()), revision: 0 })
+            Some(RevisedValue { value: Arc::new(Constraints::default()), revision: 0 })
         };
         state.template =
             json::<Cluster>(entries, keys::SABAKAN_TEMPLATE, &mut faults).and_then(|(value, revision)| {
                 match Template::new(value) {
-                    Ok(template) => Some(Revised { value: Arc::new(template), revision }),
+                    Ok(template) => Some(RevisedValue { value: Arc::new(template), revision }),
                     Err(error) => {
                         faults.push(Fault { key: keys::SABAKAN_TEMPLATE.to_owned(), why: error.to_string() });
                         None
                     }
                 }
             });
-        state.url = text(entries, keys::SABAKAN_URL, &mut faults)
-            .map(|(value, revision)| Revised { value, revision });
+        state.url = read_text(entries, keys::SABAKAN_URL, &mut faults)
+            .map(|(value, revision)| RevisedValue { value, revision });
         state.variables = json::<QueryVariables>(entries, keys::SABAKAN_VARIABLES, &mut faults)
-            .map(|(value, revision)| Revised { value: Arc::new(value), revision });
+            .map(|(value, revision)| RevisedValue { value: Arc::new(value), revision });
         // CKE compares the bytes: every value except `true` means enabled.
         state.disabled = entries.get(keys::SABAKAN_DISABLED).is_some_and(|entry| &entry.value[..] == b"true");
         state.auto_repair_disabled =
             entries.get(keys::AUTO_REPAIR_DISABLED).is_some_and(|entry| &entry.value[..] == b"true");
         state.auto_repair_variables =
             json::<QueryVariables>(entries, keys::AUTO_REPAIR_VARIABLES, &mut faults)
-                .map(|(value, revision)| Revised { value: Arc::new(value), revision });
-        for key in below(entries, keys::REPAIR_HOLDS) {
+                .map(|(value, revision)| RevisedValue { value: Arc::new(value), revision });
+        for key in names_below(entries, keys::REPAIR_HOLDS) {
             if let Some((value, revision)) = json::<Hold>(entries, key, &mut faults) {
                 let rack = key[keys::REPAIR_HOLDS.len()..].to_owned();
-                state.holds.insert(rack, Revised { value: Arc::new(value), revision });
+                state.holds.insert(rack, RevisedValue { value: Arc::new(value), revision });
             }
         }
-        for key in below(entries, keys::ETCD_RESTARTS) {
+        for key in names_below(entries, keys::ETCD_RESTARTS) {
             if let Some((request, _)) = json::<RestartRequest>(entries, key, &mut faults) {
                 state.restarts.insert(key[keys::ETCD_RESTARTS.len()..].to_owned(), request);
             }
@@ -216,13 +216,13 @@ impl ClusterState {
         state.restored =
             json::<Restored>(entries, keys::ETCD_RESTORED, &mut faults).map(|(value, _)| Arc::new(value));
         state.guard = json::<GuardState>(entries, keys::REMOVAL_GUARD, &mut faults)
-            .map(|(value, revision)| Revised { value, revision });
+            .map(|(value, revision)| RevisedValue { value, revision });
         state.obstacles = json::<Obstacles>(entries, keys::OBSTACLES, &mut faults)
-            .map(|(value, revision)| Revised { value, revision });
+            .map(|(value, revision)| RevisedValue { value, revision });
         state.settings = json::<Settings>(entries, keys::SETTINGS, &mut faults)
-            .map(|(value, revision)| Revised { value, revision });
+            .map(|(value, revision)| RevisedValue { value, revision });
         state.etcd_backup = json::<BackupRecord>(entries, keys::ETCD_BACKUP, &mut faults)
-            .map(|(value, revision)| Revised { value, revision });
+            .map(|(value, revision)| RevisedValue { value, revision });
         state.images = json::<GivenImages>(entries, keys::IMAGES, &mut faults)
             .map(|(value, _)| Arc::new(value))
             .unwrap_or_default();
@@ -248,9 +248,9 @@ impl ClusterState {
             keys::IMAGES,
         ]
         .into_iter()
-        .chain(below(entries, keys::REPAIR_HOLDS))
-        .chain(below(entries, keys::HOST_KEYS))
-        .chain(below(entries, keys::ETCD_RESTARTS))
+        .chain(names_below(entries, keys::REPAIR_HOLDS))
+        .chain(names_below(entries, keys::HOST_KEYS))
+        .chain(names_below(entries, keys::ETCD_RESTARTS))
         .filter_map(|key| entries.get(key).map(|entry| (key.to_owned(), entry.mod_revision)))
         .collect();
         let last_repair = last.map(|last| &*last.repair);
@@ -313,15 +313,9 @@ impl ClusterState {
     pub fn fault(&self, key: &str) -> Option<&str> {
         self.faults.iter().find(|fault| fault.key == key).map(|fault| fault.why.as_str())
     }
-
-    /// True if two views have the same values, whatever their revisions.
-    #[must_use]
-    pub fn shows_the_same(&self, other: &Self) -> bool {
-        self.revisions == other.revisions && self.status_lease == other.status_lease
-    }
 }
 
-fn below<'e>(entries: &'e BTreeMap<String, Entry>, prefix: &'e str) -> impl Iterator<Item = &'e str> {
+fn names_below<'e>(entries: &'e BTreeMap<String, Entry>, prefix: &'e str) -> impl Iterator<Item = &'e str> {
     entries
         .range(prefix.to_owned()..)
         .map(|(key, _)| key.as_str())
@@ -329,7 +323,9 @@ fn below<'e>(entries: &'e BTreeMap<String, Entry>, prefix: &'e str) -> impl Iter
 }
 
 /// Reads a cluster's options of containers, or returns the fault.
-fn read_options(cluster: Option<&Revised<Arc<Cluster>>>) -> (Option<Arc<ContainerOptions>>, Option<String>) {
+fn read_options(
+    cluster: Option<&RevisedValue<Arc<Cluster>>>,
+) -> (Option<Arc<ContainerOptions>>, Option<String>) {
     match cluster.map(|cluster| ContainerOptions::read(&cluster.value.options)) {
         None => (None, None),
         Some(Ok(options)) => (Some(Arc::new(options)), None),
@@ -344,7 +340,7 @@ fn pinned_keys(
     faults: &mut Vec<Fault>,
 ) -> PinnedKeys {
     let mut pinned = PinnedKeys::new();
-    for key in below(entries, keys::HOST_KEYS) {
+    for key in names_below(entries, keys::HOST_KEYS) {
         let address = &key[keys::HOST_KEYS.len()..];
         let revision = entries.get(key).map_or(0, |entry| entry.mod_revision);
         let known = last.and_then(|last| last.host_keys.get(address)).filter(|known| known.1 == revision);
@@ -358,7 +354,7 @@ fn pinned_keys(
 
 /// Reads a cluster's section `repair`, or returns the fault.
 fn read_repair_config(
-    cluster: Option<&Revised<Arc<Cluster>>>,
+    cluster: Option<&RevisedValue<Arc<Cluster>>>,
 ) -> (Option<Arc<RepairConfig>>, Option<String>) {
     match cluster.map(|cluster| RepairConfig::read(&cluster.value.repair)) {
         None => (None, None),
@@ -382,7 +378,7 @@ fn json<T: DeserializeOwned>(
     }
 }
 
-fn text(entries: &BTreeMap<String, Entry>, key: &str, faults: &mut Vec<Fault>) -> Option<(String, i64)> {
+fn read_text(entries: &BTreeMap<String, Entry>, key: &str, faults: &mut Vec<Fault>) -> Option<(String, i64)> {
     let entry = entries.get(key)?;
     match std::str::from_utf8(&entry.value) {
         Ok(text) => Some((text.to_owned(), entry.mod_revision)),

@@ -180,7 +180,7 @@ impl fmt::Display for Epoch {
 /// A value that cannot be written as JSON; its transaction is not sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {why}")]
-pub struct Unencodable {
+pub struct EncodeError {
     /// Key relative to the prefix.
     pub key: String,
     /// The message of the encoder.

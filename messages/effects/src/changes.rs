@@ -11,7 +11,7 @@ pub use crate::limits::{RETRY_FIRST, RETRY_MOST};
 /// The changes of one workflow; at most one is in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    sent: Option<Sent>,
+    sent: Option<SentChange>,
     /// Revision of the last commit. Older states are invalid for decisions.
     committed: i64,
     /// Revision of the state behind a failed change. It is invalid for further decisions.
@@ -20,7 +20,7 @@ pub(crate) struct Changes {
 }
 
 #[derive(Debug)]
-struct Sent {
+struct SentChange {
     number: u64,
     decided_on: i64,
     lost_at: Moment,
@@ -42,7 +42,7 @@ impl Changes {
     }
 
     pub(crate) fn sent(&mut self, number: u64, decided_on: i64, now: Moment) {
-        self.sent = Some(Sent { number, decided_on, lost_at: now + COMMIT_LOST });
+        self.sent = Some(SentChange { number, decided_on, lost_at: now + COMMIT_LOST });
     }
 
     /// Takes the answer to a commit. Returns false if the commit is not the awaited one.

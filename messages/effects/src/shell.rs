@@ -2,7 +2,7 @@
 
 use madako_protocol::actors::Mutation;
 use madako_protocol::effect::EffectEvent;
-use madako_protocol::feed::{Task, later};
+use madako_protocol::feed::{Task, send_later};
 use madako_protocol::gate::{commit, permit};
 use madako_protocol::mailbox::{Addressed, Envelope};
 use madako_protocol::permit::Moment;
@@ -37,7 +37,7 @@ impl<M: Addressed + Send + 'static, O: Send + 'static> EffectRunner<M, O> {
     /// Commits a change through the leader.
     pub fn commit(&mut self, number: u64, mutation: Mutation) {
         let Permits { leader, epoch } = self.permits.clone();
-        self.change = Some(self.telling(async move {
+        self.change = Some(self.send_result(async move {
             EffectEvent::Committed { number, result: commit(&leader, epoch, mutation).await }
         }));
     }
@@ -45,14 +45,14 @@ impl<M: Addressed + Send + 'static, O: Send + 'static> EffectRunner<M, O> {
     /// Requests a permit from the leader.
     pub fn ask(&mut self, number: u64) {
         let Permits { leader, epoch } = self.permits.clone();
-        self.effect = Some(self.telling(async move {
+        self.effect = Some(self.send_result(async move {
             EffectEvent::Permitted { number, permit: permit(&leader, epoch).await.ok() }
         }));
     }
 
     /// Executes an attempt, or a pause.
     pub fn carry_out(&mut self, what: impl Future<Output = EffectEvent<O>> + Send + 'static) {
-        self.effect = Some(self.telling(what));
+        self.effect = Some(self.send_result(what));
     }
 
     /// Stops the request, attempt or pause of the effect.
@@ -66,13 +66,13 @@ impl<M: Addressed + Send + 'static, O: Send + 'static> EffectRunner<M, O> {
         if set != wake {
             self.timer = wake.map(|at| {
                 let pause = at.saturating_duration_since(Moment::now());
-                (at, later(self.actor.clone(), pause, (self.wrap)(EffectEvent::Passed)))
+                (at, send_later(self.actor.clone(), pause, (self.wrap)(EffectEvent::Passed)))
             });
         }
     }
 
     /// A task in the current span, because its work belongs to the present work.
-    fn telling(&self, what: impl Future<Output = EffectEvent<O>> + Send + 'static) -> Task {
+    fn send_result(&self, what: impl Future<Output = EffectEvent<O>> + Send + 'static) -> Task {
         let (actor, wrap) = (self.actor.clone(), self.wrap);
         Task::start(async move {
             let event = what.await;

@@ -211,9 +211,9 @@ impl<A, E: Effect> Workflow<A, E> {
         }
         match event {
             EffectEvent::Committed { number, result } => self.answered(number, result, now),
-            EffectEvent::Permitted { number, permit } => self.permitted(number, permit, now),
+            EffectEvent::Permitted { number, permit } => self.handle_permit(number, permit, now),
             EffectEvent::Ended { number, end } => self.attempt_ended(number, end, now),
-            EffectEvent::Paused { number, against } => self.paused(number, against, now),
+            EffectEvent::Paused { number, against } => self.handle_pause(number, against, now),
             EffectEvent::Passed => self.passed(now),
             EffectEvent::Lost => self.lost(),
         }
@@ -265,7 +265,7 @@ impl<A, E: Effect> Workflow<A, E> {
         vec![Action::Ask { number, effect: job.effect.clone() }]
     }
 
-    fn permitted(&mut self, asked: u64, permit: Option<Permit>, now: Moment) -> Actions<A, E> {
+    fn handle_permit(&mut self, asked: u64, permit: Option<Permit>, now: Moment) -> Actions<A, E> {
         let number = self.take_number();
         let Some(job) = &mut self.job else { return Vec::new() };
         if !matches!(job.phase, Phase::Asking { number, .. } if number == asked) {
@@ -304,7 +304,7 @@ impl<A, E: Effect> Workflow<A, E> {
         vec![Action::Pause { number, effect: job.effect.clone() }]
     }
 
-    fn paused(&mut self, pause: u64, against: Option<String>, now: Moment) -> Actions<A, E> {
+    fn handle_pause(&mut self, pause: u64, against: Option<String>, now: Moment) -> Actions<A, E> {
         let Some(job) = &mut self.job else { return Vec::new() };
         if !matches!(job.phase, Phase::Pausing { number, .. } if number == pause) {
             return Vec::new();

@@ -16,7 +16,7 @@ pub use self::commit::{CommitError, Failure};
 
 use crate::backup::BackupError;
 use crate::effect::EffectEvent;
-use crate::feed::Handled;
+use crate::feed::HandledSignal;
 use crate::mailbox::Addressed;
 use crate::node::{Connection, NodeAction, NodeError};
 use crate::operations::OperationsState;
@@ -144,9 +144,9 @@ pub struct Committed {
 #[derive(Debug)]
 pub enum LeaderMessage {
     /// An event of the leader's campaign.
-    Campaign(CampaignEvent, Handled),
+    Campaign(CampaignEvent, HandledSignal),
     /// An event of the leader's watch.
-    Watch(WatchEvent, Handled),
+    Watch(WatchEvent, HandledSignal),
     /// Commits a decision in an epoch.
     Commit {
         /// The epoch in which the caller acts.
@@ -171,7 +171,7 @@ pub enum LeaderMessage {
         placement: Ownership,
     },
     /// An event of the watch of placement's owner.
-    Owner(WatchEvent, Handled),
+    Owner(WatchEvent, HandledSignal),
     /// A claim of placement ended. After a failed claim, its pause is over as well.
     Claimed {
         /// Number of the claiming epoch.
@@ -203,7 +203,7 @@ pub enum PollerMessage {
     /// The next poll is due.
     Tick,
     /// The state of the store changed.
-    State(Arc<ClusterState>, Handled),
+    State(Arc<ClusterState>, HandledSignal),
     /// A poll ended.
     Polled {
         /// Number of the poll; the poller ignores older polls.
@@ -230,13 +230,13 @@ impl Addressed for PollerMessage {
 #[derive(Debug)]
 pub enum PlannerMessage {
     /// The state of the store changed.
-    State(Arc<ClusterState>, Handled),
+    State(Arc<ClusterState>, HandledSignal),
     /// A poll gave a new observation.
-    Observed(Arc<Observation>, Handled),
+    Observed(Arc<Observation>, HandledSignal),
     /// The API server was read for the taints of its nodes.
-    Taints(Arc<TaintsPoll>, Handled),
+    Taints(Arc<TaintsPoll>, HandledSignal),
     /// The operation runner has new findings.
-    Operations(Arc<OperationsState>, Handled),
+    Operations(Arc<OperationsState>, HandledSignal),
     /// An earlier result may be obsolete: a commit failed, or an observation became too old.
     Reconcile,
 }
@@ -249,9 +249,9 @@ impl Addressed for PlannerMessage {
 #[derive(Debug)]
 pub enum RepairMessage {
     /// The state of the store changed.
-    State(Arc<ClusterState>, Handled),
+    State(Arc<ClusterState>, HandledSignal),
     /// The registry reported machines for repair.
-    Reported(Arc<Reports>, Handled),
+    Reported(Arc<Reports>, HandledSignal),
     /// The next round of health checks is due.
     Tick,
     /// A deadline passed, or a retry is due.
@@ -339,7 +339,7 @@ impl Addressed for NodeMessage {
 #[derive(Debug)]
 pub enum RunnerMessage {
     /// The state of the store changed.
-    State(Arc<ClusterState>, Handled),
+    State(Arc<ClusterState>, HandledSignal),
     /// The next pass is due.
     Tick,
     /// The nodes and etcd were read.
@@ -370,7 +370,7 @@ impl Addressed for RunnerMessage {
 #[derive(Debug)]
 pub enum BackupMessage {
     /// The state of the store changed.
-    State(Arc<ClusterState>, Handled),
+    State(Arc<ClusterState>, HandledSignal),
     /// A backup may be due, and its age has grown.
     Tick,
     /// A backup ended.
@@ -454,7 +454,7 @@ impl Addressed for RepairMessage {
 #[derive(Debug)]
 pub enum FetcherMessage {
     /// Placement's resources were listed, or changed.
-    Followed(FollowEvent, Handled),
+    Followed(FollowEvent, HandledSignal),
     /// The next round is due.
     Tick,
     /// A fetch ended.
@@ -478,9 +478,9 @@ pub enum SchedulerMessage {
     /// The scheduler's stored state was read.
     Remembered(Snapshot),
     /// Placement's resources were listed, or changed.
-    Followed(FollowEvent, Handled),
+    Followed(FollowEvent, HandledSignal),
     /// New observed states of metrics.
-    Metrics(Arc<MetricsObserved>, Handled),
+    Metrics(Arc<MetricsObserved>, HandledSignal),
     /// A reconcile pass is due: the time to collect changes is over, a deadline passed, or a commit can be retried.
     Reconcile,
     /// A transaction of a pass ended.

@@ -16,13 +16,13 @@ use crate::mailbox::{Addressed, Envelope};
 
 /// A mark in a message; dropping it tells the feed that the message was handled.
 #[derive(Debug)]
-pub struct Handled(#[allow(dead_code, reason = "it is its drop that tells")] oneshot::Sender<()>);
+pub struct HandledSignal(#[allow(dead_code, reason = "it is its drop that tells")] oneshot::Sender<()>);
 
-/// A [`Handled`] and the receiver that waits for its drop.
+/// A [`HandledSignal`] and the receiver that waits for its drop.
 #[must_use]
-pub fn handled() -> (Handled, oneshot::Receiver<()>) {
+pub fn handled() -> (HandledSignal, oneshot::Receiver<()>) {
     let (sender, receiver) = oneshot::channel();
-    (Handled(sender), receiver)
+    (HandledSignal(sender), receiver)
 }
 
 /// A task that ends when this handle is dropped.
@@ -58,7 +58,7 @@ impl Drop for Task {
 pub fn forward<T, M>(
     mut values: Subscriber<T>,
     actor: ActorRef<Envelope<M>>,
-    wrap: impl Fn(T, Handled) -> M + Send + 'static,
+    wrap: impl Fn(T, HandledSignal) -> M + Send + 'static,
 ) -> Task
 where
     T: Clone + Send + Sync + 'static,
@@ -67,7 +67,7 @@ where
     Task::start_anew(async move {
         loop {
             let (value, span) = values.next_in_span().await;
-            let Some(done) = span.in_scope(|| bring(&actor, |mark| wrap(value, mark))) else { return };
+            let Some(done) = span.in_scope(|| deliver(&actor, |mark| wrap(value, mark))) else { return };
             // Drop the value before waiting for the next one.
             drop(span);
             let _ = done.await;
@@ -77,7 +77,7 @@ where
 
 /// Sends a message to an actor after a delay, unless the task is dropped before. The actor handles it in no span: a
 /// timer that is renewed again and again would never leave its first span.
-pub fn later<M: Addressed + Send + 'static>(
+pub fn send_later<M: Addressed + Send + 'static>(
     actor: ActorRef<Envelope<M>>,
     pause: Duration,
     message: M,
@@ -92,9 +92,9 @@ pub fn later<M: Addressed + Send + 'static>(
 /// Sends a message of a feed. The receiver ends (with an error, because no value is ever sent) when the mark is
 /// dropped: the message was handled, or the actor ended and the next send fails. `None` if the actor has already
 /// ended.
-pub(crate) fn bring<M: Addressed + Send + 'static>(
+pub(crate) fn deliver<M: Addressed + Send + 'static>(
     actor: &ActorRef<Envelope<M>>,
-    message: impl FnOnce(Handled) -> M,
+    message: impl FnOnce(HandledSignal) -> M,
 ) -> Option<oneshot::Receiver<()>> {
     let (mark, done) = handled();
     actor.cast(message(mark).into()).ok()?;

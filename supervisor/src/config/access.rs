@@ -25,7 +25,7 @@ pub(super) struct Given {
 }
 
 /// The text of a certificate or key, and its origin.
-struct Loaded {
+struct LoadedPem {
     field: String,
     text: String,
     /// The configuration itself contains it, not a separate file.
@@ -115,14 +115,14 @@ fn check_endpoints(endpoints: Option<&[String]>, findings: &mut Findings) {
 }
 
 /// Text from a file or from the field itself; the file wins, as in etcdutil. Includes the file's mode.
-fn load(pem: &Pem, section: &str, findings: &mut Findings) -> Option<(Loaded, Option<u32>)> {
+fn load(pem: &Pem, section: &str, findings: &mut Findings) -> Option<(LoadedPem, Option<u32>)> {
     let [file, inline] = pem.names.map(|name| format!("{section}{name}"));
     match pem.file.as_deref().map(|path| (pem::read_file(path), path)) {
         None => {
             let text = pem.text.clone()?;
-            Some((Loaded { field: inline, text, inline: true }, None))
+            Some((LoadedPem { field: inline, text, inline: true }, None))
         }
-        Some((Ok((text, mode)), _)) => Some((Loaded { field: file, text, inline: false }, mode)),
+        Some((Ok((text, mode)), _)) => Some((LoadedPem { field: file, text, inline: false }, mode)),
         Some((Err(expected), path)) => {
             findings.report(file, format!("{path:?}"), expected);
             None
@@ -130,7 +130,7 @@ fn load(pem: &Pem, section: &str, findings: &mut Findings) -> Option<(Loaded, Op
     }
 }
 
-fn certificate(pem: &Pem, section: &str, findings: &mut Findings) -> Option<Loaded> {
+fn certificate(pem: &Pem, section: &str, findings: &mut Findings) -> Option<LoadedPem> {
     let (loaded, _) = load(pem, section, findings)?;
     if !pem::has_certificates(&loaded.text) {
         findings.report(loaded.field, "another value", "certificates in PEM");
@@ -139,7 +139,7 @@ fn certificate(pem: &Pem, section: &str, findings: &mut Findings) -> Option<Load
     Some(loaded)
 }
 
-fn private_key(pem: &Pem, section: &str, findings: &mut Findings) -> Option<Loaded> {
+fn private_key(pem: &Pem, section: &str, findings: &mut Findings) -> Option<LoadedPem> {
     let (loaded, mode) = load(pem, section, findings)?;
     if mode.is_some_and(|mode| mode & super::OTHERS_READ != 0) {
         findings.warn(format!("`{}`: other users can read the private key (chmod o-r)", loaded.field));
@@ -152,7 +152,12 @@ fn private_key(pem: &Pem, section: &str, findings: &mut Findings) -> Option<Load
 }
 
 /// A certificate and its key must come together and in the same form: etcdutil uses no other pair.
-fn check_pair(names: [[&str; 2]; 2], cert: Option<&Loaded>, key: Option<&Loaded>, findings: &mut Findings) {
+fn check_pair(
+    names: [[&str; 2]; 2],
+    cert: Option<&LoadedPem>,
+    key: Option<&LoadedPem>,
+    findings: &mut Findings,
+) {
     match (cert, key) {
         (Some(cert), Some(key)) if cert.inline != key.inline => findings.report(
             key.field.clone(),
@@ -172,7 +177,7 @@ fn check_pair(names: [[&str; 2]; 2], cert: Option<&Loaded>, key: Option<&Loaded>
     }
 }
 
-fn check_match(cert: &Loaded, key: &Loaded, findings: &mut Findings) {
+fn check_match(cert: &LoadedPem, key: &LoadedPem, findings: &mut Findings) {
     if !pem::may_match(&cert.text, &key.text) {
         findings.report(key.field.clone(), "another key", format!("the private key of `{}`", cert.field));
     }

@@ -6,7 +6,7 @@ use madako_domain::backup::{BACKUP_DIRECTORY, BACKUP_EVERY, BACKUPS_KEPT, Backup
 use madako_json::strict::Kind;
 use madako_operation_runner::page::Mode;
 
-use super::settings::{ABSOLUTE_PATH, Findings, is_span, section, span};
+use super::settings::{ABSOLUTE_PATH, Findings, is_span, read_span, section};
 
 section! {
     it: BackupSchedule = BackupSchedule {
@@ -16,7 +16,7 @@ section! {
         keep: DEFAULT_KEPT,
         prove: true,
     } => {
-        "every": EVERY => it.every, by span;
+        "every": EVERY => it.every, by read_span;
         "dir": ABSOLUTE_PATH => it.dir;
         "keep": KEPT => it.keep;
         "prove": Kind::Bool => it.prove;

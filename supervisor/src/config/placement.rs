@@ -19,7 +19,7 @@ use madako_store::Encryption;
 use strum::VariantNames as _;
 
 use super::embedded::ServerTls;
-use super::settings::{DURATION, Findings, Pem, is_span, plain, section, span, word};
+use super::settings::{DURATION, Findings, Pem, is_span, read_plain, read_span, read_word, section};
 use super::{access, encryption};
 use crate::limits::{
     MAX_BODY, MAX_METRIC_AGE, MAX_METRICS_INTERVAL, MAX_RETRIES, MAX_SECONDS, MAX_TOSCA, METRICS_INTERVAL,
@@ -190,15 +190,15 @@ struct EnabledStrategy {
 section! {
     it: Given = Given::default() => {
         "controllers": Kind::Bool => it.placement.controllers;
-        "metrics_interval": INTERVAL => it.placement.metrics.interval, by span;
-        "metric_max_age": DURATION => it.metric_max_age, by |age| Some(span(age));
+        "metrics_interval": INTERVAL => it.placement.metrics.interval, by read_span;
+        "metric_max_age": DURATION => it.metric_max_age, by |age| Some(read_span(age));
         at "encryption": encryption => it.encryption;
         in "api" {
             "host": Kind::Text => it.host;
             "port": Kind::Whole(1, u16::MAX as i64) => it.port;
             "max_request_bytes": Kind::Whole(1, MAX_BODY) => it.placement.api.settings.body_bytes;
             "insecure": Kind::Bool => it.placement.api.insecure;
-            "authorization": Kind::OneOf(Authorization::VARIANTS) => it.placement.api.settings.authorization, by word;
+            "authorization": Kind::OneOf(Authorization::VARIANTS) => it.placement.api.settings.authorization, by read_word;
             in "etcd" {
                 "retry_transactions": Kind::Whole(0, MAX_RETRIES) => it.placement.api.settings.retry_transactions;
                 unused "host", "port";
@@ -239,8 +239,8 @@ section! {
             "reschedule_after": SECONDS => it.placement.scheduler.reschedule_after, by seconds;
             "stickiness": Kind::UpTo(f64::MAX) => it.placement.scheduler.stickiness;
             "debounce": SECONDS => it.placement.scheduler.debounce, by seconds;
-            "metric_constraints": Kind::OneOf(Compared::VARIANTS) => it.placement.scheduler.metric_constraints, by word;
-            "clusters": Kind::OneOf(Candidates::VARIANTS) => it.placement.scheduler.candidates, by word;
+            "metric_constraints": Kind::OneOf(Compared::VARIANTS) => it.placement.scheduler.metric_constraints, by read_word;
+            "clusters": Kind::OneOf(Candidates::VARIANTS) => it.placement.scheduler.candidates, by read_word;
             in "max_moves" {
                 "percent": Kind::Whole(0, 100) => it.placement.scheduler.max_moves.percent;
                 "at_least": Kind::Whole(1, 1_000_000) => it.placement.scheduler.max_moves.at_least;
@@ -262,7 +262,7 @@ const SECONDS: Kind = Kind::UpTo(MAX_SECONDS);
 
 /// A time as a number of seconds, as in Krake.
 fn seconds(value: &Tree) -> Option<Duration> {
-    plain(value).map(Duration::from_secs_f64)
+    read_plain(value).map(Duration::from_secs_f64)
 }
 
 pub(super) fn read(given: Given, findings: &mut Findings) -> Placement {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use madako_domain::repair::hold::{HoldSettings, Label};
 use madako_json::strict::Kind;
 
-use super::settings::{is_span, section, span};
+use super::settings::{is_span, read_span, section};
 use crate::limits::MAX_LABEL;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ section! {
             "enabled": Kind::Bool => it.0;
             "label": LABEL => it.1.label, by |label| Some(Label::from(label.text()?.to_owned()));
             "count": COUNT => it.1.count;
-            "within": WITHIN => it.1.within, by span;
+            "within": WITHIN => it.1.within, by read_span;
         }
     }
 }

@@ -144,26 +144,26 @@ macro_rules! section {
             section!(@read inner $inner);
         })*
     };
-    (@function) => { $crate::config::settings::plain };
+    (@function) => { $crate::config::settings::read_plain };
     (@function $read:expr) => { $read };
 }
 
 pub(super) use section;
 
 /// A text, a number, a boolean, or a list of them.
-pub(super) fn plain<T: DeserializeOwned>(value: &Tree) -> Option<T> {
+pub(super) fn read_plain<T: DeserializeOwned>(value: &Tree) -> Option<T> {
     serde_json::from_str(&value.to_string()).ok()
 }
 
-pub(super) fn word<T: FromStr>(value: &Tree) -> Option<T> {
+pub(super) fn read_word<T: FromStr>(value: &Tree) -> Option<T> {
     value.text()?.parse().ok()
 }
 
-pub(super) fn secret(value: &Tree) -> Option<Option<Secret>> {
+pub(super) fn read_secret(value: &Tree) -> Option<Option<Secret>> {
     Some(value.text().map(Secret::new))
 }
 
-pub(super) fn span(value: &Tree) -> Option<Duration> {
+pub(super) fn read_span(value: &Tree) -> Option<Duration> {
     duration::parse(value.text()?).ok()
 }
 

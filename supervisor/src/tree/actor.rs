@@ -6,7 +6,7 @@ use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use super::event::{ChildExit, Meltdown, StopOutcome, chain, shorten};
 use super::handle::{AddError, ChildStatus, FirstStart, Mode, Reply, StopError};
-use super::roster::{Control, Live};
+use super::roster::{Control, LiveChild};
 use super::spec::{ChildId, ChildSpec, StartError, SupervisorSpec};
 use super::state::State;
 
@@ -53,7 +53,7 @@ pub(super) struct ChildReport {
 }
 
 pub(super) enum ChildReportKind {
-    Started(Result<Live, StartError>),
+    Started(Result<LiveChild, StartError>),
     /// The back-off is over and the predecessor is gone.
     Due,
     Stopped(StopOutcome),
@@ -125,14 +125,14 @@ impl Actor for Supervisor {
                     Ok(meltdown) => ChildExit::Meltdown(meltdown),
                     Err(error) => ChildExit::Failed(chain(error.as_ref())),
                 };
-                state.exited(&cell, exit);
+                state.handle_exit(&cell, exit);
             }
             SupervisionEvent::ActorTerminated(cell, _, reason) => {
                 let exit = match reason {
                     Some(reason) if KILLED.contains(&reason.as_str()) => ChildExit::Killed,
                     reason => ChildExit::Ended(reason.map(shorten)),
                 };
-                state.exited(&cell, exit);
+                state.handle_exit(&cell, exit);
             }
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => {}
         }

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::actor::{Arguments, Command, Message, Supervisor};
 use super::event::{Meltdown, StopOutcome};
-use super::roster::{Control, Live};
+use super::roster::{Control, LiveChild};
 use super::spec::{ChildId, ChildSpec, SupervisorSpec, actor_name};
 use crate::limits::CALL_DEADLINE;
 
@@ -185,7 +185,7 @@ async fn within_deadline<T>(answer: oneshot::Receiver<T>) -> Result<T, Superviso
 #[derive(Debug)]
 pub struct Tree {
     root: SupervisorRef,
-    live: Live,
+    live: LiveChild,
     control: Arc<Control>,
     kill_grace: Duration,
 }
@@ -201,7 +201,7 @@ impl Tree {
         let name = actor_name(&spec.instance, &spec.id);
         let arguments = Arguments { spec, control: Arc::clone(&control) };
         let (root, task) = Supervisor::spawn(Some(name), Supervisor, arguments).await?;
-        let live = Live::supervisor((root.clone(), task).into(), Arc::clone(&control));
+        let live = LiveChild::supervisor((root.clone(), task).into(), Arc::clone(&control));
         Ok(Self { root: SupervisorRef(root), live, control, kill_grace })
     }
 
@@ -212,7 +212,7 @@ impl Tree {
 
     /// Stops the tree in reverse order; kills the rest after `deadline`.
     pub async fn stop(&self, deadline: Duration) -> StopOutcome {
-        let mut hurry = self.control.hurried();
+        let mut hurry = self.control.watch_hurry();
         self.live.stop(deadline, &mut hurry, self.kill_grace).await
     }
 

@@ -34,14 +34,14 @@ impl<M> From<(ActorRef<M>, JoinHandle<()>)> for Started {
 }
 
 #[derive(Clone)]
-pub(super) struct Live {
+pub(super) struct LiveChild {
     pub(super) cell: ActorCell,
     /// Ends after the drop of the actor's state; the actor's status becomes `Stopped` slightly earlier.
     task: Shared<BoxFuture<'static, ()>>,
     control: Option<Arc<Control>>,
 }
 
-impl fmt::Debug for Live {
+impl fmt::Debug for LiveChild {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Live").field("cell", &self.cell).field("control", &self.control).finish()
     }
@@ -51,7 +51,7 @@ impl fmt::Debug for Live {
 pub(super) struct Entry {
     /// Position in the order of starts.
     pub(super) order: u64,
-    pub(super) live: Live,
+    pub(super) live: LiveChild,
 }
 
 /// Shared between a supervisor and its parent.
@@ -88,7 +88,7 @@ impl Control {
         let _ = self.starting.subscribe().wait_for(|n| *n == 0).await;
     }
 
-    pub(super) fn insert(&self, order: u64, live: Live) {
+    pub(super) fn insert(&self, order: u64, live: LiveChild) {
         lock(&self.roster).insert(live.cell.get_id(), Entry { order, live });
     }
 
@@ -103,7 +103,7 @@ impl Control {
         entries
     }
 
-    pub(super) fn hurried(&self) -> watch::Receiver<bool> {
+    pub(super) fn watch_hurry(&self) -> watch::Receiver<bool> {
         self.hurry.subscribe()
     }
 
@@ -124,7 +124,7 @@ impl Control {
     }
 }
 
-impl Live {
+impl LiveChild {
     pub(super) fn leaf(started: Started) -> Self {
         let Started { cell, task } = started;
         // A task that panicked or was cancelled has ended as well.
@@ -201,7 +201,7 @@ impl Live {
 }
 
 /// Halts an unlinked actor when dropped: without a supervisor nothing else ends it.
-pub(super) struct HaltOnDrop(pub(super) Live);
+pub(super) struct HaltOnDrop(pub(super) LiveChild);
 
 impl Drop for HaltOnDrop {
     fn drop(&mut self) {

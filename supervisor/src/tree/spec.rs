@@ -10,7 +10,7 @@ use ractor::{Actor, ActorCell, ActorProcessingErr, SpawnErr};
 use super::actor::{Arguments, Supervisor};
 use super::event::{BudgetExceeded, EventSink};
 use super::policy::{Backoff, Budget};
-use super::roster::{Control, Live, Started};
+use super::roster::{Control, LiveChild, Started};
 use crate::limits::{ACTOR_STOP_DEADLINE, KILL_GRACE, START_DEADLINE, SUPERVISOR_STOP_DEADLINE};
 
 /// Name of a child, unique within its supervisor.
@@ -68,7 +68,7 @@ impl From<SpawnErr> for StartError {
     }
 }
 
-pub(super) type StartFuture = Pin<Box<dyn Future<Output = Result<Live, StartError>> + Send>>;
+pub(super) type StartFuture = Pin<Box<dyn Future<Output = Result<LiveChild, StartError>> + Send>>;
 type StartFn = Arc<dyn Fn(ActorCell) -> StartFuture + Send + Sync>;
 
 #[derive(Clone)]
@@ -96,7 +96,7 @@ impl ChildSpec {
             ACTOR_STOP_DEADLINE,
             Arc::new(move |supervisor| {
                 let started = start(supervisor);
-                Box::pin(async move { Ok(Live::leaf(started.await?)) })
+                Box::pin(async move { Ok(LiveChild::leaf(started.await?)) })
             }),
         )
     }
@@ -132,7 +132,7 @@ impl ChildSpec {
                     let arguments = Arguments { spec, control: Arc::clone(&control) };
                     let started =
                         Supervisor::spawn_linked(Some(name), Supervisor, arguments, supervisor).await?;
-                    Ok(Live::supervisor(started.into(), control))
+                    Ok(LiveChild::supervisor(started.into(), control))
                 })
             }),
         )

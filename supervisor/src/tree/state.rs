@@ -19,7 +19,7 @@ use super::actor::{ChildReport, ChildReportKind, Children, Message};
 use super::event::{BudgetExceeded, ChildExit, Meltdown, StopOutcome, TreeEvent, chain};
 use super::handle::{AddError, FirstStart, Reply};
 use super::policy::Account;
-use super::roster::{Control, Live};
+use super::roster::{Control, LiveChild};
 use super::spec::{ChildId, ChildSpec, Exceeded, Restart, SupervisorSpec};
 use crate::telemetry::{madako_actor_meltdowns_total, madako_actor_up};
 
@@ -151,7 +151,7 @@ impl State {
         let cancelled = slot.cancel.subscribe();
         let in_flight = control.begin_start();
         slot.task = Some(Task(tokio::spawn(async move {
-            let result = start_child(&spec, supervisor.get_cell(), cancelled, control.hurried()).await;
+            let result = start_child(&spec, supervisor.get_cell(), cancelled, control.watch_hurry()).await;
             if let Ok(live) = &result {
                 control.insert(order, live.clone());
                 if live.cell.get_status() >= ActorStatus::Stopping {
@@ -171,7 +171,7 @@ impl State {
             ChildReportKind::Started(result) => {
                 let cancelled = matches!(slot.phase, Phase::Cancelling);
                 match (result, cancelled) {
-                    (Ok(live), false) => self.started(order, live),
+                    (Ok(live), false) => self.handle_start(order, live),
                     (Ok(live), true) => {
                         slot.live = Some(live);
                         self.begin_stop(order);
@@ -182,7 +182,7 @@ impl State {
                         if let Some(reply) = slot.added.take() {
                             let _ = reply.send(Ok(FirstStart::Failed(exit.to_string())));
                         }
-                        self.failed(order, exit);
+                        self.handle_failure(order, exit);
                     }
                 }
                 self.first_start_over(order);
@@ -205,7 +205,7 @@ impl State {
         }
     }
 
-    fn started(&mut self, order: u64, live: Live) {
+    fn handle_start(&mut self, order: u64, live: LiveChild) {
         let supervisor = Arc::clone(&self.spec.id);
         let Some(slot) = self.slots.get_mut(&order) else { return };
         let actor = live.cell.get_id();
@@ -226,17 +226,17 @@ impl State {
         self.by_actor.insert(actor, order);
         self.emit(event);
         if let Some(exit) = self.early.remove(&actor) {
-            self.ended(order, actor, exit);
+            self.handle_end(order, actor, exit);
         } else if ended {
-            self.ended(order, actor, ChildExit::Ended(Some("before it was linked".into())));
+            self.handle_end(order, actor, ChildExit::Ended(Some("before it was linked".into())));
         }
     }
 
     /// Handles the end of a linked actor.
-    pub(super) fn exited(&mut self, cell: &ActorCell, exit: ChildExit) {
+    pub(super) fn handle_exit(&mut self, cell: &ActorCell, exit: ChildExit) {
         let actor = cell.get_id();
         match self.by_actor.get(&actor) {
-            Some(order) => self.ended(*order, actor, exit),
+            Some(order) => self.handle_end(*order, actor, exit),
             // The report of its start has not arrived yet.
             None if self.any_starting() => drop(self.early.insert(actor, exit)),
             None => {}
@@ -247,7 +247,7 @@ impl State {
         self.slots.values().any(|slot| matches!(slot.phase, Phase::Starting | Phase::Cancelling))
     }
 
-    fn ended(&mut self, order: u64, actor: ActorId, exit: ChildExit) {
+    fn handle_end(&mut self, order: u64, actor: ActorId, exit: ChildExit) {
         self.by_actor.remove(&actor);
         let Some(slot) = self.slots.get_mut(&order) else { return };
         slot.up = None;
@@ -258,11 +258,11 @@ impl State {
             ChildExit::Ended(reason) if slot.spec.restart == Restart::Transient => {
                 self.begin_end(order, ChildEnd::Normal(reason));
             }
-            exit => self.failed(order, exit),
+            exit => self.handle_failure(order, exit),
         }
     }
 
-    fn failed(&mut self, order: u64, reason: ChildExit) {
+    fn handle_failure(&mut self, order: u64, reason: ChildExit) {
         let now = Instant::now();
         let supervisor = Arc::clone(&self.spec.id);
         let Some(slot) = self.slots.get_mut(&order) else { return };
@@ -344,7 +344,7 @@ impl State {
     }
 }
 
-async fn wait_until_ended(live: Option<Live>) {
+async fn wait_until_ended(live: Option<LiveChild>) {
     if let Some(live) = live {
         live.wait_until_ended().await;
     }

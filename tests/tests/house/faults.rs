@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use madako_faults::{
     ACTORS, Act, CLOCK_JUMP, ClientKind, Count, DELAY, FaultLength, LOSS_PERCENT, SHIPPED, Scenario,
-    TargetKind, World, lasts, suiting,
+    TargetKind, World, lasts, suitable_targets,
 };
 use madako_supervisor::http::{HTTP, PLACEMENT_API};
 use madako_supervisor::instance::{BACKUP, FETCHER, LEADER, PLANNER, POLLER, REIGN, REPAIR, SCHEDULER};
@@ -31,7 +31,7 @@ fn rows(document: &str, heading: &[&str]) -> Vec<Vec<String>> {
 
 /// The expected columns "Suits" and "Takes `for`" of an act.
 fn told(act: Act) -> [String; 3] {
-    let kinds = suiting(act);
+    let kinds = suitable_targets(act);
     let names = |kinds: &[TargetKind]| kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let (once, held): (Vec<TargetKind>, Vec<TargetKind>) =
         kinds.iter().partition(|kind| lasts(act, **kind) == FaultLength::Once);

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::check::linear::{CallResult, Op};
 use crate::history::{Call, End, Event, History};
 use crate::pace::Pace;
-use crate::web::{self, Answer, Ask, Unanswered};
+use crate::web::{self, Answer, Unanswered, WebRequest};
 use crate::world::{NAMESPACE, VALUE, ZONES, application};
 
 /// Calls of an object before its name is abandoned.
@@ -70,7 +70,7 @@ impl Clients {
     }
 
     pub(crate) async fn fill(&self, mut chance: ChaCha8Rng) {
-        let slots: Vec<u32> = self.shared().slots.keys().copied().collect();
+        let slots: Vec<u32> = self.lock_shared().slots.keys().copied().collect();
         for slot in slots {
             self.create(0, slot, &mut chance).await;
         }
@@ -92,7 +92,7 @@ impl Clients {
 
     async fn act(&self, client: u32, chance: &mut ChaCha8Rng) {
         let slot = {
-            let shared = self.shared();
+            let shared = self.lock_shared();
             let at = chance.random_range(0..shared.slots.len());
             shared.slots.keys().nth(at).copied()
         };
@@ -109,13 +109,13 @@ impl Clients {
     /// Reads every object once more, through every instance: each acknowledged write must be there. Returns the reads
     /// without an answer.
     pub(crate) async fn read_all(&self) -> Vec<String> {
-        let slots: Vec<u32> = self.shared().slots.keys().copied().collect();
+        let slots: Vec<u32> = self.lock_shared().slots.keys().copied().collect();
         let mut unanswered = Vec::new();
         for slot in slots {
             let name = self.name(slot);
             let path = format!("{}/{name}", all());
             for door in &*self.doors {
-                let (end, _) = self.ask(door, 0, &name, Op::Read, Ask::get(&path, WITHIN)).await;
+                let (end, _) = self.ask(door, 0, &name, Op::Read, WebRequest::get(&path, WITHIN)).await;
                 if let End::Unknown { .. } | End::NotSent = end {
                     unanswered
                         .push(format!("instance={} did not answer a read of {name} in the end", door.0));
@@ -182,7 +182,7 @@ impl Clients {
     ) -> Option<Answer> {
         let at = chance.random_range(0..self.doors.len().max(1));
         let door = self.doors.iter().nth(at)?;
-        self.ask(door, client, name, op, Ask { method, path, expected, body, within: WITHIN }).await.1
+        self.ask(door, client, name, op, WebRequest { method, path, expected, body, within: WITHIN }).await.1
     }
 
     /// Calls one instance and records the outcome.
@@ -192,7 +192,7 @@ impl Clients {
         client: u32,
         name: &str,
         op: Op,
-        ask: Ask<'_>,
+        ask: WebRequest<'_>,
     ) -> (End, Option<Answer>) {
         let (instance, expected, called) = (*instance, ask.expected, self.history.now());
         let answer = web::ask(*door, ask).await;
@@ -206,7 +206,7 @@ impl Clients {
     }
 
     fn note(&self, name: &str, end: &End) {
-        let mut shared = self.shared();
+        let mut shared = self.lock_shared();
         let slot =
             shared.slots.iter_mut().find(|(number, slot)| object_name(**number, slot.generation) == name);
         if let Some((_, slot)) = slot {
@@ -217,7 +217,7 @@ impl Clients {
 
     /// Abandons a name that was used long enough. Its object stays, or disappears if it is being deleted.
     fn done(&self, slot: u32) {
-        let mut shared = self.shared();
+        let mut shared = self.lock_shared();
         if let Some(slot) = shared.slots.get_mut(&slot)
             && (slot.calls >= CALLS_A_NAME || slot.unknown >= UNKNOWN_A_NAME)
         {
@@ -226,18 +226,18 @@ impl Clients {
     }
 
     fn name(&self, slot: u32) -> String {
-        let generation = self.shared().slots.get(&slot).map_or(0, |slot| slot.generation);
+        let generation = self.lock_shared().slots.get(&slot).map_or(0, |slot| slot.generation);
         object_name(slot, generation)
     }
 
     fn next_value(&self) -> u64 {
-        let mut shared = self.shared();
+        let mut shared = self.lock_shared();
         shared.value += 1;
         shared.value
     }
 
     // No panic happens under the lock.
-    fn shared(&self) -> MutexGuard<'_, Shared> {
+    fn lock_shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

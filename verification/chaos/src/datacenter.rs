@@ -30,10 +30,10 @@ use time::OffsetDateTime;
 use tokio::net::TcpListener;
 
 pub(crate) use self::caller::monotonic;
-pub use self::control::{ClockChange, Corrupted, Listed, Powered, Repaired, Stated};
+pub use self::control::{ClockChange, Corrupted, Listed, PowerState, Repaired, StateRequest};
 pub use self::journal::{Journal, JournalError, Line, LineContent, read};
 pub(crate) use self::kubernetes::{PROTECTED, path_of};
-pub use self::tap::Spoilt;
+pub use self::tap::CorruptAnswer;
 use self::tap::Tap;
 use crate::network::{RANGE_SHOWN, is_apart};
 
@@ -92,17 +92,17 @@ pub async fn serve(settings: Settings, clock: Arc<dyn Clock>) -> Result<(), Data
     };
     let registry = SimulatedRegistry::new(machines(&settings, start, &before)?, Arc::clone(&clock));
     let tap = Arc::new(Tap::new(journal));
-    let prometheus = SimulatedPrometheus::new(settings.seed, clock, wandering(&settings.metrics));
+    let prometheus = SimulatedPrometheus::new(settings.seed, clock, wandering_metrics(&settings.metrics));
     let door = control::router(registry.clone(), Arc::clone(&tap), &before);
     let mut servers = Vec::new();
     if let Some(address) = settings.registry {
         let api =
             kubernetes::ApiServer::new(settings.seed, registry.clone(), Arc::clone(&tap), start, &before);
-        let answers = guard::guarded(registry.router(), &tap).merge(api.router());
-        servers.push((address, tap::tapped(answers, &tap)));
+        let answers = guard::guard_router(registry.router(), &tap).merge(api.router());
+        servers.push((address, tap::tap_router(answers, &tap)));
     }
     if let Some(address) = settings.prometheus {
-        servers.push((address, tap::tapped(prometheus.router(), &tap)));
+        servers.push((address, tap::tap_router(prometheus.router(), &tap)));
     }
     let mut running = tokio::task::JoinSet::new();
     let listener = listen(settings.control).await?;
@@ -130,7 +130,7 @@ fn machines(
     let storage = settings.machines / 3;
     let roles = [("compute", settings.machines - storage), ("storage", storage)];
     // A broken machine stays broken until a repair or an operator changes it.
-    let rates = Rates { initialize_takes: Some(INITIALIZE_TAKES), ..Rates::still() };
+    let rates = Rates { initialize_takes: Some(INITIALIZE_TAKES), ..Rates::without_events() };
     let config = DatacenterConfig {
         boot: false,
         rates,
@@ -150,7 +150,7 @@ fn machines(
     Ok(datacenter)
 }
 
-fn wandering(names: &[String]) -> Vec<RandomWalkMetric> {
+fn wandering_metrics(names: &[String]) -> Vec<RandomWalkMetric> {
     let (least, greatest) = BOUNDS;
     names.iter().map(|name| RandomWalkMetric { name: name.clone(), least, greatest, pace: PACE }).collect()
 }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::clients::{Doors, all};
 use crate::history::{Event, History};
-use crate::web::{self, Ask, LineStream, Unanswered};
+use crate::web::{self, LineStream, Unanswered, WebRequest};
 
 /// More followers than the usual number of instances, so that two watch the same one at times.
 pub(crate) const FOLLOWERS: u32 = 4;
@@ -93,7 +93,7 @@ impl Follower {
 
     async fn list(&self, door: SocketAddr) -> Result<(), Unanswered> {
         let (follower, asked) = (self.number, self.history.now());
-        let answer = web::ask(door, Ask::get(&all(), WITHIN)).await?;
+        let answer = web::ask(door, WebRequest::get(&all(), WITHIN)).await?;
         if answer.status != StatusCode::OK {
             return Err(Unanswered::Unknown(door, format!("status {}", answer.status)));
         }

@@ -12,7 +12,7 @@ use http::Method;
 use serde_json::json;
 
 use crate::datacenter::{Repaired, monotonic};
-use crate::web::{self, Ask};
+use crate::web::{self, WebRequest};
 
 /// The hidden word, followed by the action, the door and the address.
 pub(crate) const WORD: &str = "__repair";
@@ -37,7 +37,7 @@ pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let instance = std::env::var(INSTANCE).ok().and_then(|number| number.parse().ok()).unwrap_or(0);
     let body = json!(Repaired { address, instance, began });
-    match runtime.block_on(web::ask(door, Ask::send(&Method::POST, &path, &body, WITHIN))) {
+    match runtime.block_on(web::ask(door, WebRequest::send(&Method::POST, &path, &body, WITHIN))) {
         Ok(answer) if answer.status.is_success() => {
             // Prints the result of a health check; a reset prints nothing.
             let told = std::io::Write::write_all(&mut std::io::stdout(), &answer.body);

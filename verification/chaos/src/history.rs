@@ -171,10 +171,6 @@ pub enum Event {
         #[serde(skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },
-    /// A remark of the harness.
-    Note {
-        what: String,
-    },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -235,10 +231,6 @@ impl History {
             kept.failed.get_or_insert(error);
         }
         kept.events.push((at, event));
-    }
-
-    pub fn remark(&self, what: impl Into<String>) {
-        self.note(Event::Note { what: what.into() });
     }
 
     #[must_use]

@@ -118,7 +118,7 @@ impl Injector {
         if machines {
             return Ok(Done { on: self.machines(world, injection, begins).await?, dropped: None });
         }
-        if begins && let Some(lost) = lost(world, &node, injection.act).await? {
+        if begins && let Some(lost) = count_lost(world, &node, injection.act).await? {
             self.lost_before.insert(number, lost);
         }
         if injection.act == Act::Compact {
@@ -128,7 +128,7 @@ impl Injector {
         }
         let mut dropped = None;
         if !begins && let Some(before) = self.lost_before.remove(&number) {
-            dropped = lost(world, &node, injection.act).await?.map(|lost| lost.saturating_sub(before));
+            dropped = count_lost(world, &node, injection.act).await?.map(|lost| lost.saturating_sub(before));
         }
         Ok(Done { on: node.to_string(), dropped })
     }
@@ -195,7 +195,7 @@ impl Injector {
         let clock = world.instances.get(number).and_then(|instance| instance.clock.as_ref());
         let clock = clock.ok_or_else(|| impossible(format_args!("{node} has no clock of its own")))?;
         let clock = clock.as_ref().map_err(impossible)?;
-        clock.ahead(by).map_err(|error| impossible_because(&error))
+        clock.set_ahead(by).map_err(|error| impossible_because(&error))
     }
 
     /// Kills or stops a process, or undoes that unless another fault still holds.
@@ -230,7 +230,7 @@ impl Injector {
                 self.spoil(world, node).await?;
             }
             if *node == Node::Registry {
-                self.darken(world).await?;
+                self.cut_power(world).await?;
             }
         }
         Ok(())
@@ -264,7 +264,7 @@ fn count(holds: &mut u32, begins: bool) {
 }
 
 /// Packets dropped around a node so far, for a fault that drops packets.
-async fn lost(world: &World, node: &Node, act: Act) -> Result<Option<u64>, Impossible> {
+async fn count_lost(world: &World, node: &Node, act: Act) -> Result<Option<u64>, Impossible> {
     world.network.dropped(node, act).await.map_err(|error| impossible_because(&error))
 }
 

@@ -101,7 +101,7 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    fn beside(self, other: Self) -> Self {
+    fn combine(self, other: Self) -> Self {
         Self {
             cut: self.cut + other.cut,
             delay: self.delay + other.delay,
@@ -122,7 +122,7 @@ pub(crate) enum DroppedShare {
 }
 
 impl DroppedShare {
-    fn by(act: Act) -> Option<Self> {
+    fn share_of(act: Act) -> Option<Self> {
         match act {
             Act::Cut => Some(Self::All),
             Act::Loss => Some(Self::Some),
@@ -172,7 +172,7 @@ struct NetworkState {
 
 /// The location of the nodes.
 #[derive(Debug, Clone)]
-enum Ground {
+enum NodeLocation {
     /// On loopback, with the reason.
     Loopback(String),
     Namespaces(Arc<Namespaces>),
@@ -182,14 +182,14 @@ enum Ground {
 #[derive(Debug, Clone)]
 pub struct Network {
     board: Arc<watch::Sender<NetworkState>>,
-    ground: Ground,
+    ground: NodeLocation,
     open: Open,
 }
 
 impl Default for Network {
     /// A network on loopback.
     fn default() -> Self {
-        let ground = Ground::Loopback("as asked for".to_owned());
+        let ground = NodeLocation::Loopback("as asked for".to_owned());
         Self { board: Arc::default(), ground, open: Open::default() }
     }
 }
@@ -204,9 +204,9 @@ impl Network {
             return Ok(Self::default());
         }
         let ground = match Namespaces::make(nodes).await {
-            Ok(namespaces) => Ground::Namespaces(Arc::new(namespaces)),
+            Ok(namespaces) => NodeLocation::Namespaces(Arc::new(namespaces)),
             Err(error) if choice == Choice::Namespaces => return Err(error),
-            Err(error) => Ground::Loopback(with_causes(&error)),
+            Err(error) => NodeLocation::Loopback(with_causes(&error)),
         };
         Ok(Self { ground, ..Self::default() })
     }
@@ -214,15 +214,15 @@ impl Network {
     #[must_use]
     pub fn carrier(&self) -> Carrier {
         match &self.ground {
-            Ground::Namespaces(_) => Carrier::Namespaces,
-            Ground::Loopback(why) => Carrier::Proxies { why: why.clone() },
+            NodeLocation::Namespaces(_) => Carrier::Namespaces,
+            NodeLocation::Loopback(why) => Carrier::Proxies { why: why.clone() },
         }
     }
 
     fn namespaces(&self) -> Option<&Namespaces> {
         match &self.ground {
-            Ground::Namespaces(namespaces) => Some(namespaces),
-            Ground::Loopback(_) => None,
+            NodeLocation::Namespaces(namespaces) => Some(namespaces),
+            NodeLocation::Loopback(_) => None,
         }
     }
 
@@ -269,7 +269,7 @@ impl Network {
     /// # Errors
     /// The packet filter failed; the network is unchanged.
     pub async fn fail(&self, node: &Node, act: Act, begins: bool) -> Result<(), Unlost> {
-        if let Some((namespaces, loses)) = self.namespaces().zip(DroppedShare::by(act)) {
+        if let Some((namespaces, loses)) = self.namespaces().zip(DroppedShare::share_of(act)) {
             return namespaces.lose(node, loses, begins).await;
         }
         let count = |holds: &mut u32| *holds = if begins { *holds + 1 } else { holds.saturating_sub(1) };
@@ -288,7 +288,7 @@ impl Network {
     /// # Errors
     /// The counters cannot be read.
     pub async fn dropped(&self, node: &Node, act: Act) -> Result<Option<u64>, Unlost> {
-        match self.namespaces().zip(DroppedShare::by(act)) {
+        match self.namespaces().zip(DroppedShare::share_of(act)) {
             Some((namespaces, loses)) => namespaces.dropped(node, loses).await.map(Some),
             None => Ok(None),
         }
@@ -327,7 +327,7 @@ struct View {
 impl View {
     fn of(&self, board: &NetworkState) -> Trouble {
         let around = |node: &Node| board.nodes.get(node).copied().unwrap_or_default();
-        around(&self.to).beside(around(&self.from))
+        around(&self.to).combine(around(&self.from))
     }
 
     fn now(&self) -> Trouble {

@@ -207,7 +207,7 @@ impl Observer {
 
     /// The leader's epoch from each time on.
     #[must_use]
-    pub fn leading(&self) -> Vec<(Micros, Option<i64>)> {
+    pub fn leader_times(&self) -> Vec<(Micros, Option<i64>)> {
         self.lock().leading.clone()
     }
 
@@ -346,7 +346,7 @@ mod tests {
         observer.receive_revision(1, 4, vec![delete("/cke/leader//a")]);
         assert_eq!(observer.leader(), Some(3));
         observer.receive_revision(1, 5, vec![delete("/cke/leader//b")]);
-        let epochs: Vec<Option<i64>> = observer.leading().iter().map(|(_, epoch)| *epoch).collect();
+        let epochs: Vec<Option<i64>> = observer.leader_times().iter().map(|(_, epoch)| *epoch).collect();
         assert_eq!(epochs, [Some(2), Some(3), None]);
     }
 }

@@ -50,8 +50,8 @@ pub(crate) async fn watches(
     let watching = async {
         loop {
             match follow(member, at, &history, &mut last, until.clone()).await {
-                Ok(Followed::Whole) => return,
-                Ok(Followed::Broken) => {}
+                Ok(RequestState::Whole) => return,
+                Ok(RequestState::Broken) => {}
                 Err(error) => tracing::debug!(member, %error, "a watch broke"),
             }
             sleep(AGAIN).await;
@@ -74,7 +74,7 @@ pub(crate) async fn watches(
 }
 
 /// Ends of a watch without an error.
-enum Followed {
+enum RequestState {
     /// The last revision arrived.
     Whole,
     /// The watch must be renewed.
@@ -88,7 +88,7 @@ async fn follow(
     history: &History,
     last: &mut i64,
     mut until: watch::Receiver<Option<i64>>,
-) -> Result<Followed, etcd_client::Error> {
+) -> Result<RequestState, etcd_client::Error> {
     let mut client = connect(at).await?;
     if *last == 0 {
         // The first watch begins at the present revision.
@@ -102,19 +102,19 @@ async fn follow(
     let mut stream = timeout(WITHIN, client.watch(PREFIX, Some(options))).await.map_err(late)??;
     loop {
         if until.borrow_and_update().is_some_and(|until| *last >= until) {
-            return Ok(Followed::Whole);
+            return Ok(RequestState::Whole);
         }
         let answer = tokio::select! {
             biased;
             Ok(()) = until.changed() => continue,
             answer = timeout(SILENCE, stream.message()) => answer.map_err(late)??,
         };
-        let Some(answer) = answer else { return Ok(Followed::Broken) };
+        let Some(answer) = answer else { return Ok(RequestState::Broken) };
         if answer.canceled() {
             // The watch was too far behind: the missed revisions are compacted away.
             *last = answer.compact_revision().max(*last);
             history.note(Event::Missed { member, until: *last });
-            return Ok(Followed::Broken);
+            return Ok(RequestState::Broken);
         }
         let mut revisions: BTreeMap<i64, u64> = BTreeMap::new();
         for kv in answer.events().iter().filter_map(etcd_client::Event::kv) {
@@ -185,7 +185,7 @@ async fn commit(
     Ok(done.succeeded().then_some((revision, keys)))
 }
 
-async fn stored(client: &mut Client, key: &str) -> Result<(String, i64, Vec<u8>), etcd_client::Error> {
+async fn read_stored(client: &mut Client, key: &str) -> Result<(String, i64, Vec<u8>), etcd_client::Error> {
     let key = format!("{PREFIX}{key}");
     let answer = client.get(key.clone(), None).await?;
     let kv = answer.kvs().first();
@@ -198,7 +198,7 @@ async fn stored(client: &mut Client, key: &str) -> Result<(String, i64, Vec<u8>)
 
 /// Demands one worker more or less, within what the machines allow.
 async fn ask_for_workers(client: &mut Client, drawn: u32) -> Result<Written, etcd_client::Error> {
-    let (key, revision, value) = stored(client, keys::CONSTRAINTS).await?;
+    let (key, revision, value) = read_stored(client, keys::CONSTRAINTS).await?;
     let Ok(mut constraints) = serde_json::from_slice::<Constraints>(&value) else { return Ok(None) };
     let most = constraints.maximum_workers.saturating_sub(2).max(2);
     constraints.minimum_workers = 1 + drawn % most;
@@ -226,7 +226,7 @@ async fn add_entry(
     if entries.len() >= MOST_ENTRIES {
         return remove_finished(client).await;
     }
-    let (_, _, cluster) = stored(client, keys::CLUSTER).await?;
+    let (_, _, cluster) = read_stored(client, keys::CLUSTER).await?;
     let Ok(cluster) = serde_json::from_slice::<Cluster>(&cluster) else { return Ok(None) };
     let unasked = |address: &String| entries.iter().all(|(_, _, entry)| entry.address != *address);
     let broken: Vec<String> = registrar::broken(registry).await.into_iter().filter(unasked).collect();
@@ -240,7 +240,7 @@ async fn add_entry(
     }
     let address = &addresses[(drawn / 4) as usize % addresses.len()];
     let operation = OPERATIONS[usize::from(drawn.is_multiple_of(2))];
-    let (counter, revision, value) = stored(client, keys::REPAIRS_WRITE_INDEX).await?;
+    let (counter, revision, value) = read_stored(client, keys::REPAIRS_WRITE_INDEX).await?;
     let index = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     let entry = RepairQueueEntry { index, ..RepairQueueEntry::new(operation, MACHINE_TYPE, address) };
     let Ok(value) = serde_json::to_vec(&entry) else { return Ok(None) };

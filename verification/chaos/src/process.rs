@@ -118,7 +118,7 @@ impl Process {
         // A process that ended by itself and was waited for has no id.
         if let Some(pid) = self.pid() {
             let gone = kill_process_group(pid, Signal::KILL);
-            self.signalled("SIGKILL", gone)?;
+            self.check_signal("SIGKILL", gone)?;
         }
         if let Some(mut child) = self.child.take() {
             child.wait().await.map_err(|source| self.not_taken("SIGKILL", source))?;
@@ -132,7 +132,7 @@ impl Process {
         let Some(pid) = self.pid() else { return Ok(()) };
         let (signal, name) = if stopped { (Signal::STOP, "SIGSTOP") } else { (Signal::CONT, "SIGCONT") };
         let taken = kill_process(pid, signal);
-        self.signalled(name, taken)
+        self.check_signal(name, taken)
     }
 
     /// Waits up to `moment` for the process to end by itself.
@@ -147,12 +147,12 @@ impl Process {
         let Some(child) = &mut self.child else { return Ok(()) };
         match child.try_wait() {
             Ok(None) => Ok(()),
-            Ok(Some(status)) => Err(self.ended(status.to_string())),
-            Err(error) => Err(self.ended(error.to_string())),
+            Ok(Some(status)) => Err(self.ended_error(status.to_string())),
+            Err(error) => Err(self.ended_error(error.to_string())),
         }
     }
 
-    fn ended(&self, status: String) -> ProcessError {
+    fn ended_error(&self, status: String) -> ProcessError {
         let words = last_words(&self.spec.log).unwrap_or_else(|error| error.to_string());
         ProcessError::Ended { name: self.spec.name.clone(), status, words }
     }
@@ -163,7 +163,7 @@ impl Process {
         i32::try_from(id).ok().and_then(Pid::from_raw)
     }
 
-    fn signalled(&self, name: &'static str, taken: rustix::io::Result<()>) -> Result<(), ProcessError> {
+    fn check_signal(&self, name: &'static str, taken: rustix::io::Result<()>) -> Result<(), ProcessError> {
         match taken {
             // ESRCH: it ended and was not waited for yet.
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),

@@ -11,10 +11,10 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::datacenter::{Listed, Stated};
+use crate::datacenter::{Listed, StateRequest};
 use crate::history::{Event, History};
 use crate::pace::Pace;
-use crate::web::{self, Ask};
+use crate::web::{self, WebRequest};
 
 /// Time limit of one request.
 const WITHIN: Duration = Duration::from_secs(5);
@@ -53,7 +53,7 @@ pub(crate) async fn work(
 
 async fn search(at: SocketAddr, history: &History) {
     let body = json!({"query": SEARCH});
-    let why = match web::ask(at, Ask::send(&Method::POST, "/graphql", &body, WITHIN)).await {
+    let why = match web::ask(at, WebRequest::send(&Method::POST, "/graphql", &body, WITHIN)).await {
         Ok(answer) if answer.status.is_success() && answer.json()["data"]["searchMachines"].is_array() => {
             None
         }
@@ -105,12 +105,12 @@ async fn heal(at: SocketAddr) {
 }
 
 async fn machines(at: SocketAddr) -> Option<Vec<Listed>> {
-    let answer = web::ask(at, Ask::get("/machines", WITHIN)).await.ok()?;
+    let answer = web::ask(at, WebRequest::get("/machines", WITHIN)).await.ok()?;
     serde_json::from_slice(&answer.body).ok()
 }
 
 /// Has no effect if the registry's rules refuse it or the registry does not answer.
 async fn set(at: SocketAddr, machine: &Listed, state: MachineState) {
-    let body = json!(Stated { machine: machine.serial.clone(), state, held: false });
-    let _ = web::ask(at, Ask::send(&Method::POST, "/state", &body, WITHIN)).await;
+    let body = json!(StateRequest { machine: machine.serial.clone(), state, held: false });
+    let _ = web::ask(at, WebRequest::send(&Method::POST, "/state", &body, WITHIN)).await;
 }

@@ -165,7 +165,7 @@ pub(crate) fn make_report(seen: Observations) -> Report {
         settings_allow: seen.settings_allow,
     };
     let shortfalls = shortfalls(&seen.scenario.expect, &observed);
-    let not_exercised = exercised::missing(&seen.scenario, seen.length, &verdicts);
+    let not_exercised = exercised::missing_checks(&seen.scenario, seen.length, &verdicts);
     let outcome = outcome(&verdicts, &shortfalls, &not_exercised);
     let faults = recovery::faults(&seen, &calls);
     let picture = timeline::draw(&seen, &calls);
@@ -179,7 +179,7 @@ pub(crate) fn make_report(seen: Observations) -> Report {
         exemptions: exemptions.table().into_iter().map(|(it, used)| (it.name(), used)).collect(),
         linearizability,
         counts,
-        kubernetes: drains::counted(&seen.kubernetes),
+        kubernetes: drains::count_effects(&seen.kubernetes),
         calm_after: seen.calm_after,
         shortfalls,
         not_exercised,

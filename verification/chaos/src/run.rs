@@ -116,7 +116,7 @@ pub async fn run(
         logs: &logs,
     };
     let unix = clock.now();
-    let course = Course { options, plan, schedule, history, unix, directory: &directory, tell };
+    let course = RunCourse { options, plan, schedule, history, unix, directory: &directory, tell };
     let report = course.run().await?;
     if options.report.is_some() {
         report::write(&report, &directory).map_err(io_error("cannot write the report"))?;
@@ -135,7 +135,7 @@ fn empty(logs: &Path) -> io::Result<()> {
     Ok(())
 }
 
-struct Course<'a> {
+struct RunCourse<'a> {
     options: &'a Options,
     plan: Plan<'a>,
     schedule: Schedule,
@@ -146,7 +146,7 @@ struct Course<'a> {
     tell: &'a (dyn Fn(&str) + Sync),
 }
 
-impl Course<'_> {
+impl RunCourse<'_> {
     async fn run(&self) -> Result<Report, RunError> {
         let Self { options, plan, schedule, history, tell, .. } = self;
         tell("starts the processes");
@@ -315,7 +315,7 @@ impl Course<'_> {
         let values = world.provider.as_ref().map(|provider| read(&provider.journal)).transpose()?;
         let lines: Vec<Line> = lines.into_iter().chain(values.unwrap_or_default()).collect();
         let (events, revisions) = (self.history.events(), observer.revisions());
-        let (leading, epochs) = (observer.leading(), leaders.epochs());
+        let (leading, epochs) = (observer.leader_times(), leaders.epochs());
         let outside = RunObservations {
             lines: &lines,
             unix: self.unix,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::history::{Event, History};
-use crate::web::{self, Ask};
+use crate::web::{self, WebRequest};
 
 /// Interval of requests to each instance.
 const EVERY: Duration = Duration::from_millis(250);
@@ -17,7 +17,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Last knowledge of an instance.
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct KnownLeaders {
     /// Last values of counters by series.
     counted: BTreeMap<String, f64>,
     healthy: bool,
@@ -27,7 +27,7 @@ struct Known {
 #[derive(Debug, Default)]
 struct Inner {
     epochs: BTreeMap<i64, u32>,
-    known: BTreeMap<u32, Known>,
+    known: BTreeMap<u32, KnownLeaders>,
     /// Sum over all instances and restarts.
     refused: f64,
     /// Mutations that broke an invariant, by its name.
@@ -56,8 +56,8 @@ impl Leaders {
     }
 
     async fn poll_instance(&self, instance: u32, at: SocketAddr, history: &History) {
-        let health = web::ask(at, Ask::get("/health", ANSWERS_WITHIN)).await;
-        let metrics = web::ask(at, Ask::get("/metrics", ANSWERS_WITHIN)).await;
+        let health = web::ask(at, WebRequest::get("/health", ANSWERS_WITHIN)).await;
+        let metrics = web::ask(at, WebRequest::get("/metrics", ANSWERS_WITHIN)).await;
         let healthy = health.is_ok_and(|answer| answer.status.is_success());
         let text = metrics.map(|answer| String::from_utf8_lossy(&answer.body).into_owned());
         let (led, refused) = self.inner().take(instance, healthy, text.ok().as_deref());

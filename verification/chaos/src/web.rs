@@ -47,7 +47,7 @@ impl Answer {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct WebRequest<'a> {
     pub(crate) method: &'a Method,
     pub(crate) path: &'a str,
     /// Revision for `If-Match`.
@@ -57,7 +57,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) within: Duration,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> WebRequest<'a> {
     #[must_use]
     pub(crate) fn get(path: &'a str, within: Duration) -> Self {
         Self { method: &Method::GET, path, expected: None, body: None, within }
@@ -73,7 +73,7 @@ impl<'a> Ask<'a> {
 ///
 /// # Errors
 /// See [`Unanswered`]; an answer of any status is no error.
-pub(crate) async fn ask(address: SocketAddr, ask: Ask<'_>) -> Result<Answer, Unanswered> {
+pub(crate) async fn ask(address: SocketAddr, ask: WebRequest<'_>) -> Result<Answer, Unanswered> {
     let late = || Unanswered::Late(address, ask.within);
     let exchanged = async {
         let stream =
@@ -83,7 +83,7 @@ pub(crate) async fn ask(address: SocketAddr, ask: Ask<'_>) -> Result<Answer, Una
     timeout(ask.within, exchanged).await.unwrap_or_else(|_| Err(late()))
 }
 
-async fn exchange(address: SocketAddr, stream: TcpStream, ask: Ask<'_>) -> Result<Answer, Unanswered> {
+async fn exchange(address: SocketAddr, stream: TcpStream, ask: WebRequest<'_>) -> Result<Answer, Unanswered> {
     let unknown = |error: &dyn std::fmt::Display| Unanswered::Unknown(address, error.to_string());
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| unknown(&error))?;
@@ -104,7 +104,7 @@ async fn exchange(address: SocketAddr, stream: TcpStream, ask: Ask<'_>) -> Resul
     }
 }
 
-fn request(address: SocketAddr, ask: Ask<'_>) -> http::Result<Request<Full<Bytes>>> {
+fn request(address: SocketAddr, ask: WebRequest<'_>) -> http::Result<Request<Full<Bytes>>> {
     let mut request = Request::builder()
         .method(ask.method)
         .uri(ask.path)
@@ -145,7 +145,7 @@ pub(crate) async fn follow(
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| unknown(&error))?;
         let mut connection = Box::pin(connection);
-        let request = request(address, Ask::get(path, within)).map_err(|error| unknown(&error))?;
+        let request = request(address, WebRequest::get(path, within)).map_err(|error| unknown(&error))?;
         let answer = tokio::select! {
             biased;
             answer = sender.send_request(request) => answer.map_err(|error| unknown(&error))?,

@@ -23,7 +23,7 @@ use crate::datacenter::{self, metric_of};
 use crate::helper;
 use crate::network::{Choice, Link, Network, Node, Unavailable};
 use crate::process::{Ports, Process, ProcessError, Spec};
-use crate::web::{self, Ask, Unanswered};
+use crate::web::{self, Unanswered, WebRequest};
 
 pub(crate) use self::clock::OwnClock;
 pub(crate) use self::config::{
@@ -187,7 +187,7 @@ fn name_of(node: &Node) -> String {
     }
 }
 
-fn served(network: &Network, ports: &mut Ports, node: &Node) -> Result<SocketAddr, WorldError> {
+fn served_address(network: &Network, ports: &mut Ports, node: &Node) -> Result<SocketAddr, WorldError> {
     ports.next(network.home(node)).map_err(io_error(format!("cannot find a free port for {node}")))
 }
 
@@ -195,7 +195,7 @@ async fn answers(process: &mut Process, at: SocketAddr, path: &str) -> Result<()
     let began = Instant::now();
     loop {
         process.check()?;
-        let answer = web::ask(at, Ask::get(path, ANSWERS_WITHIN)).await;
+        let answer = web::ask(at, WebRequest::get(path, ANSWERS_WITHIN)).await;
         if answer.is_ok_and(|answer| answer.status.is_success()) {
             return Ok(());
         }
@@ -207,9 +207,9 @@ async fn answers(process: &mut Process, at: SocketAddr, path: &str) -> Result<()
     }
 }
 
-async fn embedded(plan: &Plan<'_>, network: &Network, ports: &mut Ports) -> Result<Member, WorldError> {
+async fn start_embedded(plan: &Plan<'_>, network: &Network, ports: &mut Ports) -> Result<Member, WorldError> {
     let node = Node::Store(1);
-    let client = served(network, ports, &node)?;
+    let client = served_address(network, ports, &node)?;
     let data = plan.data.join(name_of(&node));
     fs::create_dir_all(&data).map_err(io_error("cannot create the directory of the store"))?;
     let disk = plan.disk(&data).await;
@@ -234,7 +234,7 @@ async fn server(
     ports: &mut Ports,
     node: Node,
 ) -> Result<Server, WorldError> {
-    let (address, control) = (served(network, ports, &node)?, served(network, ports, &node)?);
+    let (address, control) = (served_address(network, ports, &node)?, served_address(network, ports, &node)?);
     let flag = if node == Node::Registry { "--registry" } else { "--prometheus" };
     let journal = plan.logs.join(format!("{}.jsonl", name_of(&node)));
     let wanted = plan.wanted();
@@ -264,7 +264,7 @@ impl World {
         let (members, links) = match plan.wanted().store {
             Store::Etcd => etcd::start(plan, &network, &mut ports, &mut chance).await?,
             Store::Embedded => {
-                (BTreeMap::from([(1, embedded(plan, &network, &mut ports).await?)]), Vec::new())
+                (BTreeMap::from([(1, start_embedded(plan, &network, &mut ports).await?)]), Vec::new())
             }
         };
         let registry = server(plan, &network, &mut ports, Node::Registry).await?;
@@ -293,7 +293,7 @@ impl World {
         let endpoints: Vec<String> = world.ways.iter().map(|way| format!("http://{way}")).collect();
         for number in 1..=plan.wanted().instances {
             let node = Node::Instance(number);
-            let http = served(&world.network, &mut ports, &node)?;
+            let http = served_address(&world.network, &mut ports, &node)?;
             let config = world.configure(plan, number, &endpoints)?;
             let args = config::serve(&config.display().to_string(), &http.to_string());
             let mut environment = vec![(helper::INSTANCE.to_owned(), number.to_string())];

@@ -107,7 +107,7 @@ pub fn schedule(faults: &[Fault], length: Span, chance: &mut ChaCha8Rng) -> Resu
     }
     // A draw beyond the end of the run begins no fault.
     draws.retain(|draw: &Draw| draw.begins < length);
-    let mut injections: Vec<Injection> = strikes.into_values().flat_map(merged).collect();
+    let mut injections: Vec<Injection> = strikes.into_values().flat_map(merge_injections).collect();
     injections.sort_by_key(|one| (one.begins, one.fault));
     let events = events(&injections);
     Ok(Schedule { injections, events, draws })
@@ -178,7 +178,7 @@ fn exponential(mean: Span, chance: &mut ChaCha8Rng) -> Span {
 
 /// Merges injections with the same act and target: an injection that begins before or when the previous one ends
 /// extends it.
-fn merged(mut same: Vec<Injection>) -> Vec<Injection> {
+fn merge_injections(mut same: Vec<Injection>) -> Vec<Injection> {
     same.sort_by_key(|one| (one.begins, one.fault));
     let mut merged: Vec<Injection> = Vec::with_capacity(same.len());
     for one in same {

@@ -29,7 +29,7 @@ pub use expand::{Change, Draw, Event, Injection, MAX_STRIKES, Schedule, TooMany,
 pub use fault::{ACTORS, Act, Fault, FaultTimes, InstanceTarget, Target, TargetKind};
 pub use read::MAX_BYTES;
 pub use scenario::{Client, ClientKind, Expect, Operations, Rate, Scenario, Store, World};
-pub use shipped::{SHIPPED, Shipped, shipped};
+pub use shipped::{SHIPPED, ShippedScenario, shipped};
 pub use span::{Span, WRITTEN};
-pub use suits::{CLOCK_JUMP, DELAY, FaultLength, LOSS_PERCENT, lasts, needs_nodes, suiting};
+pub use suits::{CLOCK_JUMP, DELAY, FaultLength, LOSS_PERCENT, lasts, needs_nodes, suitable_targets};
 pub use verdict::{Count, Counts, Observed, Shortfall, shortfalls};

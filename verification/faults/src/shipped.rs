@@ -5,7 +5,7 @@ use madako_json::input::InputError;
 use crate::scenario::Scenario;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shipped {
+pub struct ShippedScenario {
     /// Also the file name without `.yml`.
     pub name: &'static str,
     pub text: &'static str,
@@ -13,12 +13,12 @@ pub struct Shipped {
 
 macro_rules! files {
     ($($name:literal),+ $(,)?) => {
-        [$(Shipped { name: $name, text: include_str!(concat!("../scenarios/", $name, ".yml")) }),+]
+        [$(ShippedScenario { name: $name, text: include_str!(concat!("../scenarios/", $name, ".yml")) }),+]
     };
 }
 
 /// From calm to storm.
-pub const SHIPPED: [Shipped; 28] = files![
+pub const SHIPPED: [ShippedScenario; 28] = files![
     "calm-day",
     "short-storm",
     "two-minutes",
@@ -50,11 +50,11 @@ pub const SHIPPED: [Shipped; 28] = files![
 ];
 
 #[must_use]
-pub fn shipped(name: &str) -> Option<&'static Shipped> {
+pub fn shipped(name: &str) -> Option<&'static ShippedScenario> {
     SHIPPED.iter().find(|shipped| shipped.name == name)
 }
 
-impl Shipped {
+impl ShippedScenario {
     /// # Errors
     /// None in a program that passed its tests.
     pub fn scenario(&self) -> Result<Scenario, InputError> {

@@ -31,7 +31,7 @@ pub enum FaultLength {
 /// - Answers of instances and the store are never corrupted: a wrong byte that passes TCP's checksum is no fault of
 ///   this world.
 #[must_use]
-pub fn suiting(act: Act) -> &'static [TargetKind] {
+pub fn suitable_targets(act: Act) -> &'static [TargetKind] {
     use TargetKind::{Actor, Address, Instance, Provider, Rack, Registry, Store};
     match act {
         Act::Kill => &[Rack, Address, Instance, Store, Registry, Provider, Actor],
@@ -64,7 +64,7 @@ pub fn lasts(act: Act, target: TargetKind) -> FaultLength {
 }
 
 pub(crate) fn suiting_words(act: Act) -> String {
-    let kinds: Vec<String> = suiting(act).iter().map(ToString::to_string).collect();
+    let kinds: Vec<String> = suitable_targets(act).iter().map(ToString::to_string).collect();
     match kinds.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{}, or {last}", rest.join(", ")),
         _ => kinds.concat(),
@@ -72,6 +72,6 @@ pub(crate) fn suiting_words(act: Act) -> String {
 }
 
 pub(crate) fn acts_on(kind: TargetKind) -> String {
-    let acts = Act::ALL.iter().filter(|act| suiting(**act).contains(&kind)).map(ToString::to_string);
+    let acts = Act::ALL.iter().filter(|act| suitable_targets(**act).contains(&kind)).map(ToString::to_string);
     acts.collect::<Vec<_>>().join(", ")
 }

@@ -12,7 +12,7 @@ use crate::fault::{
 use crate::name::{OWN_NAME, is_own_name, parse_name, shown};
 use crate::scenario::World;
 use crate::span::{Span, WRITTEN};
-use crate::suits::{FaultLength, acts_on, lasts, needs_nodes, suiting, suiting_words};
+use crate::suits::{FaultLength, acts_on, lasts, needs_nodes, suitable_targets, suiting_words};
 
 /// No run is longer.
 const LONGEST: Span = Span::days(365);
@@ -48,13 +48,13 @@ pub(crate) fn fault(words: &Words<'_>, path: Path<'_>, problems: &mut Problems) 
             None
         }
     };
-    let when = when(words, &path, problems);
+    let when = read_times(words, &path, problems);
     let lasts = match words.lasts {
         Some(text) => span(text, LEAST_LASTS, &path.field("for"), problems).map(Some),
         None => Some(None),
     };
     let (act, target) = (act?, target?);
-    if !suiting(act).contains(&target.kind()) {
+    if !suitable_targets(act).contains(&target.kind()) {
         let expected = format!(
             "{} for {act} (to {} suits {})",
             suiting_words(act),
@@ -88,7 +88,7 @@ fn check_for(fault: &Fault, path: &Path<'_>, problems: &mut Problems) -> bool {
     false
 }
 
-fn when(words: &Words<'_>, path: &Path<'_>, problems: &mut Problems) -> Option<FaultTimes> {
+fn read_times(words: &Words<'_>, path: &Path<'_>, problems: &mut Problems) -> Option<FaultTimes> {
     match (words.at, words.every, words.random) {
         (Some(at), None, None) => span(at, Span::millis(0), &path.field("at"), problems).map(FaultTimes::At),
         (None, Some(every), None) => {

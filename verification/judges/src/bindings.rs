@@ -47,7 +47,7 @@ fn cloud(cluster: &Cluster, stored: &Resources) -> Option<Arc<Stored>> {
 
 /// Reasons against an application on a cluster; `None`: the resource is no cluster.
 #[must_use]
-pub fn against(
+pub fn violations_against(
     application: &Application,
     cluster: &Stored,
     values: &Values,
@@ -112,7 +112,7 @@ pub fn unsettled(stored: &Resources, values: &Values) -> Vec<Violation> {
         }
         let Some(application) = Application::of(&resource.object) else { continue };
         let fits = |cluster: &&Arc<Stored>| {
-            against(application, cluster, values, stored).is_some_and(|against| against.is_empty())
+            violations_against(application, cluster, values, stored).is_some_and(|against| against.is_empty())
         };
         let fitting: Vec<&ObjectKey> = stored.values().filter(fits).map(|cluster| &cluster.key).collect();
         let to = scheduled_to(resource);

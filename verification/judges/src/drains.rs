@@ -49,7 +49,7 @@ impl Spans {
         self.of(node).iter().any(|(from, until)| first <= *until && last >= *from)
     }
 
-    fn always(&self, node: &str, [first, last]: [At; 2]) -> bool {
+    fn is_always(&self, node: &str, [first, last]: [At; 2]) -> bool {
         self.of(node).iter().any(|(from, until)| *from <= first && last < *until)
     }
 }
@@ -81,7 +81,7 @@ impl DrainRequests {
     ) -> bool {
         let (first, last) = (sent.saturating_sub(slack), *asked_at + slack);
         match asked {
-            KubernetesRequest::Uncordon => !self.active.always(node, [first, last.min(at)]),
+            KubernetesRequest::Uncordon => !self.active.is_always(node, [first, last.min(at)]),
             _ => self.draining.ever(node, [first, last]),
         }
     }

@@ -119,7 +119,7 @@ impl Exemptions {
 
     /// The bounds that a run of this length broke, as text.
     #[must_use]
-    pub fn beyond(&self, length: Duration) -> Vec<String> {
+    pub fn exceeded_bounds(&self, length: Duration) -> Vec<String> {
         let hours = length.as_secs().div_ceil(3600).max(1);
         let mut beyond = Vec::new();
         for (exemption, used) in self.table() {
@@ -150,10 +150,10 @@ mod tests {
         for _ in 0..Exemption::UnderWay.most_an_hour() {
             exemptions.used(Exemption::UnderWay, Duration::from_secs(1));
         }
-        assert_eq!(exemptions.beyond(HOUR), [""; 0]);
+        assert_eq!(exemptions.exceeded_bounds(HOUR), [""; 0]);
         exemptions.used(Exemption::UnderWay, Duration::from_secs(1));
-        assert_eq!(exemptions.beyond(HOUR).len(), 1);
-        assert_eq!(exemptions.beyond(2 * HOUR), [""; 0]);
+        assert_eq!(exemptions.exceeded_bounds(HOUR).len(), 1);
+        assert_eq!(exemptions.exceeded_bounds(2 * HOUR), [""; 0]);
     }
 
     #[test]
@@ -162,9 +162,9 @@ mod tests {
             let mut long = Exemptions::default();
             if let Some(longest) = exemption.longest() {
                 long.used(*exemption, longest);
-                assert_eq!(long.beyond(HOUR), [""; 0], "{exemption:?}");
+                assert_eq!(long.exceeded_bounds(HOUR), [""; 0], "{exemption:?}");
                 long.used(*exemption, longest + Duration::from_millis(1));
-                assert_eq!(long.beyond(HOUR).len(), 1, "{exemption:?}");
+                assert_eq!(long.exceeded_bounds(HOUR).len(), 1, "{exemption:?}");
             }
             let mut often = Exemptions::default();
             for _ in 0..=exemption.most_an_hour() {
@@ -173,7 +173,7 @@ mod tests {
                     None => often.used_once(*exemption),
                 }
             }
-            assert_eq!(often.beyond(HOUR).len(), 1, "{exemption:?}");
+            assert_eq!(often.exceeded_bounds(HOUR).len(), 1, "{exemption:?}");
         }
     }
 

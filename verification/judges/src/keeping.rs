@@ -78,7 +78,7 @@ pub(crate) struct HeldRemoval {
 }
 
 impl HeldRemoval {
-    fn answered(&mut self, at: At, now: &Picture) {
+    fn handle_answer(&mut self, at: At, now: &Picture) {
         let (Some(answer), Some(cluster)) = (now.observed(), &now.cluster) else { return };
         let seen: BTreeSet<&str> = answer.machines.iter().map(|machine| &*machine.address).collect();
         let nodes: BTreeSet<&str> = cluster.nodes.iter().map(|node| &*node.address).collect();
@@ -111,7 +111,7 @@ impl Predicate for HeldRemoval {
             Fact::Answered { instance, question: Question::Machines, .. }
                 if now.leader.as_ref().is_some_and(|leader| leader.instance == *instance) =>
             {
-                self.answered(*at, now);
+                self.handle_answer(*at, now);
                 if self.held.is_some() {
                     ruling.judged();
                 }

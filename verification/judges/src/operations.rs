@@ -54,7 +54,7 @@ impl Predicate for QuorumKept {
             }
             Fact::Etcd(EtcdFact::VoterLost { effect, cluster, member, voting, others, had_quorum }) => {
                 if *had_quorum && !self.is_asked(effect, *at) && !self.former.has(*cluster) {
-                    let checked = self.checked(effect, *at) + terms.tolerance;
+                    let checked = self.check_effect(effect, *at) + terms.tolerance;
                     self.judge_effect((effect, *cluster), (*voting, others), checked, *at, ruling);
                 }
                 self.lost.insert((*cluster, *member), *at);
@@ -66,7 +66,7 @@ impl Predicate for QuorumKept {
 
 impl QuorumKept {
     /// Maximum time since the check before an effect: it follows the announcement of its command.
-    fn checked(&self, effect: &NodeEffect, at: At) -> Duration {
+    fn check_effect(&self, effect: &NodeEffect, at: At) -> Duration {
         let began = *self.began.get(&effect.number).unwrap_or(&at);
         let announced = self.announced.iter().rev().find(|announced| **announced <= began);
         at.saturating_sub(*announced.unwrap_or(&began))

@@ -52,7 +52,7 @@ impl<K> Default for Rhythm<K> {
 
 impl<K: Ord + Clone> Rhythm<K> {
     /// Counts an event; returns a description if it came too often.
-    fn comes(&mut self, key: &K, at: At, interval: Duration) -> Option<String> {
+    fn note_arrival(&mut self, key: &K, at: At, interval: Duration) -> Option<String> {
         let window = interval * WINDOW;
         let count = self.came.entry(key.clone()).or_default().push(at, window);
         let causes = self.causes.since(at.saturating_sub(window));
@@ -63,7 +63,7 @@ impl<K: Ord + Clone> Rhythm<K> {
     }
 
     /// Allows one extra event.
-    fn caused(&mut self, at: At) {
+    fn note_cause(&mut self, at: At) {
         self.causes.0.push_back(at);
     }
 
@@ -143,10 +143,10 @@ impl Predicate for Polls {
             keys::REPAIR_HOLDS,
         ];
         if begins_anew(fact, written) {
-            self.rhythm.caused(*at);
+            self.rhythm.note_cause(*at);
             self.rhythm.due.clear();
         } else if writes(written, &causes) > 0 {
-            self.rhythm.caused(*at);
+            self.rhythm.note_cause(*at);
         }
         let wanted = self.polls(now).into_iter().collect();
         for instance in self.rhythm.update_wanted(wanted, *at, terms.interval + terms.tolerance) {
@@ -161,7 +161,7 @@ impl Predicate for Polls {
             if self.rhythm.due.contains_key(instance) {
                 ruling.judged();
             }
-            let often = self.rhythm.comes(instance, *at, terms.interval);
+            let often = self.rhythm.note_arrival(instance, *at, terms.interval);
             if let Some(often) = often {
                 too_often((now, terms), (*at, terms.interval), ruling, || format!("{instance} asks {often}"));
             }
@@ -181,7 +181,7 @@ pub(crate) struct MetricRounds {
 impl Predicate for MetricRounds {
     fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
         if begins_anew(fact, written) || writes(written, &["/core/"]) > 0 {
-            self.rhythm.caused(*at);
+            self.rhythm.note_cause(*at);
             self.last.clear();
         }
         if writes(written, &["/kubernetes/clusters/"]) > 0 {
@@ -190,7 +190,7 @@ impl Predicate for MetricRounds {
             let new: Vec<String> =
                 used.into_iter().filter(|metric| !self.used.contains_key(*metric)).cloned().collect();
             // A new metric is fetched at once.
-            new.iter().for_each(|_| self.rhythm.caused(*at));
+            new.iter().for_each(|_| self.rhythm.note_cause(*at));
             self.used.extend(new.into_iter().map(|metric| (metric, *at)));
         }
         // A failing provider is skipped in some rounds.
@@ -199,7 +199,7 @@ impl Predicate for MetricRounds {
         }
         let Fact::Fetched { instance, what } = fact else { return };
         let key = (instance.clone(), what.clone());
-        let often = self.rhythm.comes(&key, *at, terms.metrics_interval);
+        let often = self.rhythm.note_arrival(&key, *at, terms.metrics_interval);
         if let Some(often) = often {
             too_often((now, terms), (*at, terms.metrics_interval), ruling, || {
                 format!("{instance} fetches {what} {often}")
@@ -250,10 +250,10 @@ impl Predicate for HealthChecks {
         let entries = writes(written, &[keys::REPAIRS]);
         let attempt = matches!(fact, Fact::Ended { command: Command::Repair, .. });
         for _ in 0..entries + usize::from(attempt) {
-            self.rhythm.caused(*at);
+            self.rhythm.note_cause(*at);
         }
         if begins_anew(fact, written) || writes(written, &[keys::CLUSTER]) > 0 {
-            self.rhythm.caused(*at);
+            self.rhythm.note_cause(*at);
             self.rhythm.due.clear();
         }
         let wanted = Self::machines_to_check(now);
@@ -265,7 +265,7 @@ impl Predicate for HealthChecks {
             if self.rhythm.due.contains_key(address) {
                 ruling.judged();
             }
-            let often = self.rhythm.comes(address, *at, terms.interval);
+            let often = self.rhythm.note_arrival(address, *at, terms.interval);
             if let Some(often) = often {
                 too_often((now, terms), (*at, terms.interval), ruling, || {
                     format!("{instance} asks for the health of {address} {often}")

@@ -167,7 +167,7 @@ impl Picture {
     pub(crate) fn observe(&mut self, at: At, fact: &Fact) -> Vec<Written> {
         self.begun.clear();
         match fact {
-            Fact::Stored { revision, changes } => return self.stored(at, *revision, changes),
+            Fact::Stored { revision, changes } => return self.take_revision(at, *revision, changes),
             Fact::Answered { instance, question, machines } => {
                 if self.answers.len() == ANSWERS {
                     self.answers.pop_front();
@@ -196,7 +196,7 @@ impl Picture {
         Vec::new()
     }
 
-    fn stored(&mut self, at: At, revision: i64, changes: &[Change]) -> Vec<Written> {
+    fn take_revision(&mut self, at: At, revision: i64, changes: &[Change]) -> Vec<Written> {
         let mut written = Vec::with_capacity(changes.len());
         for Change { key, value } in changes {
             let before = self.values.remove(key);
@@ -221,7 +221,7 @@ impl Picture {
                 self.rules = after.as_ref().map(Rules::read).unwrap_or_default();
             } else if key.starts_with(CLUSTERS) {
                 match after.as_ref().and_then(Value::read::<Json>) {
-                    Some(cluster) => drop(self.placed.insert(key.clone(), placed(&cluster))),
+                    Some(cluster) => drop(self.placed.insert(key.clone(), placed_of(&cluster))),
                     None => drop(self.placed.remove(key)),
                 }
             }
@@ -414,7 +414,7 @@ impl Picture {
     }
 }
 
-fn placed(cluster: &Json) -> Placed {
+fn placed_of(cluster: &Json) -> Placed {
     let metrics = cluster["spec"]["metrics"].as_array().cloned().unwrap_or_default();
     let names = metrics.iter().filter_map(|metric| metric["name"].as_str().map(str::to_owned));
     Placed {

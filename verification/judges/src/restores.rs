@@ -19,7 +19,7 @@ impl FormerClusters {
             Fact::Etcd(EtcdFact::Formed { cluster }) => {
                 self.0.entry(*cluster).or_insert(false);
             }
-            Fact::Stored { .. } if begun(written).is_some() => {
+            Fact::Stored { .. } if restore_begun(written).is_some() => {
                 self.0.values_mut().for_each(|is_former| *is_former = true);
             }
             _ => {}
@@ -32,7 +32,7 @@ impl FormerClusters {
     }
 }
 
-fn begun(written: &[Written]) -> Option<Restored> {
+fn restore_begun(written: &[Written]) -> Option<Restored> {
     let (before, after) = written.iter().find(|write| write.key == keys::ETCD_RESTORED)?.read::<Restored>();
     let is_same = |before: Restored, after: &Restored| before.requested_at == after.requested_at;
     after.filter(|after| !before.is_some_and(|before| is_same(before, after)))
@@ -55,7 +55,7 @@ impl Predicate for LossProved {
                 self.runs.insert(*cluster, false);
             }
             Fact::Stored { .. } => {
-                if let Some(restored) = begun(written) {
+                if let Some(restored) = restore_begun(written) {
                     let mut living =
                         self.runs.iter().filter(|(cluster, runs)| **runs && !self.former.has(**cluster));
                     let living = living.next().map(|(cluster, _)| *cluster);

@@ -145,7 +145,7 @@ impl Checker {
         self.judged.lock().unwrap().violations.extend(told);
     }
 
-    fn observed(&self, instance: &'static str, addresses: BTreeSet<String>) {
+    fn note_observation(&self, instance: &'static str, addresses: BTreeSet<String>) {
         let now = self.history.now();
         let mut judged = self.judged.lock().unwrap();
         judged.observed.push_back((now, instance, addresses));
@@ -262,7 +262,7 @@ impl<R: Registry> Registry for ReportingRegistry<R> {
             let machines = answers.to(question);
             if !is_reports {
                 let addresses = machines.iter().map(|machine| machine.address.clone()).collect();
-                self.checker.observed(instance, addresses);
+                self.checker.note_observation(instance, addresses);
             }
             facts.report(&Fact::Answered { instance: (*instance).to_owned(), question, machines });
             if let Some((name, judge, faults)) = &self.repairs
@@ -314,7 +314,7 @@ mod tests {
             vec![put(2, keys::CONSTRAINTS, &json!({"control-plane-count": 1, "minimum-workers": 0}))],
         );
         checker.judge_revision(3, vec![put(3, keys::SABAKAN_TEMPLATE, &json!({}))]);
-        checker.observed("\"alpha\"", ["10.0.0.1".to_owned()].into());
+        checker.note_observation("\"alpha\"", ["10.0.0.1".to_owned()].into());
         checker.judge_revision(4, makes(4, 3));
         checker.judge_revision(5, vec![put(5, keys::SABAKAN_TEMPLATE, &json!({}))]);
         // The first cluster after a template is made from it, whatever revision the leader notes.

@@ -17,7 +17,7 @@ const SECTOR: usize = 512;
 
 /// A write or a change of the length after the last sync.
 #[derive(Debug)]
-enum Unsynced {
+enum UnsyncedWrite {
     Written { at: usize, data: Vec<u8> },
     Length(usize),
 }
@@ -28,9 +28,9 @@ struct Inner {
     present: Vec<u8>,
     /// Data that every crash keeps.
     synced: Vec<u8>,
-    unsynced: Vec<Unsynced>,
+    unsynced: Vec<UnsyncedWrite>,
     full: bool,
-    /// Number of crashes; an [`Opened`] of an older generation fails.
+    /// Number of crashes; an [`OpenedDisk`] of an older generation fails.
     generation: u64,
     chance: ChaCha8Rng,
     syncs: u64,
@@ -42,7 +42,7 @@ pub struct ForgetfulDisk(Arc<Mutex<Inner>>);
 
 /// Result of a crash for unsynced writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Forgotten {
+pub struct ForgottenWrites {
     pub unsynced: u64,
     /// Unsynced sectors that the crash lost.
     pub lost: u64,
@@ -67,7 +67,7 @@ impl ForgetfulDisk {
     #[must_use]
     pub fn open(&self) -> Arc<dyn StorageBackend> {
         let generation = self.0.lock().unwrap().generation;
-        Arc::new(Opened { disk: self.clone(), generation })
+        Arc::new(OpenedDisk { disk: self.clone(), generation })
     }
 
     /// Makes the disk refuse writes, or accept them again.
@@ -81,14 +81,14 @@ impl ForgetfulDisk {
     }
 
     /// Loses a random part of the unsynced writes.
-    pub fn crash(&self) -> Forgotten {
+    pub fn crash(&self) -> ForgottenWrites {
         let mut inner = self.0.lock().unwrap();
         inner.generation += 1;
-        let mut forgotten = Forgotten::default();
+        let mut forgotten = ForgottenWrites::default();
         let mut left = std::mem::take(&mut inner.synced);
         for write in std::mem::take(&mut inner.unsynced) {
             match write {
-                Unsynced::Length(length) => {
+                UnsyncedWrite::Length(length) => {
                     forgotten.unsynced += 1;
                     if inner.chance.random_range(0..2_u32) == 0 {
                         left.resize(length, 0);
@@ -96,7 +96,7 @@ impl ForgetfulDisk {
                         forgotten.lost += 1;
                     }
                 }
-                Unsynced::Written { at, data } => {
+                UnsyncedWrite::Written { at, data } => {
                     for (sector, part) in data.chunks(SECTOR).enumerate() {
                         forgotten.unsynced += 1;
                         if inner.chance.random_range(0..2_u32) == 0 {
@@ -123,12 +123,12 @@ fn put(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
 
 /// The disk as one process has it open.
 #[derive(Debug)]
-struct Opened {
+struct OpenedDisk {
     disk: ForgetfulDisk,
     generation: u64,
 }
 
-impl Opened {
+impl OpenedDisk {
     fn with<T>(&self, act: impl FnOnce(&mut Inner) -> io::Result<T>) -> io::Result<T> {
         let mut inner = self.disk.0.lock().unwrap();
         if inner.generation != self.generation {
@@ -142,7 +142,7 @@ fn place(offset: u64) -> usize {
     usize::try_from(offset).expect("a simulated disk is far smaller than memory")
 }
 
-impl StorageBackend for Opened {
+impl StorageBackend for OpenedDisk {
     fn len(&self) -> io::Result<u64> {
         self.with(|inner| Ok(inner.present.len() as u64))
     }
@@ -165,7 +165,7 @@ impl StorageBackend for Opened {
                 return Err(io::ErrorKind::StorageFull.into());
             }
             inner.present.resize(length, 0);
-            inner.unsynced.push(Unsynced::Length(length));
+            inner.unsynced.push(UnsyncedWrite::Length(length));
             Ok(())
         })
     }
@@ -175,8 +175,8 @@ impl StorageBackend for Opened {
             inner.syncs += 1;
             for write in std::mem::take(&mut inner.unsynced) {
                 match write {
-                    Unsynced::Length(length) => inner.synced.resize(length, 0),
-                    Unsynced::Written { at, data } => put(&mut inner.synced, at, &data),
+                    UnsyncedWrite::Length(length) => inner.synced.resize(length, 0),
+                    UnsyncedWrite::Written { at, data } => put(&mut inner.synced, at, &data),
                 }
             }
             Ok(())
@@ -190,7 +190,7 @@ impl StorageBackend for Opened {
                 return Err(io::ErrorKind::StorageFull.into());
             }
             put(&mut inner.present, at, data);
-            inner.unsynced.push(Unsynced::Written { at, data: data.to_vec() });
+            inner.unsynced.push(UnsyncedWrite::Written { at, data: data.to_vec() });
             Ok(())
         })
     }

@@ -101,7 +101,7 @@ impl Drains {
 
     /// Checks the start of a step's command: a draining step must have left no pod that it must remove. `cluster` is
     /// the cluster at that time.
-    pub fn undrained(&self, cluster: &Cluster, entry: &RepairQueueEntry, step: u32) -> Option<String> {
+    pub fn check_drained(&self, cluster: &Cluster, entry: &RepairQueueEntry, step: u32) -> Option<String> {
         let node = cluster.nodes.iter().find(|node| node.address == entry.address)?;
         let config = RepairConfig::read(&cluster.repair).unwrap();
         let drains = config.of(entry).ok()?.step(step)?.need_drain;
@@ -114,7 +114,9 @@ impl Drains {
         let nodes = self.kubernetes.with(|kubernetes| kubernetes.nodes());
         let cordoned = nodes.into_iter().filter(KubeNode::is_cordoned_by_us);
         cordoned
-            .map(|node| broken(format!("the quiet period ends with the node {} cordoned", node.name)))
+            .map(|node| {
+                violation_of_drain(format!("the quiet period ends with the node {} cordoned", node.name))
+            })
             .collect()
     }
 
@@ -172,7 +174,7 @@ impl Drains {
     }
 }
 
-fn broken(what: String) -> Violation {
+fn violation_of_drain(what: String) -> Violation {
     Violation { invariant: Id::I12, what }
 }
 
@@ -241,12 +243,12 @@ mod tests {
     async fn command_on_a_node_with_an_undrained_pod_is_found() {
         let begun = watched();
         let (drains, cluster) = drained_first().await;
-        assert!(drains.undrained(&cluster, &begun, 0).is_some(), "nothing was evicted");
-        assert_eq!(drains.undrained(&cluster, &begun, 1), None, "the step does not drain");
+        assert!(drains.check_drained(&cluster, &begun, 0).is_some(), "nothing was evicted");
+        assert_eq!(drains.check_drained(&cluster, &begun, 1), None, "the step does not drain");
         let outside = RepairQueueEntry { address: "10.0.0.99".to_owned(), ..begun.clone() };
-        assert_eq!(drains.undrained(&cluster, &outside, 0), None, "no node of the cluster");
+        assert_eq!(drains.check_drained(&cluster, &outside, 0), None, "no node of the cluster");
         evict(&drains, None).await;
-        assert_eq!(drains.undrained(&cluster, &begun, 0), None);
+        assert_eq!(drains.check_drained(&cluster, &begun, 0), None);
 
         for (owner, is_stuck) in [("ReplicaSet", false), ("Job", false), ("ReplicaSet", true)] {
             let (drains, cluster) = drained_first().await;
@@ -254,7 +256,7 @@ mod tests {
             let kept = pods.iter().find(|pod| pod.controller.as_deref() == Some(owner)).unwrap();
             drains.kubernetes.with(|kubernetes| kubernetes.set_stuck(&kept.id, is_stuck));
             evict(&drains, Some(&kept.id).filter(|_| !is_stuck)).await;
-            assert!(drains.undrained(&cluster, &begun, 0).is_some(), "a pod of a {owner} is left");
+            assert!(drains.check_drained(&cluster, &begun, 0).is_some(), "a pod of a {owner} is left");
         }
     }
 

@@ -43,7 +43,7 @@ impl JudgedKubernetes {
     async fn begins(&self, permit: &Permit, what: &str, of: &str) -> bool {
         let permitted = permit.check(tokio::time::Instant::now()).is_ok();
         if permitted {
-            self.told.1.permitted(&self.told.0, permit, &self.store);
+            self.told.1.note_permit(&self.told.0, permit, &self.store);
             self.judge.judge_effect(&self.store, permit, &format!("{what} {of}")).await;
         }
         permitted

@@ -81,7 +81,7 @@ impl Facts {
     }
 
     /// Reports that an instance is about to act with a permit.
-    pub fn permitted(&self, instance: &str, permit: &Permit, store: &StoreProcess) {
+    pub fn note_permit(&self, instance: &str, permit: &Permit, store: &StoreProcess) {
         let Some(inner) = &self.0 else { return };
         let lease = inner.leases.lock().unwrap().get(&permit.epoch()).copied();
         let rest = lease.and_then(|lease| store.etcd()?.lease_remaining(lease));

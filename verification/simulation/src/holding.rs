@@ -114,7 +114,7 @@ impl Holding {
     }
 
     /// The instance published its last answer to its actors.
-    pub fn published(&mut self, name: &str, now: Duration) {
+    pub fn note_publication(&mut self, name: &str, now: Duration) {
         let Some(ear) = self.ears.get_mut(name) else { return };
         let machines = std::mem::take(&mut ear.answer);
         let mut first = BTreeMap::new();
@@ -204,15 +204,15 @@ impl Holding {
         let known: Vec<&ReportedMachine> = failed.iter().copied().filter(|told| !told.is_forgotten).collect();
         // The entry's own machine is among the machines that the service knows.
         let knows = known.iter().any(|told| told.address == address);
-        let found = if knows { self.handled(&known, rack, now) } else { None };
+        let found = if knows { self.find_unheld(&known, rack, now) } else { None };
         found.or_else(|| {
             let forgotten_for = Some(now.saturating_sub(ear.forgot));
-            Some(UnheldEntry { forgotten_for, ..self.handled(&failed, rack, now)? })
+            Some(UnheldEntry { forgotten_for, ..self.find_unheld(&failed, rack, now)? })
         })
     }
 
     /// A violation if the leader may have handled an answer with enough of these machines of an unheld rack.
-    fn handled(&self, failed: &[&ReportedMachine], rack: i64, now: Duration) -> Option<UnheldEntry> {
+    fn find_unheld(&self, failed: &[&ReportedMachine], rack: i64, now: Duration) -> Option<UnheldEntry> {
         let known_at =
             |at: Duration| is_event(failed.iter().copied().filter(|told| told.since + MOMENT < at));
         let what = format!("the registry told that rack {rack} failed, and it is not held");

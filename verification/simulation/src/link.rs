@@ -54,12 +54,12 @@ struct Inner {
     waiting: BTreeMap<(u64, u8), Waker>,
     /// Next id of a waiter that is not a connection, counted down from the maximum.
     passers: u64,
-    used: Used,
+    used: LinkTraffic,
 }
 
 /// Traffic of a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Used {
+pub struct LinkTraffic {
     pub connections: u64,
     /// Bytes from the client.
     pub sent: u64,
@@ -95,7 +95,7 @@ impl Link {
             generation: 0,
             waiting: BTreeMap::new(),
             passers: u64::MAX,
-            used: Used::default(),
+            used: LinkTraffic::default(),
         })))
     }
 
@@ -135,7 +135,7 @@ impl Link {
     }
 
     #[must_use]
-    pub fn used(&self) -> Used {
+    pub fn used(&self) -> LinkTraffic {
         self.0.lock().unwrap().used
     }
 
@@ -235,7 +235,7 @@ impl Link {
     /// Returns when the link has been stalled for `limit`.
     pub async fn silent_for(&self, limit: Duration) {
         loop {
-            let since = self.stalled().await;
+            let since = self.wait_for_stall().await;
             tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(since + limit) => return,
@@ -246,7 +246,7 @@ impl Link {
     }
 
     /// Waits for a stall, and returns its beginning.
-    async fn stalled(&self) -> Instant {
+    async fn wait_for_stall(&self) -> Instant {
         let passer = self.passer();
         std::future::poll_fn(|context| {
             let mut inner = self.0.lock().unwrap();

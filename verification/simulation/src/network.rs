@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use madako_faults::{DELAY, LOSS_PERCENT};
 
-use crate::link::{Link, Mode, Used};
+use crate::link::{Link, LinkTraffic, Mode};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Endpoint {
@@ -50,7 +50,7 @@ struct Inner {
     conditions: BTreeMap<Endpoint, Condition>,
     ways: Vec<PlaceLink>,
     /// Traffic of removed links.
-    gone: BTreeMap<(Endpoint, Endpoint), Used>,
+    gone: BTreeMap<(Endpoint, Endpoint), LinkTraffic>,
 }
 
 /// All links. Clones are the same network.
@@ -111,9 +111,9 @@ impl Network {
 
     /// Traffic of all links whose ends satisfy `is`.
     #[must_use]
-    pub fn used(&self, is: impl Fn(Endpoint, Endpoint) -> bool) -> Used {
+    pub fn used(&self, is: impl Fn(Endpoint, Endpoint) -> bool) -> LinkTraffic {
         let inner = self.0.lock().unwrap();
-        let mut sum = Used::default();
+        let mut sum = LinkTraffic::default();
         let gone = inner.gone.iter().map(|(ends, used)| (*ends, *used));
         let there = inner.ways.iter().map(|way| (way.ends, way.link.used()));
         for (_, used) in gone.chain(there).filter(|((from, to), _)| is(*from, *to)) {
@@ -123,7 +123,7 @@ impl Network {
     }
 }
 
-fn add(sum: &mut Used, used: Used) {
+fn add(sum: &mut LinkTraffic, used: LinkTraffic) {
     sum.connections += used.connections;
     sum.sent += used.sent;
     sum.received += used.received;

@@ -71,7 +71,7 @@ pub fn ports(nodes: &SimulatedNodes, authorities: Arc<dyn Authorities>, etcd_ima
 
 /// The ports over the link of an instance.
 #[must_use]
-pub fn linked(ports: &OperationsPorts, link: &Link, witness: &Witness) -> OperationsPorts {
+pub fn link_ports(ports: &OperationsPorts, link: &Link, witness: &Witness) -> OperationsPorts {
     let etcd =
         LinkedEtcd { inner: Arc::clone(&ports.runner.etcd), link: link.clone(), witness: witness.clone() };
     let driver =
@@ -102,7 +102,7 @@ impl Witness {
     async fn sends(&self, permit: &Permit, what: impl Display, to: &str) {
         let Some((name, judge, facts, store)) = &self.judges else { return };
         if permit.check(tokio::time::Instant::now()).is_ok() {
-            facts.permitted(name, permit, store);
+            facts.note_permit(name, permit, store);
             judge.judge_effect(store, permit, &format!("{what} ({to})")).await;
         }
     }

@@ -266,7 +266,7 @@ impl Operator {
         // The oldest key is the leader's; the others belong to candidates.
         let led = deleted.prev_kvs().iter().map(etcd_client::KeyValue::create_revision).min();
         if let (Some(judge), Some(epoch)) = (&self.repairs, led) {
-            judge.deposed(epoch);
+            judge.note_deposed(epoch);
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ use madako_domain::placement::objects::Stored;
 use madako_domain::placement::ownership;
 use madako_domain::store::Entry;
 use madako_judges::Exemptions;
-use madako_judges::bindings::{Resources, against, read, scheduled_to, unsettled};
+use madako_judges::bindings::{Resources, read, scheduled_to, unsettled, violations_against};
 use madako_judges::history::{Stored as Entries, candidates, decider};
 use time::OffsetDateTime;
 
@@ -85,7 +85,7 @@ struct Written {
 }
 
 #[derive(Default)]
-struct Judged {
+struct JudgedPlacement {
     objects: Resources,
     others: Entries,
     history: BTreeMap<i64, BTreeSet<String>>,
@@ -118,7 +118,7 @@ struct Judged {
 /// Clones share their state.
 #[derive(Clone)]
 pub struct PlacementChecker {
-    judged: Arc<Mutex<Judged>>,
+    judged: Arc<Mutex<JudgedPlacement>>,
     history: History,
     began: OffsetDateTime,
 }
@@ -171,13 +171,13 @@ impl PlacementChecker {
     }
 
     /// Records an acknowledged write of the user.
-    pub fn acknowledged(&self, key: &ObjectKey, revision: i64) {
+    pub fn note_acknowledged(&self, key: &ObjectKey, revision: i64) {
         self.judged.lock().unwrap().acknowledged.push((key.etcd_key(), revision));
         self.history.judged(Id::I9);
     }
 
     /// Records a commit that an instance knows to be durable.
-    pub fn committed(&self, revision: i64) {
+    pub fn note_commit(&self, revision: i64) {
         self.judged.lock().unwrap().committed.insert(revision);
         self.history.judged(Id::I9);
     }
@@ -259,7 +259,7 @@ impl PlacementChecker {
     }
 }
 
-impl Judged {
+impl JudgedPlacement {
     fn value(&mut self, metric: &str, value: f64, now: Duration) {
         let values = self.values.entry(metric.to_owned()).or_default();
         values.push_back((now, value));
@@ -288,7 +288,7 @@ impl Judged {
         cluster: &Stored,
         values: &BTreeMap<MetricKey, MetricState>,
     ) -> Option<Vec<Unmet>> {
-        against(application, cluster, values, &self.objects)
+        violations_against(application, cluster, values, &self.objects)
     }
 
     /// Judges a revision by the state before it, and returns its violations.

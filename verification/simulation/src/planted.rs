@@ -148,9 +148,9 @@ impl CounterFn for Requests {
     fn absolute(&self, _: u64) {}
 }
 
-struct Refused(Handling);
+struct RefusedMessages(Handling);
 
-impl CounterFn for Refused {
+impl CounterFn for RefusedMessages {
     fn increment(&self, value: u64) {
         self.0.inner.lock().unwrap().refused += value;
     }
@@ -172,7 +172,7 @@ impl Recorder for Handling {
         }
         let refused = |label: &Label| label.key() == "outcome" && REFUSED.contains(&label.value());
         if key.name() == WRITES && key.labels().any(refused) {
-            return Counter::from_arc(Arc::new(Refused(self.clone())));
+            return Counter::from_arc(Arc::new(RefusedMessages(self.clone())));
         }
         let actor = key.labels().find(|label| label.key() == "actor").map(|label| Arc::from(label.value()));
         match actor.filter(|_| key.name() == MESSAGES) {

@@ -106,7 +106,7 @@ impl QueueUser {
         self.put(keys::REPAIRS_DISABLED, b"false".to_vec()).await?;
         let entries = self.entries().await?;
         let read = entries.iter().map(|(_, value)| serde_json::from_slice(value).unwrap()).collect();
-        for ((key, value), entry) in entries.into_iter().zip(settled(read)) {
+        for ((key, value), entry) in entries.into_iter().zip(settled_entries(read)) {
             let settled = serde_json::to_vec(&entry).unwrap();
             if settled != value {
                 self.put(&key, settled).await?;
@@ -270,7 +270,7 @@ impl QueueUser {
 const UNKNOWN: &str = "levitate";
 
 /// Changes entries so that each of them ends soon.
-fn settled(mut entries: Vec<RepairQueueEntry>) -> Vec<RepairQueueEntry> {
+fn settled_entries(mut entries: Vec<RepairQueueEntry>) -> Vec<RepairQueueEntry> {
     let begun = entries.iter().filter(|entry| entry.status == RepairStatus::Processing);
     let mut machines: BTreeSet<String> = begun.map(|entry| entry.address.clone()).collect();
     for entry in &mut entries {
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn cleanup_leaves_one_known_repair_of_each_machine() {
         use RepairStatus::{Failed, Processing, Queued};
-        let left = settled(vec![
+        let left = settled_entries(vec![
             entry(0, "o", "w", Queued),
             entry(1, "o", "w", Queued),
             entry(2, "o", "x", Failed),

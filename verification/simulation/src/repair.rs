@@ -162,7 +162,7 @@ impl RepairJudge {
         match event {
             ActorEvent::Elected { epoch } => judged.holding.elected(name, *epoch),
             ActorEvent::ActorFailed { .. } => judged.holding.failed(name, now),
-            ActorEvent::Reported { .. } => judged.holding.published(name, now),
+            ActorEvent::Reported { .. } => judged.holding.note_publication(name, now),
             _ => {}
         }
     }
@@ -180,7 +180,7 @@ impl RepairJudge {
     }
 
     /// A user deleted all leader keys now; this epoch led until then.
-    pub fn deposed(&self, epoch: i64) {
+    pub fn note_deposed(&self, epoch: i64) {
         self.judged.lock().unwrap().deposed.insert(epoch, self.history.now());
     }
 
@@ -233,7 +233,7 @@ impl RepairJudge {
     /// Time and description of the last effect: a command, a write to Kubernetes, or a health check without an
     /// unfinished repair.
     #[must_use]
-    pub fn acted(&self) -> Option<(Duration, String)> {
+    pub fn last_effect(&self) -> Option<(Duration, String)> {
         self.judged.lock().unwrap().acted.clone()
     }
 
@@ -360,7 +360,7 @@ impl RepairJudge {
         // After a user deleted this leader's key, a successor may have ended the record, which this leader cannot know.
         if leader(&entries) == Some(epoch) || !judged.cannot_know(epoch, self.history.now()) {
             found.extend(judged.announced(&queue, epoch, program, address, |index, step| {
-                self.drains.undrained(cluster.as_ref()?, &queue.entries.get(&index)?.value, step)
+                self.drains.check_drained(cluster.as_ref()?, &queue.entries.get(&index)?.value, step)
             }));
         }
         for violation in found {
@@ -400,7 +400,7 @@ pub struct JudgedHost {
 }
 
 /// A command whose beginning was reported as a fact. The drop reports its end, without success if it was cut off.
-struct Announced {
+struct AnnouncedCommand {
     facts: Facts,
     instance: String,
     command: Command,
@@ -409,7 +409,7 @@ struct Announced {
     ended: bool,
 }
 
-impl Announced {
+impl AnnouncedCommand {
     fn begins((instance, facts): &(String, Facts), command: Command, address: &str) -> Self {
         let (instance, address) = (instance.clone(), address.to_owned());
         facts.report(&Fact::Began { instance: instance.clone(), command, address: address.clone() });
@@ -417,7 +417,7 @@ impl Announced {
     }
 }
 
-impl Drop for Announced {
+impl Drop for AnnouncedCommand {
     fn drop(&mut self) {
         // A health check that was cut off has no result.
         if self.command == Command::HealthCheck && !self.ended {
@@ -433,7 +433,7 @@ impl Drop for Announced {
 impl Host for JudgedHost {
     async fn run(&self, permit: &Permit, command: HostCommand) -> Result<HostOutcome, HostError> {
         permit.check(tokio::time::Instant::now())?;
-        self.told.1.permitted(&self.told.0, permit, &self.store);
+        self.told.1.note_permit(&self.told.0, permit, &self.store);
         let (program, address) = (command.words[0].clone(), command.words.last().cloned().unwrap());
         let exited = |result: &Result<HostOutcome, HostError>| {
             result.as_ref().is_ok_and(|outcome| outcome.end == HostEnd::Exited { code: 0 })
@@ -442,7 +442,7 @@ impl Host for JudgedHost {
             if self.judge.unfinished() == 0 {
                 self.judge.acts(format!("{program} {address}"));
             }
-            let mut told = Announced::begins(&self.told, Command::HealthCheck, &address);
+            let mut told = AnnouncedCommand::begins(&self.told, Command::HealthCheck, &address);
             let result = self.host.run(permit, command).await;
             let says = |outcome: &HostOutcome| outcome.stdout.trim() == "true";
             told.good = exited(&result) && result.as_ref().is_ok_and(says);
@@ -451,7 +451,7 @@ impl Host for JudgedHost {
         }
         let mut acting = self.judge.begins(&self.store, permit, &program, &address).await;
         let kind = if program == RESET { Command::Repair } else { Command::Success };
-        let mut told = Announced::begins(&self.told, kind, &address);
+        let mut told = AnnouncedCommand::begins(&self.told, kind, &address);
         let result = self.host.run(permit, command).await;
         (acting.ended, told.good) = (true, exited(&result));
         result

@@ -20,7 +20,7 @@ pub fn read<T: DeserializeOwned>(entry: &Entry) -> Option<T> {
     serde_json::from_slice(&entry.value).ok()
 }
 
-pub fn added(before: &BTreeMap<String, Entry>, changes: &[Change]) -> u64 {
+pub fn count_added(before: &BTreeMap<String, Entry>, changes: &[Change]) -> u64 {
     let is_new = |(key, after): &&Change| {
         key.starts_with(keys::REPAIRS) && after.is_some() && !before.contains_key(key)
     };
@@ -73,7 +73,7 @@ pub fn violations(before: &BTreeMap<String, Entry>, changes: &[Change]) -> Vec<V
             Some(_) => {}
         }
     }
-    let new = added(before, changes);
+    let new = count_added(before, changes);
     if new > 0 {
         let maximum = before.get(keys::CONSTRAINTS).and_then(read::<Constraints>);
         let maximum = maximum.map_or(0, |constraints| constraints.maximum_repair_queue_entries);

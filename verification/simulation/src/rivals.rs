@@ -117,7 +117,7 @@ fn relative<'k>(base: &str, key: &'k str) -> &'k str {
 
 /// Keys that a rival may write just before a transaction: the compared keys, the written keys, and the keys on which
 /// its decision depends, whether or not it compares them.
-fn about(transaction: &Transaction, base: &str) -> Vec<(&'static str, String)> {
+fn keys_and_values(transaction: &Transaction, base: &str) -> Vec<(&'static str, String)> {
     let compared = transaction.conditions.iter().filter(|it| !matches!(it, Condition::Created { .. }));
     let written = transaction.writes.iter().map(|write| match write {
         Write::Put { key, .. } | Write::Delete { key } => key.as_str(),
@@ -167,8 +167,8 @@ impl Rivals {
     /// A store whose transactions meet rivals. Its keys are below `base`: the service's prefix, or empty for the
     /// root.
     #[must_use]
-    pub fn before(&self, inner: Arc<dyn Store>, base: &'static str) -> Arc<dyn Store> {
-        Arc::new(Contended { inner, base, rivals: self.clone() })
+    pub fn wrap_store(&self, inner: Arc<dyn Store>, base: &'static str) -> Arc<dyn Store> {
+        Arc::new(ContendedStore { inner, base, rivals: self.clone() })
     }
 
     /// Resources whose transactions meet rivals.
@@ -179,7 +179,7 @@ impl Rivals {
 
     /// Writes to a family of the transaction that is about to be sent.
     async fn write_first(&self, transaction: &Transaction, base: &str) {
-        let mut known = about(transaction, base);
+        let mut known = keys_and_values(transaction, base);
         let (family, key, number, draw) = {
             let mut state = self.0.state.lock().unwrap();
             let Some(pause) = state.pause else { return };
@@ -207,7 +207,7 @@ impl Rivals {
     async fn write(&self, family: &'static str, key: &str, (number, draw): (u64, u64)) -> Option<String> {
         let mut client = self.0.store.client().await?;
         match family {
-            keys::SABAKAN_DISABLED | keys::REPAIRS_DISABLED => self.throw(&mut client, family).await,
+            keys::SABAKAN_DISABLED | keys::REPAIRS_DISABLED => self.set_switch(&mut client, family).await,
             keys::REPAIRS_WRITE_INDEX => self.add(&mut client, number).await,
             keys::RECORD_ID => self.record(&mut client).await,
             _ => {
@@ -217,7 +217,7 @@ impl Rivals {
                 let options = is_prefix.then(|| GetOptions::new().with_prefix().with_limit(1));
                 let answer = client.get(absolute, options).await.ok()?;
                 let kv = answer.kvs().first()?;
-                let (value, what) = edited(family, kv.value(), number, draw)?;
+                let (value, what) = edit_value(family, kv.value(), number, draw)?;
                 let put = TxnOp::put(kv.key().to_vec(), value, None);
                 self.done(&mut client, (kv.key().to_vec(), kv.mod_revision()), vec![put], None).await?;
                 Some(what)
@@ -243,7 +243,7 @@ impl Rivals {
     }
 
     /// Sets a switch for [`BRIEFLY`].
-    async fn throw(&self, client: &mut Client, key: &'static str) -> Option<String> {
+    async fn set_switch(&self, client: &mut Client, key: &'static str) -> Option<String> {
         let kv = client.get(absolute(key), None).await.ok()?.kvs().first().cloned();
         if kv.as_ref().is_some_and(|kv| kv.value() == b"true") {
             return None;
@@ -279,7 +279,7 @@ impl Rivals {
         if client.get(absolute(keys::REPAIRS), Some(there)).await.ok()?.count() >= FULL {
             return None;
         }
-        let (index, revision) = numbered(client, &counter, 0).await?;
+        let (index, revision) = read_number(client, &counter, 0).await?;
         let address = format!("10.255.1.{}", number % 200);
         let entry = RepairQueueEntry { index, ..RepairQueueEntry::new("unreachable", "iDRAC-9", &*address) };
         let puts = vec![
@@ -293,7 +293,7 @@ impl Rivals {
     /// Adds a record of an operation that ends at once, as CKE does.
     async fn record(&self, client: &mut Client) -> Option<String> {
         let counter = absolute(keys::RECORD_ID);
-        let (id, revision) = numbered(client, &counter, 1).await?;
+        let (id, revision) = read_number(client, &counter, 1).await?;
         let at = OffsetDateTime::UNIX_EPOCH;
         let mut record = Record::new(id, "update-resource", Vec::new(), at);
         record.complete(at);
@@ -306,7 +306,7 @@ impl Rivals {
     }
 
     /// Counts a refused transaction.
-    fn answered(&self, outcome: &Result<Outcome, StoreError>, base: &str) {
+    fn note_answer(&self, outcome: &Result<Outcome, StoreError>, base: &str) {
         let Ok(Outcome::Refused { failed }) = outcome else { return };
         let compared = failed.iter().map(|condition| relative(base, condition.compared()));
         let families = compared.map(|key| {
@@ -322,14 +322,14 @@ fn absolute(key: &str) -> String {
 }
 
 /// The number in a counter, with its revision; `first` if the key is absent.
-async fn numbered(client: &mut Client, counter: &str, first: i64) -> Option<(i64, i64)> {
+async fn read_number(client: &mut Client, counter: &str, first: i64) -> Option<(i64, i64)> {
     let answer = client.get(counter, None).await.ok()?;
     let Some(kv) = answer.kvs().first() else { return Some((first, 0)) };
     Some((kv.value_str().ok()?.parse().ok()?, kv.mod_revision()))
 }
 
 /// An edit of a value, and its description; `None` if the value stays.
-fn edited(family: &str, value: &[u8], number: u64, draw: u64) -> Option<(Vec<u8>, String)> {
+fn edit_value(family: &str, value: &[u8], number: u64, draw: u64) -> Option<(Vec<u8>, String)> {
     let mut json: Value = serde_json::from_slice(value).ok()?;
     let mut chance = ChaCha8Rng::seed_from_u64(draw);
     let one_of_three = chance.random_range(0..3_u32) == 0;
@@ -376,14 +376,14 @@ fn edited(family: &str, value: &[u8], number: u64, draw: u64) -> Option<(Vec<u8>
     Some((serde_json::to_vec(&json).ok()?, what))
 }
 
-struct Contended {
+struct ContendedStore {
     inner: Arc<dyn Store>,
     base: &'static str,
     rivals: Rivals,
 }
 
 #[async_trait]
-impl Store for Contended {
+impl Store for ContendedStore {
     async fn list(&self, prefix: &str) -> Result<Snapshot, StoreError> {
         self.inner.list(prefix).await
     }
@@ -391,7 +391,7 @@ impl Store for Contended {
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
         self.rivals.write_first(&transaction, self.base).await;
         let outcome = self.inner.commit(transaction).await;
-        self.rivals.answered(&outcome, self.base);
+        self.rivals.note_answer(&outcome, self.base);
         outcome
     }
 
@@ -450,7 +450,7 @@ impl Objects for ContendedObjects {
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
         self.rivals.write_first(&transaction, "").await;
         let outcome = self.inner.commit(transaction).await;
-        self.rivals.answered(&outcome, "");
+        self.rivals.note_answer(&outcome, "");
         outcome
     }
 }
@@ -484,11 +484,12 @@ mod tests {
     fn rivals_write_keys_that_a_transaction_does_not_compare() {
         let put = |key: &str| Write::Put { key: key.to_owned(), value: "".into(), lease: 0 };
         let plan = Transaction { conditions: Vec::new(), writes: vec![put(keys::CLUSTER)] };
-        let families: Vec<&str> = about(&plan, PREFIX).into_iter().map(|(family, _)| family).collect();
+        let families: Vec<&str> =
+            keys_and_values(&plan, PREFIX).into_iter().map(|(family, _)| family).collect();
         assert_eq!(families, [keys::CONSTRAINTS, keys::SABAKAN_DISABLED, keys::SABAKAN_TEMPLATE]);
         let entry = keys::repair(1);
         let change = Transaction { conditions: Vec::new(), writes: vec![put(&entry)] };
-        assert_eq!(about(&change, PREFIX), [(keys::REPAIRS, entry)]);
+        assert_eq!(keys_and_values(&change, PREFIX), [(keys::REPAIRS, entry)]);
     }
 
     #[test]
@@ -496,14 +497,14 @@ mod tests {
         let cluster =
             json!({"metadata": {"name": "c", "labels": {"zone": "a"}}, "status": {"state": "ONLINE"}});
         for draw in 0..6 {
-            let (value, _) = edited(CLUSTERS, cluster.to_string().as_bytes(), 1, draw).unwrap();
+            let (value, _) = edit_value(CLUSTERS, cluster.to_string().as_bytes(), 1, draw).unwrap();
             let after: Value = serde_json::from_slice(&value).unwrap();
             assert_eq!(after["metadata"]["name"], "c");
             assert!(after["status"]["state"] == "ONLINE" || after["metadata"]["labels"]["zone"] == "a");
         }
         let deleted = json!({"metadata": {"deleted": "2026-01-01T00:00:00Z"}});
-        assert_eq!(edited(CLUSTERS, deleted.to_string().as_bytes(), 1, 0), None);
-        assert_eq!(edited(keys::SABAKAN_TEMPLATE, b"{", 1, 0), None, "a broken template stays broken");
+        assert_eq!(edit_value(CLUSTERS, deleted.to_string().as_bytes(), 1, 0), None);
+        assert_eq!(edit_value(keys::SABAKAN_TEMPLATE, b"{", 1, 0), None, "a broken template stays broken");
     }
 
     #[tokio::test(start_paused = true)]
@@ -516,7 +517,7 @@ mod tests {
         let link = Network::new(1).link(Endpoint::Instance(1), Endpoint::Store);
         let config = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
         let own = EtcdStore::over(link.connector(store.clone()), &config, 1).unwrap();
-        let contended = rivals.before(Arc::new(own), PREFIX);
+        let contended = rivals.wrap_store(Arc::new(own), PREFIX);
         let transaction = |revision| Transaction {
             conditions: vec![Condition::Unchanged { key: keys::RECORD_ID.to_owned(), revision }],
             writes: vec![Write::Put { key: keys::RECORD_ID.to_owned(), value: "7".into(), lease: 0 }],

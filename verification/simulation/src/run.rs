@@ -60,7 +60,7 @@ pub use madako_judges::Verdict;
 
 pub use self::report::{Calm, Outcome, Report, Skipped};
 use self::settle::Settling;
-pub use self::shrink::{Shrunk, shrink};
+pub use self::shrink::{ShrunkScenario, shrink};
 
 /// Interval of the upkeep of the world: attempts of late faults, restarts of ended instances, new values of metrics.
 const TICK: Duration = Duration::from_secs(5);
@@ -80,7 +80,7 @@ fn count_objects(world: &madako_faults::World) -> u64 {
 }
 
 /// A runtime of one thread with paused time, and a pace that counts by its clock.
-fn paused(most_a_second: u64) -> (Runtime, Pace) {
+fn paused_runtime(most_a_second: u64) -> (Runtime, Pace) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -183,7 +183,7 @@ pub fn simulate(
         return Err(SimulateError::TooShort { length, least: SHORTEST });
     }
     let schedule = laid_out(scenario, seed, length)?;
-    let (runtime, pace) = paused(most_a_second(count_objects(&scenario.world)));
+    let (runtime, pace) = paused_runtime(most_a_second(count_objects(&scenario.world)));
     let handling = Handling::paced(&pace);
     metrics::with_local_recorder(&handling, || {
         runtime.block_on(run(scenario, (seed, length), schedule, options, (handling.clone(), pace)))
@@ -437,7 +437,7 @@ fn datacenter(
         retired_kept: minutes(15),
         returns_percent: 50,
         replaced_after: minutes(3),
-        ..Rates::still()
+        ..Rates::without_events()
     };
     Datacenter::new(DatacenterConfig { rates, ..DatacenterConfig::new(seed, start, world.racks, &roles) })
 }

@@ -16,7 +16,7 @@ use tokio::io::DuplexStream;
 
 use crate::link::{Gate, Link};
 
-/// LinkedDialers to the served pages or APIs, by instance name.
+/// Dialers to the served pages or APIs, by instance name.
 pub type LinkedDialers = Arc<Mutex<BTreeMap<&'static str, LinkedDialer>>>;
 
 #[derive(Clone)]
@@ -48,16 +48,16 @@ pub struct Served {
 
 #[must_use]
 pub fn child(instance: &str, id: &'static str, served: Served) -> ChildSpec {
-    ChildSpec::actor(instance, id, move || (Serving, served.clone()))
+    ChildSpec::actor(instance, id, move || (RunningServer, served.clone()))
 }
 
-struct Serving;
+struct RunningServer;
 
 /// A message whose handling panics.
 #[derive(Debug)]
 pub struct Fail;
 
-impl Actor for Serving {
+impl Actor for RunningServer {
     type Msg = Fail;
     type State = Task;
     type Arguments = Served;

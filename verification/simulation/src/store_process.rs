@@ -13,7 +13,7 @@ use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, InitialContents, OpenE
 use tokio::io::DuplexStream;
 use tokio::sync::Notify;
 
-use crate::disk::{ForgetfulDisk, Forgotten};
+use crate::disk::{ForgetfulDisk, ForgottenWrites};
 
 /// Maximum bytes of a write to a store with copied contents: the limit of the service's own store.
 const COPIED_REQUEST_BYTES: usize = 10 * 1024 * 1024;
@@ -78,7 +78,7 @@ impl StoreProcess {
     }
 
     /// Kills the store, and returns what its disk lost.
-    pub fn kill(&self) -> Forgotten {
+    pub fn kill(&self) -> ForgottenWrites {
         let forgotten = self.0.disk.as_ref().map(ForgetfulDisk::crash).unwrap_or_default();
         // The store's tasks end by themselves: their disk fails, and no client listens.
         drop(self.0.running.lock().unwrap().take());

@@ -276,7 +276,7 @@ impl User {
         if (200..300).contains(&answer.status)
             && let Some(tag) = answer.tag
         {
-            self.checker.acknowledged(key, tag);
+            self.checker.note_acknowledged(key, tag);
             self.told.insert(of(key), tag);
         }
         Some(answer)

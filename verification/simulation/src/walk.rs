@@ -73,7 +73,7 @@ impl CopiedProvider {
     }
 }
 
-struct Walking {
+struct WalkingMetric {
     value: f64,
     steps: u32,
     stride: f64,
@@ -81,8 +81,8 @@ struct Walking {
     chance: ChaCha8Rng,
 }
 
-impl Walking {
-    fn after(&mut self, steps: u32) -> f64 {
+impl WalkingMetric {
+    fn value_after(&mut self, steps: u32) -> f64 {
         while self.steps < steps && self.stride > 0.0 {
             self.steps += 1;
             let step = self.chance.random_range(-self.stride..self.stride);
@@ -97,7 +97,7 @@ struct Inner {
     providers: Vec<CopiedProvider>,
     /// Sorted names of the providers that can fail; the index is the provider's number.
     names: Vec<String>,
-    values: Mutex<BTreeMap<(usize, String), Walking>>,
+    values: Mutex<BTreeMap<(usize, String), WalkingMetric>>,
     corrupt: Mutex<BTreeSet<u32>>,
     /// Time at which the values stopped changing.
     stopped: Mutex<Option<Duration>>,
@@ -118,7 +118,7 @@ impl Walk {
                 let walks = range.is_finite() && range > 0.0 && !metric.fixed;
                 let mut chance = ChaCha8Rng::seed_from_u64(seed);
                 chance.set_stream(FIRST_STREAM + values.len() as u64);
-                let walking = Walking {
+                let walking = WalkingMetric {
                     value: metric.begins(),
                     steps: 0,
                     stride: if walks { range * percent / 100.0 } else { 0.0 },
@@ -167,7 +167,7 @@ impl Walk {
         let numbers = 0..u32::try_from(self.0.names.len()).unwrap_or(u32::MAX);
         let ways = numbers.map(|number| {
             let link = network.link(from, Endpoint::ProviderOf(number));
-            LinkedTransport::new(Answering, link, Arc::clone(requests))
+            LinkedTransport::new(WalkServer, link, Arc::clone(requests))
         });
         Fetching { walk: self.clone(), ways: ways.collect() }
     }
@@ -175,15 +175,20 @@ impl Walk {
     fn value(&self, at: usize, name: &str) -> Option<f64> {
         let elapsed = self.0.stopped.lock().unwrap().unwrap_or_else(|| self.0.began.elapsed());
         let steps = u32::try_from(elapsed.as_secs() / STEP.as_secs()).unwrap_or(u32::MAX);
-        self.0.values.lock().unwrap().get_mut(&(at, name.to_owned())).map(|walking| walking.after(steps))
+        self.0
+            .values
+            .lock()
+            .unwrap()
+            .get_mut(&(at, name.to_owned()))
+            .map(|walking| walking.value_after(steps))
     }
 }
 
 /// Answers every request after [`LATENCY`] with an empty body; [`Fetching`] supplies the values.
-struct Answering;
+struct WalkServer;
 
 #[async_trait]
-impl HttpTransport for Answering {
+impl HttpTransport for WalkServer {
     async fn send(&self, _: HttpRequest) -> Result<HttpResponse, HttpError> {
         sleep(LATENCY).await;
         Ok(HttpResponse { status: 200, headers: Vec::new(), body: Bytes::new() })
@@ -193,7 +198,7 @@ impl HttpTransport for Answering {
 /// The providers behind the links of one instance.
 pub struct Fetching {
     walk: Walk,
-    ways: Vec<LinkedTransport<Answering>>,
+    ways: Vec<LinkedTransport<WalkServer>>,
 }
 
 impl Fetching {

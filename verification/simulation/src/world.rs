@@ -34,7 +34,7 @@ use crate::facts::{AtProviders, Facts, LastAnswers, ToProviders, ToRegistry};
 use crate::history::{History, line};
 use crate::link::Link;
 use crate::network::{Endpoint, Network};
-use crate::nodes::{Nodes, Witness, linked};
+use crate::nodes::{Nodes, Witness, link_ports};
 use crate::placement::PlacementChecker;
 use crate::planted::{Handling, InstanceClock, PLANTED};
 use crate::prometheus::Prometheus;
@@ -143,7 +143,7 @@ pub struct World {
     /// Metrics providers of a copied world, instead of `prometheus`.
     pub walk: Option<Walk>,
     pub prometheus: Prometheus,
-    /// LinkedDialers to the APIs of the instances.
+    /// Dialers to the APIs of the instances, by name.
     pub doors: LinkedDialers,
     pub pages: LinkedDialers,
     /// Page `/metrics` of instances that start from now on. All instances share one recorder.
@@ -243,7 +243,7 @@ impl EventSink for Sink {
         if let Event::Committed { what, revision, epoch, .. } = &event {
             self.checker.acknowledge(what, *revision, *epoch);
             if *what == "placement" {
-                self.placement.committed(*revision);
+                self.placement.note_commit(*revision);
             }
         }
         if let Some(listener) = &self.listener {
@@ -316,7 +316,7 @@ impl World {
             }
         };
         PlacementPorts {
-            root: self.contended(Arc::new(store.at_root()), ""),
+            root: self.contend_store(Arc::new(store.at_root()), ""),
             prefix: PREFIX.to_owned(),
             objects: Arc::clone(objects),
             providers,
@@ -326,9 +326,9 @@ impl World {
     }
 
     /// The store, with rivals before its transactions if the world has rivals.
-    fn contended(&self, store: Arc<dyn Store>, base: &'static str) -> Arc<dyn Store> {
+    fn contend_store(&self, store: Arc<dyn Store>, base: &'static str) -> Arc<dyn Store> {
         match &self.rivals {
-            Some(rivals) => rivals.before(store, base),
+            Some(rivals) => rivals.wrap_store(store, base),
             None => store,
         }
     }
@@ -382,7 +382,7 @@ impl World {
             (name.to_owned(), judge.clone(), self.facts.clone(), self.store.clone())
         };
         let witness = Witness { judges: self.hosts.as_ref().map(told), nodes: self.nodes.clone() };
-        Some(linked(ports, &self.network.link(place, Endpoint::Nodes), &witness))
+        Some(link_ports(ports, &self.network.link(place, Endpoint::Nodes), &witness))
     }
 
     /// Starts an instance under one of [`NAMES`].
@@ -413,7 +413,7 @@ impl World {
         };
         let transport = LinkedTransport::new(transport, self.network.link(place, Endpoint::Registry), asked);
         let judge = self.hosts.as_ref().map(|hosts| hosts.judge.clone());
-        let store = self.contended(Arc::new(store), PREFIX);
+        let store = self.contend_store(Arc::new(store), PREFIX);
         let ports = Ports {
             operations: self.operations(name, place),
             store: Arc::clone(&store),

@@ -26,11 +26,11 @@ pub(super) fn stored_memory(kept: &Snapshot) -> StoredMemory {
     for (key, entry) in &kept.entries {
         let read = if let Some(name) = key.strip_prefix(keys::PLACEMENT_CLUSTERS) {
             serde_json::from_slice(&entry.value).map(|cluster| {
-                memory.clusters.extend(of(Kind::Cluster, name).map(|key| (key, cluster)));
+                memory.clusters.extend(key_of(Kind::Cluster, name).map(|key| (key, cluster)));
             })
         } else if let Some(name) = key.strip_prefix(keys::PLACEMENT_DECISIONS) {
             serde_json::from_slice(&entry.value).map(|decision| {
-                last.extend(of(Kind::Application, name).map(|key| (key, decision)));
+                last.extend(key_of(Kind::Application, name).map(|key| (key, decision)));
             })
         } else if key == keys::PLACEMENT_MOVES {
             *moves_revision = entry.mod_revision;
@@ -48,7 +48,7 @@ pub(super) fn stored_memory(kept: &Snapshot) -> StoredMemory {
     remembered
 }
 
-fn of(kind: Kind, name: &str) -> Option<ObjectKey> {
+fn key_of(kind: Kind, name: &str) -> Option<ObjectKey> {
     let (namespace, name) = name.split_once('/')?;
     Some(ObjectKey::new(kind, Some(namespace), name))
 }

@@ -51,12 +51,12 @@ pub(crate) fn count_writes(batch: &Batch, error: Option<&CommitError>) {
         let first = bindings.saturating_sub(batch.moved);
         madako_placement_bindings_total("first").increment(first);
         madako_placement_bindings_total("move").increment(batch.moved);
-        batch.deletions.iter().for_each(|(resource, by)| deleted(resource, by));
+        batch.deletions.iter().for_each(|(resource, by)| log_deletion(resource, by));
     }
 }
 
 /// Logs an effective step of a deletion.
-fn deleted(resource: &ObjectKey, by: &Deletion) {
+fn log_deletion(resource: &ObjectKey, by: &Deletion) {
     match by {
         Deletion::WithOwner { owner } => {
             tracing::info!(
@@ -79,7 +79,7 @@ fn deleted(resource: &ObjectKey, by: &Deletion) {
     }
 }
 
-pub(crate) fn decided(application: &ObjectKey, decision: &Decision) {
+pub(crate) fn log_decision(application: &ObjectKey, decision: &Decision) {
     if let (Outcome::Bound { .. } | Outcome::Moved { .. }, Some(best)) = (&decision.outcome, &decision.best)
         && best.has_metrics
     {

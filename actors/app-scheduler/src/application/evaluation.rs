@@ -2,7 +2,7 @@ use std::rc::Rc;
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::placement::decision::{Decision, Gain, MAX_METRICS_NAMED, Move, Outcome, Ranked, Stay};
-use madako_domain::placement::fit::Wants;
+use madako_domain::placement::fit::Requirements;
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
 use time::OffsetDateTime;
@@ -19,7 +19,7 @@ use crate::target::{Availability, Target};
 pub(super) struct Evaluation<'p, 's, 'a> {
     pub(super) context: PassContext<'p>,
     pub(super) application: TypedResource<'a, Application>,
-    pub(super) wants: Wants<'a>,
+    pub(super) wants: Requirements<'a>,
     pub(super) class: Rc<Class>,
     pub(super) clusters: &'s Scope<'a>,
 }
@@ -42,15 +42,15 @@ impl<'a> Evaluation<'_, '_, 'a> {
             return self.verdict(stay(pin), keep).of_own(&self, &current);
         }
         match current.fit {
-            CurrentFit::Fits => self.better(&current, clouds, forget),
+            CurrentFit::Fits => self.find_better(&current, clouds, forget),
             CurrentFit::Waits => self.stay_waiting(&current, current.at.into_iter().collect()),
             CurrentFit::Failing => self.verdict(stay(Stay::FailingMetrics), keep),
             CurrentFit::Grace { until } => {
                 self.verdict(stay(Stay::NotOnline { until }), keep).again_at(until)
             }
-            CurrentFit::NotOnline => self.leave(&current, Move::NotOnline, clouds),
-            CurrentFit::Misfit => self.leave(&current, Move::Misfit, clouds),
-            CurrentFit::Gone => self.leave(&current, Move::Gone, clouds),
+            CurrentFit::NotOnline => self.evaluate_leaving(&current, Move::NotOnline, clouds),
+            CurrentFit::Misfit => self.evaluate_leaving(&current, Move::Misfit, clouds),
+            CurrentFit::Gone => self.evaluate_leaving(&current, Move::Gone, clouds),
         }
     }
 
@@ -70,7 +70,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
     }
 
     fn fit_of(&self, key: &ObjectKey, at: usize, target: &Target<'_>) -> CurrentFit {
-        let lasting = Wants { metrics: &[], ..self.wants };
+        let lasting = Requirements { metrics: &[], ..self.wants };
         if !lasting.met_by(&target.offer) {
             return CurrentFit::Misfit;
         }
@@ -121,7 +121,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
         let Some(current) = current else {
             let act = Act::Bind { to: Rc::clone(self.clusters.target(at)), moves: None };
             let mut verdict = self.verdict(Outcome::Bound { to: created.clone() }, act);
-            verdict.decision.best = Some(self.ranked(at, rank));
+            verdict.decision.best = Some(self.rank_target(at, rank));
             return Some(verdict);
         };
         // The wait covers its own cluster and every cluster that may be better.
@@ -132,7 +132,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
         match current.fit {
             CurrentFit::Grace { until } => Some(waiting().again_at(until)),
             CurrentFit::Failing => Some(waiting()),
-            _ if !self.wins(at, rank, current) => None,
+            _ if !self.wins_against(at, rank, current) => None,
             CurrentFit::Fits | CurrentFit::Waits => Some(self.go(current, at, rank, Move::Created)),
             CurrentFit::NotOnline => Some(self.go(current, at, rank, Move::NotOnline)),
             CurrentFit::Misfit => Some(self.go(current, at, rank, Move::Misfit)),
@@ -141,7 +141,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
     }
 
     /// Whether the created cluster is still the best: inputs may have changed since its creation.
-    fn wins(&self, at: usize, rank: Rank, current: &Current) -> bool {
+    fn wins_against(&self, at: usize, rank: Rank, current: &Current) -> bool {
         let own = current.at.filter(|_| current.fit == CurrentFit::Fits).map(|own| self.own_rank(own));
         own.is_none_or(|own| rank.beats(&own))
             && self.class.best(&[at]).is_none_or(|(other, _)| !other.beats(&rank))
@@ -179,7 +179,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
                     let outcome = Outcome::Bound { to: to.key().clone() };
                     let act = Act::Bind { to: Rc::clone(to), moves: None };
                     let mut verdict = self.verdict(outcome, act);
-                    verdict.decision.best = Some(self.ranked(at, rank));
+                    verdict.decision.best = Some(self.rank_target(at, rank));
                     verdict.decision.runner_up = self.runner_up(&[at]);
                     verdict
                 }
@@ -188,8 +188,8 @@ impl<'a> Evaluation<'_, '_, 'a> {
     }
 
     /// Looks for a better cluster while the own one fits.
-    fn better(&self, current: &Current, clouds: Option<Clouds<'_, 'a>>, forget: bool) -> Verdict<'a> {
-        let Some(at) = current.at else { return self.leave(current, Move::Gone, clouds) };
+    fn find_better(&self, current: &Current, clouds: Option<Clouds<'_, 'a>>, forget: bool) -> Verdict<'a> {
+        let Some(at) = current.at else { return self.evaluate_leaving(current, Move::Gone, clouds) };
         let stays = |why: Stay| {
             let outcome = Outcome::Stays { on: current.key.clone(), why };
             self.verdict(outcome, Act::Keep { well: true, forget }).of_own(self, current)
@@ -228,7 +228,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
     }
 
     /// Verdict for an application that its cluster no longer takes.
-    fn leave(&self, current: &Current, why: Move, clouds: Option<Clouds<'_, 'a>>) -> Verdict<'a> {
+    fn evaluate_leaving(&self, current: &Current, why: Move, clouds: Option<Clouds<'_, 'a>>) -> Verdict<'a> {
         let waits: Vec<usize> = self.class.waits.iter().collect();
         if !waits.is_empty() {
             return self.stay_waiting(current, waits);
@@ -250,13 +250,13 @@ impl<'a> Evaluation<'_, '_, 'a> {
         let outcome = Outcome::Moved { from: current.key.clone(), to: to.key().clone(), why: why.clone() };
         let act = Act::Bind { to: Rc::clone(to), moves: Some(why.clone()) };
         let mut verdict = self.verdict(outcome, act);
-        verdict.decision.best = Some(self.ranked(at, rank));
+        verdict.decision.best = Some(self.rank_target(at, rank));
         let own = current.at.filter(|own| !why.forced() && self.class.fit.has(*own));
         let without: Vec<usize> = [Some(at), own].into_iter().flatten().collect();
         verdict.decision.runner_up = self.runner_up(&without);
         if let Some(own) = own {
             verdict.decision.gain = Some(self.gain(own, rank));
-            let own = self.ranked(own, self.own_rank(own));
+            let own = self.rank_target(own, self.own_rank(own));
             if verdict.decision.runner_up.as_ref().is_none_or(|other| beats(&own, other)) {
                 verdict.decision.runner_up = Some(own);
             }
@@ -352,7 +352,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
         Rank { has_metrics: base.has_metrics, score: base.with(self.context.config.stickiness) }
     }
 
-    fn ranked(&self, at: usize, rank: Rank) -> Ranked {
+    fn rank_target(&self, at: usize, rank: Rank) -> Ranked {
         let target = self.clusters.target(at).key().clone();
         Ranked { target, score: rank.score, has_metrics: rank.has_metrics }
     }
@@ -360,7 +360,7 @@ impl<'a> Evaluation<'_, '_, 'a> {
     /// The best place except the given ones.
     fn runner_up(&self, without: &[usize]) -> Option<Ranked> {
         let (rank, members) = self.class.best(without)?;
-        Some(self.ranked(self.draw(&members), rank))
+        Some(self.rank_target(self.draw(&members), rank))
     }
 
     fn gain(&self, own: usize, other: Rank) -> Gain {
@@ -399,11 +399,11 @@ impl<'a> Verdict<'a> {
     /// Adds the own cluster and the best other one to the decision of a staying application.
     fn of_own(mut self, evaluation: &Evaluation<'_, '_, 'a>, current: &Current) -> Self {
         if let Some(own) = current.at.filter(|own| evaluation.class.fit.has(*own)) {
-            self.decision.best = Some(evaluation.ranked(own, evaluation.own_rank(own)));
+            self.decision.best = Some(evaluation.rank_target(own, evaluation.own_rank(own)));
             let other = evaluation.class.best(&[own]);
             self.decision.gain = other.as_ref().map(|(rank, _)| evaluation.gain(own, *rank));
             self.decision.runner_up =
-                other.map(|(rank, members)| evaluation.ranked(evaluation.draw(&members), rank));
+                other.map(|(rank, members)| evaluation.rank_target(evaluation.draw(&members), rank));
         }
         self
     }

@@ -315,7 +315,7 @@ proptest! {
         let metrics = &world.metrics.as_ref().unwrap().metrics;
         let pass = world.pass();
         for resource in world.snapshot.of::<Application>() {
-            let wants = madako_domain::placement::fit::Wants::from(resource.value);
+            let wants = madako_domain::placement::fit::Requirements::from(resource.value);
             let fit: BTreeMap<_, _> = world
                 .snapshot
                 .of::<Cluster>()

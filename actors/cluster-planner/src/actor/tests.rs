@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use madako_domain::observation::Query;
 use madako_domain::obstacle::REGISTRY_SILENT;
-use madako_domain::state::Revised;
+use madako_domain::state::RevisedValue;
 use madako_protocol::actors::{CommitError, Committed, LeaderMessage};
 use madako_protocol::latest::{self, Publisher};
 use madako_protocol::limits::COMMIT_DEADLINE;
@@ -118,9 +118,9 @@ impl World {
     fn publish_state(&self, revision: i64) {
         let state = ClusterState {
             revision,
-            template: Some(Revised { value: Arc::new(self.site.template.clone()), revision: 3 }),
-            constraints: Some(Revised { value: Arc::new(self.site.constraints.clone()), revision: 4 }),
-            url: Some(Revised { value: "http://registry".to_owned(), revision: QUERY.url }),
+            template: Some(RevisedValue { value: Arc::new(self.site.template.clone()), revision: 3 }),
+            constraints: Some(RevisedValue { value: Arc::new(self.site.constraints.clone()), revision: 4 }),
+            url: Some(RevisedValue { value: "http://registry".to_owned(), revision: QUERY.url }),
             revisions: BTreeMap::from([(keys::SABAKAN_URL.to_owned(), QUERY.url)]),
             ..ClusterState::default()
         };

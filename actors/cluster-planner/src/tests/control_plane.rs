@@ -1,7 +1,7 @@
 //! Non-existent nodes, and the control plane: increase, decrease, replace.
 
 use madako_domain::machine::{Machine, MachineState};
-use madako_domain::plan::{Action, Change, ChangeKind, Part, PlanErrorKind, Why};
+use madako_domain::plan::{Action, Change, ChangeKind, Part, PlanErrorKind, PlanReason};
 
 use crate::testing::{Site, machine, outcome, why_not};
 
@@ -74,7 +74,7 @@ fn an_action_that_cannot_be_filled_fails_and_no_later_rule_is_tried() {
     let later = error
         .reasons
         .iter()
-        .filter(|reason| reason.why == Why::AfterFailureOf(Action::RemoveNonExistentNodes));
+        .filter(|reason| reason.why == PlanReason::AfterFailureOf(Action::RemoveNonExistentNodes));
     assert_eq!(later.count(), 7);
 }
 
@@ -240,7 +240,7 @@ fn a_single_node_is_never_replaced_nor_one_of_two() {
         let nodes = u64::from(size);
         assert_eq!(
             why_not(&plan, Action::ReplaceControlPlane),
-            [&Why::BadState(MachineState::Unreachable), &Why::TooFewToReplace { nodes }]
+            [&PlanReason::BadState(MachineState::Unreachable), &PlanReason::TooFewToReplace { nodes }]
         );
     }
 }

@@ -1,7 +1,7 @@
 //! Inputs from operators, faulty registries and old configurations.
 
 use madako_domain::machine::{Machine, MachineLabel, MachineState};
-use madako_domain::plan::{Action, ChangeKind, LeavingReason, Plan, PlanErrorKind, Why};
+use madako_domain::plan::{Action, ChangeKind, LeavingReason, Plan, PlanErrorKind, PlanReason};
 
 use crate::testing::{MachineWith as _, Site, machine, outcome, reasons_of, why_not};
 
@@ -71,7 +71,7 @@ fn a_bad_control_plane_node_that_could_only_leave_stays_when_two_machines_claim_
     let no_room = LeavingReason::NoRoom { maximum: 1 };
     assert_eq!(
         why_not(&plan, Action::ReplaceControlPlane),
-        [&Why::BadState(MachineState::Unreachable), &Why::SharedAddressStays(no_room.clone())]
+        [&PlanReason::BadState(MachineState::Unreachable), &PlanReason::SharedAddressStays(no_room.clone())]
     );
     // The next bad node, with an unshared address, is considered then; it leaves.
     site.machine("10.0.0.3").status.state = MachineState::Unhealthy;
@@ -80,7 +80,7 @@ fn a_bad_control_plane_node_that_could_only_leave_stays_when_two_machines_claim_
         outcome(&plan),
         (Action::ReplaceControlPlane, vec!["10.0.0.1", "10.0.0.2", "10.0.0.5"], vec!["10.0.0.4"])
     );
-    assert!(plan.reasons.iter().any(|reason| reason.why == Why::SharedAddressStays(no_room.clone())));
+    assert!(plan.reasons.iter().any(|reason| reason.why == PlanReason::SharedAddressStays(no_room.clone())));
     assert_kept_nodes_are_not_removed(&plan);
     // With room, or a promotable worker in exchange, it is demoted and stays in the cluster.
     let mut site = claimed_twice(3);
@@ -106,7 +106,7 @@ fn smaller_control_plane_keeps_the_node_with_a_disputed_address() {
     );
     assert_kept_nodes_are_not_removed(&plan);
     assert!(plan.reasons.iter().any(|reason| {
-        reason.why == Why::SharedAddressStays(LeavingReason::NoRoom { maximum: 1 })
+        reason.why == PlanReason::SharedAddressStays(LeavingReason::NoRoom { maximum: 1 })
             && reason.address.as_deref() == Some("10.0.0.1")
     }));
     // It stays as a worker, too.
@@ -170,11 +170,12 @@ fn a_machine_with_labels_that_kubernetes_does_not_have_is_not_chosen_and_reporte
         plan.cluster.as_ref().unwrap().check().unwrap();
         let bad = labelled("10.0.0.1", role, labels).bad_labels().into_boxed_slice();
         assert!(plan.reasons.iter().any(|reason| {
-            reason.address.as_deref() == Some("10.0.0.1") && reason.why == Why::NoSuchLabels(bad.clone())
+            reason.address.as_deref() == Some("10.0.0.1")
+                && reason.why == PlanReason::NoSuchLabels(bad.clone())
         }));
         let error = site.with_constraints(1, 2, 0).plan().unwrap_err();
         assert!(error.message.contains("1 with an invalid role or label"), "{error}");
-        assert!(error.reasons.iter().any(|reason| reason.why == Why::NoSuchLabels(bad.clone())));
+        assert!(error.reasons.iter().any(|reason| reason.why == PlanReason::NoSuchLabels(bad.clone())));
     }
 }
 
@@ -305,6 +306,8 @@ fn duration_that_is_nan_removes_no_node() {
     let plan = site.step();
     assert_eq!(plan.action, None);
     assert!(
-        plan.reasons.iter().any(|reason| reason.why == Why::NoneRetired { retired: 1, wait_seconds: 300.0 })
+        plan.reasons
+            .iter()
+            .any(|reason| reason.why == PlanReason::NoneRetired { retired: 1, wait_seconds: 300.0 })
     );
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use madako_domain::cluster::Cluster;
 use madako_domain::invariants::{ClusterChange, check_cluster_change};
 use madako_domain::machine::{Machine, MachineState};
-use madako_domain::plan::{Action, ChangeKind, Outcome, Part, Plan, PlanError, PlanErrorKind, Reason, Why};
+use madako_domain::plan::{
+    Action, ChangeKind, Outcome, Part, Plan, PlanError, PlanErrorKind, PlanReason, Reason,
+};
 use madako_domain::repair::queue::{Item, RepairQueue};
 use madako_domain::repair::{RepairQueueEntry, RepairStatus, RepairStepStatus};
 use proptest::prelude::*;
@@ -180,9 +182,9 @@ fn constraints_hold_at_rest(site: &Site, planned: &Result<Plan, PlanError>) {
     let maximum = site.constraints.maximum_workers as usize;
     let is_healthy = |address: &str| at(address).any(|machine| machine.status.state == MachineState::Healthy);
     let healthy = current.workers().filter(|node| is_healthy(&node.address)).count();
-    let nothing_to_add = reasons
-        .iter()
-        .any(|reason| reason.rule == Action::IncreaseWorkers && matches!(reason.why, Why::Shortage(_)));
+    let nothing_to_add = reasons.iter().any(|reason| {
+        reason.rule == Action::IncreaseWorkers && matches!(reason.why, PlanReason::Shortage(_))
+    });
     assert!(healthy >= minimum || nothing_to_add || (maximum != 0 && workers >= maximum));
 }
 
@@ -291,10 +293,9 @@ fn joined_honestly(site: &Site, plan: &Plan, address: &str, part: Part) {
             assert!(roles.into_iter().any(|wanted| wanted.is_none_or(|wanted| wanted == role)));
         }
     }
-    let chosen = plan
-        .reasons
-        .iter()
-        .find(|reason| matches!(reason.why, Why::Chosen(_)) && reason.address.as_deref() == Some(address));
+    let chosen = plan.reasons.iter().find(|reason| {
+        matches!(reason.why, PlanReason::Chosen(_)) && reason.address.as_deref() == Some(address)
+    });
     assert!(chosen.is_some_and(|reason| reason.score.is_some()), "{address} was chosen without a reason");
 }
 
@@ -313,8 +314,9 @@ fn assert_error_is_consistent(site: &Site, error: &PlanError) {
 
 /// The one outcome of a rule, apart from reports of shared or repeated addresses.
 fn outcome_of(reasons: &[Reason], rule: Action) -> Outcome {
-    let apart =
-        |reason: &&Reason| matches!(reason.why, Why::DuplicateAddress { .. } | Why::ListedAgain { .. });
+    let apart = |reason: &&Reason| {
+        matches!(reason.why, PlanReason::DuplicateAddress { .. } | PlanReason::ListedAgain { .. })
+    };
     let of_rule = reasons.iter().filter(|reason| reason.rule == rule && !apart(reason));
     let outcomes: Vec<Outcome> = of_rule.map(|reason| reason.outcome).collect();
     assert!(!outcomes.is_empty() && outcomes.iter().all(|outcome| *outcome == outcomes[0]), "{rule:?}");

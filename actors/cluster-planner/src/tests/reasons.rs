@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use madako_domain::machine::MachineState;
-use madako_domain::plan::{Action, Choice, Outcome, Part, RunnerUp, Score, Source, Why};
+use madako_domain::plan::{Action, Choice, Outcome, Part, PlanReason, RunnerUp, Score, Source};
 use serde_json::json;
 
 use crate::testing::{MachineWith as _, Site, machine, outcome, reasons_of};
@@ -13,14 +13,14 @@ fn a_choice_names_score_share_and_runner_up() {
     let machines = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|ip| machine(ip, 0, "a")).to_vec();
     let site = Site::new(machines).with_template("", &[("a", "2.5")]);
     let plan = site.plan().unwrap();
-    let chosen = |reason: &&madako_domain::plan::Reason| matches!(reason.why, Why::Chosen(_));
+    let chosen = |reason: &&madako_domain::plan::Reason| matches!(reason.why, PlanReason::Chosen(_));
     let chosen: Vec<_> = plan.reasons.iter().filter(chosen).collect();
     let rival = |last, score| Some(RunnerUp { address: Ipv4Addr::new(10, 0, 0, last), score });
     let choice = |part, role: Option<&str>, weight, considered, runner_up| {
         let role = role.map(std::sync::Arc::from);
         let score = Score { rack_points: 1_000, ..Score::default() };
         let from = Source::Unused;
-        Why::Chosen(Choice { part, from, role, workers: 0, weight, considered, score, runner_up })
+        PlanReason::Chosen(Choice { part, from, role, workers: 0, weight, considered, score, runner_up })
     };
     assert_eq!(chosen.len(), 2);
     assert_eq!((chosen[0].address.as_deref(), chosen[0].score), (Some("10.0.0.1"), Some(1_000)));
@@ -42,7 +42,7 @@ fn score_is_explained_by_its_parts() {
     machines[1] = machines[1].clone().due_in(time::Duration::days(-300)).state(MachineState::Unhealthy);
     let site = Site::new(machines);
     let plan = site.plan().unwrap();
-    let chosen = plan.reasons.iter().find(|reason| matches!(reason.why, Why::Chosen(_))).unwrap();
+    let chosen = plan.reasons.iter().find(|reason| matches!(reason.why, PlanReason::Chosen(_))).unwrap();
     assert_eq!(chosen.score, Some(1_003));
     let said = chosen.why.to_string();
     assert!(
@@ -53,7 +53,7 @@ fn score_is_explained_by_its_parts() {
 
     let plan = site.with_cluster(&["10.0.0.1", "10.0.0.2", "10.0.0.3"], &[]).plan().unwrap();
     let parts = plan.reasons.iter().filter_map(|reason| match &reason.why {
-        Why::Deselected(deselection) => Some((reason.score.unwrap(), deselection.score)),
+        PlanReason::Deselected(deselection) => Some((reason.score.unwrap(), deselection.score)),
         _ => None,
     });
     let parts: Vec<(i64, Score)> = parts.collect();
@@ -95,7 +95,7 @@ fn promotion_explains_why_no_unused_machine_is_taken() {
     site.machine("10.0.0.2").status.state = MachineState::Unhealthy;
     let plan = site.plan().unwrap();
     assert!(reasons_of(&plan.reasons, Action::ReplaceControlPlane).iter().any(|reason| {
-        reason.why == Why::Exchange { maximum: 1 } && reason.address.as_deref() == Some("10.0.0.2")
+        reason.why == PlanReason::Exchange { maximum: 1 } && reason.address.as_deref() == Some("10.0.0.2")
     }));
 }
 
@@ -186,7 +186,8 @@ fn machine_under_repair_does_not_join_the_control_plane_and_the_plan_names_the_r
     site.under_repair.insert("10.0.0.2".to_owned());
     let plan = site.plan().unwrap();
     assert_eq!(outcome(&plan).1, ["10.0.0.1", "10.0.0.3"]);
-    let passed_over: Vec<_> = plan.reasons.iter().filter(|reason| reason.why == Why::UnderRepair).collect();
+    let passed_over: Vec<_> =
+        plan.reasons.iter().filter(|reason| reason.why == PlanReason::UnderRepair).collect();
     assert_eq!(passed_over.len(), 1);
     assert_eq!(passed_over[0].address.as_deref(), Some("10.0.0.2"));
     assert_eq!((passed_over[0].rule, passed_over[0].outcome), (Action::IncreaseControlPlane, Outcome::Fired));
@@ -198,7 +199,7 @@ fn machine_under_repair_does_not_join_the_control_plane_and_the_plan_names_the_r
         "no healthy machine is available as control plane node (1 of 2): of 4 machines, 4 in the cluster; \
          of 3 workers none can be promoted: 3 being repaired or rebooted"
     );
-    assert_eq!(error.reasons.iter().filter(|reason| reason.why == Why::UnderRepair).count(), 3);
+    assert_eq!(error.reasons.iter().filter(|reason| reason.why == PlanReason::UnderRepair).count(), 3);
 }
 
 #[test]
@@ -227,7 +228,7 @@ fn a_bad_node_is_not_exchanged_for_a_worker_under_repair() {
     assert_eq!(outcome(&plan).1, ["10.0.0.2", "10.0.0.3", "10.0.0.5"]);
     let passed_over: Vec<_> = reasons_of(&plan.reasons, Action::ReplaceControlPlane)
         .into_iter()
-        .filter(|reason| reason.why == Why::UnderRepair)
+        .filter(|reason| reason.why == PlanReason::UnderRepair)
         .filter_map(|reason| reason.address.as_deref())
         .collect();
     assert_eq!(passed_over, ["10.0.0.4"]);

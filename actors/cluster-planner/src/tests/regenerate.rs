@@ -2,7 +2,7 @@
 
 use madako_domain::cluster::LABEL_ROLE;
 use madako_domain::machine::{Machine, MachineState};
-use madako_domain::plan::{Action, ChangeKind, PlanErrorKind, Why};
+use madako_domain::plan::{Action, ChangeKind, PlanErrorKind, PlanReason};
 use madako_domain::template::Template;
 
 use crate::Moment;
@@ -40,7 +40,7 @@ fn an_action_comes_first_and_uses_the_changed_template() {
     let plan = site.step();
     assert_eq!(plan.action, Some(Action::TaintNodes));
     assert_eq!(plan.cluster.as_ref().unwrap().name, "renamed");
-    assert_eq!(why_not(&plan, Action::Regenerate), [&Why::TemplateUsedBy(Action::TaintNodes)]);
+    assert_eq!(why_not(&plan, Action::Regenerate), [&PlanReason::TemplateUsedBy(Action::TaintNodes)]);
     assert_eq!(site.step().action, None);
 }
 
@@ -51,7 +51,7 @@ fn when_a_leader_starts_a_changed_template_comes_before_any_rule_and_an_unchange
     site.machine("10.0.0.1").status.state = MachineState::Retiring;
     let plan = site.step();
     assert_eq!(plan.action, Some(Action::Regenerate));
-    assert_eq!(why_not(&plan, Action::TaintNodes), [&Why::LeaderStarts]);
+    assert_eq!(why_not(&plan, Action::TaintNodes), [&PlanReason::LeaderStarts]);
     site.constraints.control_plane_count = 3;
     assert_eq!(site.step().action, None);
     site.moment = Moment::Running;

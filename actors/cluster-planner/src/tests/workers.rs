@@ -1,6 +1,6 @@
 use madako_domain::cluster::TAINT_STATE;
 use madako_domain::machine::{Machine, MachineState};
-use madako_domain::plan::{Action, Change, ChangeKind, Part, PlanErrorKind, Why};
+use madako_domain::plan::{Action, Change, ChangeKind, Part, PlanErrorKind, PlanReason};
 use std::time::Duration;
 
 use crate::testing::{MachineWith as _, Site, machine, outcome, why_not};
@@ -38,7 +38,7 @@ fn workers_are_added_up_to_the_maximum_only() {
     assert_eq!(plan.action, None);
     assert_eq!(
         why_not(&plan, Action::IncreaseWorkers),
-        [&Why::Workers { healthy: 2, total: 4, minimum: 3, maximum: 4 }]
+        [&PlanReason::Workers { healthy: 2, total: 4, minimum: 3, maximum: 4 }]
     );
 }
 
@@ -68,8 +68,14 @@ fn increase_and_decrease_step_aside_so_that_a_taint_is_still_tried() {
     site.machine("10.0.0.4").status.state = MachineState::Retired;
     let plan = site.plan().unwrap();
     assert_eq!(plan.action, Some(Action::TaintNodes));
-    assert!(matches!(why_not(&plan, Action::IncreaseWorkers)[..], [Why::Workers { .. }, Why::Shortage(_)]));
-    assert!(matches!(why_not(&plan, Action::DecreaseWorkers)[..], [Why::Retired { .. }, Why::NoSpare(_)]));
+    assert!(matches!(
+        why_not(&plan, Action::IncreaseWorkers)[..],
+        [PlanReason::Workers { .. }, PlanReason::Shortage(_)]
+    ));
+    assert!(matches!(
+        why_not(&plan, Action::DecreaseWorkers)[..],
+        [PlanReason::Retired { .. }, PlanReason::NoSpare(_)]
+    ));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use madako_domain::backup::{Difference, EtcdContents, backup_name, refuted_name};
 use madako_domain::canary::{Canary, plant};
 use madako_domain::cluster::{Cluster, Node};
-use madako_domain::state::Revised;
+use madako_domain::state::RevisedValue;
 use madako_protocol::actors::{CommitError, Committed, LeaderMessage, Mutation};
 use madako_protocol::backup::{Backup, BackupError, PermitSource};
 use madako_protocol::latest::{self, Publisher};
@@ -149,12 +149,12 @@ impl World {
         let worker = Node { address: "10.0.0.2".to_owned(), ..Node::default() };
         let cluster = Cluster { nodes: vec![node, worker], ..Cluster::default() };
         let mut state = ClusterState {
-            cluster: Some(Revised { value: Arc::new(cluster), revision: 1 }),
+            cluster: Some(RevisedValue { value: Arc::new(cluster), revision: 1 }),
             ..ClusterState::default()
         };
         if let Some((value, revision)) = record {
             state.revisions.insert(keys::ETCD_BACKUP.to_owned(), revision);
-            state.etcd_backup = Some(Revised { value, revision });
+            state.etcd_backup = Some(RevisedValue { value, revision });
         }
         self.publisher.lock().unwrap().as_ref().unwrap().publish(Arc::new(state));
     }

@@ -20,7 +20,7 @@ impl LeaderState {
         match event {
             WatchEvent::Listed(mut snapshot) => {
                 self.owner = Some((snapshot.revision, snapshot.entries.remove(ownership::KEY)));
-                if self.ahead() {
+                if self.is_ahead() {
                     // The list precedes this leader's claim, or the store was restored to an earlier state.
                     return self.claim(myself);
                 }
@@ -59,7 +59,7 @@ impl LeaderState {
             return;
         };
         let Some((_, owner)) = &self.owner else { return };
-        if self.ahead() {
+        if self.is_ahead() {
             return;
         }
         match ownership::step(owner.as_ref(), &gate.prefix, epoch) {
@@ -69,7 +69,7 @@ impl LeaderState {
     }
 
     /// Whether the watch has not yet shown this leader's own claim.
-    fn ahead(&self) -> bool {
+    fn is_ahead(&self) -> bool {
         let seen = self.owner.as_ref().map_or(0, |(revision, _)| *revision);
         matches!(self.ownership, Ownership::Ours { revision } if revision > seen)
     }

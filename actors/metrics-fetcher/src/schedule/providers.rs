@@ -47,7 +47,7 @@ struct RunningFetch {
     names: BTreeSet<String>,
 }
 
-pub(super) struct Ended {
+pub(super) struct EndedFetch {
     pub(super) provider: ProviderKey,
     /// Revision of the provider's definition for this fetch.
     pub(super) revision: i64,
@@ -136,19 +136,19 @@ impl Providers {
     }
 
     /// Ends a fetch; `None`: its answer is not needed.
-    pub(super) fn ended(&mut self, fetch: u64) -> Option<Ended> {
+    pub(super) fn ended(&mut self, fetch: u64) -> Option<EndedFetch> {
         let (key, provider) = self
             .all
             .iter_mut()
             .find(|(_, provider)| provider.running.as_ref().is_some_and(|running| running.id == fetch))?;
         let running = provider.running.take()?;
-        let ended = Ended { provider: key.clone(), revision: provider.revision, names: running.names };
+        let ended = EndedFetch { provider: key.clone(), revision: provider.revision, names: running.names };
         self.enqueue(&ended.provider);
         Some(ended)
     }
 
     /// Fetches beyond their time, with their names.
-    pub(super) fn lost(&self, elapsed: Duration, deadline: Duration) -> Vec<(u64, BTreeSet<String>)> {
+    pub(super) fn lost_fetches(&self, elapsed: Duration, deadline: Duration) -> Vec<(u64, BTreeSet<String>)> {
         let running = self.all.values().filter_map(|provider| provider.running.as_ref());
         running
             .filter(|fetch| elapsed.saturating_sub(fetch.since) > deadline * LOST_AFTER)
@@ -168,7 +168,7 @@ impl Providers {
         breaker.failed().then_some(Notice::Down { provider, why })
     }
 
-    pub(super) fn down(&self) -> impl Iterator<Item = &MetricsProviderKind> {
+    pub(super) fn providers_down(&self) -> impl Iterator<Item = &MetricsProviderKind> {
         self.all.values().filter(|provider| provider.breaker.is_down()).map(|provider| &*provider.kind)
     }
 

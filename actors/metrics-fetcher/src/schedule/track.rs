@@ -9,7 +9,7 @@ use madako_protocol::placement::providers::{FetchError, Sample};
 
 use super::Moment;
 use crate::bounds;
-use crate::catalog::{Source, Undefined, shown};
+use crate::catalog::{Source, Undefined, shorten_name};
 use crate::trust::History;
 
 /// State of a metric's value.
@@ -113,7 +113,7 @@ impl Track {
             }
             Err((reason, undefined)) => {
                 let kept = self.known.take().and_then(|known| known.value).filter(|_| !undefined);
-                (kept.and_then(|kept| kept.under(&source)), Some(reason), undefined)
+                (kept.and_then(|kept| kept.kept_under(&source)), Some(reason), undefined)
             }
         };
         self.known = Some(LastAnswer {
@@ -181,7 +181,7 @@ impl Track {
 
 impl KeptValue {
     /// The value under the present definitions. A value from another origin, or outside the new bounds, is dropped.
-    fn under(self, source: &Source) -> Option<Self> {
+    fn kept_under(self, source: &Source) -> Option<Self> {
         let normalized = bounds::normalize(&source.spec, self.value.raw).ok()?;
         let value = Value { normalized, ..self.value };
         self.source.same_origin(source).then_some(Self { value, ..self })
@@ -198,7 +198,7 @@ fn reason(key: &MetricKey, source: &Source, error: &FetchError) -> Reason {
     } else {
         format!(
             "metric {key} ({} on metrics provider {}): {error}",
-            shown(source.name_at_provider()),
+            shorten_name(source.name_at_provider()),
             source.provider
         )
     };

@@ -92,7 +92,7 @@ impl Checks {
     }
 
     /// Answers that were valid at the last [`Self::clear`].
-    pub(super) fn believed(&self) -> BTreeMap<i64, Health> {
+    pub(super) fn believed_health(&self) -> BTreeMap<i64, Health> {
         self.known.iter().map(|(index, known)| (*index, known.health)).collect()
     }
 
@@ -144,7 +144,7 @@ impl Checks {
             return;
         }
         let Some(check) = self.running.remove(&index) else { return };
-        telemetry::checked(answer);
+        telemetry::count_health_check(answer);
         let Some(answer) = answer else { return };
         let health = if *answer == HealthAnswer::Healthy { Health::Healthy } else { Health::Unhealthy };
         if let HealthAnswer::Failed(why) = answer {
@@ -196,7 +196,7 @@ impl RepairState {
         }
     }
 
-    pub(super) fn checked(&mut self, index: i64, number: u64, answer: Option<&HealthAnswer>) {
+    pub(super) fn note_health_check(&mut self, index: i64, number: u64, answer: Option<&HealthAnswer>) {
         self.checks.answered(index, number, answer);
     }
 }
@@ -260,7 +260,7 @@ mod tests {
     /// Indexes with a valid answer now.
     fn believed(store: &Store, checks: &mut Checks) -> Vec<i64> {
         checks.clear(&store.state().repair, INTERVAL);
-        checks.believed().into_keys().collect()
+        checks.believed_health().into_keys().collect()
     }
 
     #[tokio::test(start_paused = true)]
@@ -270,7 +270,7 @@ mod tests {
         tokio::time::advance(INTERVAL * 5).await;
         answer(&mut checks, 0);
         assert_eq!(believed(&store, &mut checks), [0]);
-        assert_eq!(checks.believed()[&0], Health::Unhealthy);
+        assert_eq!(checks.believed_health()[&0], Health::Unhealthy);
         store.entry(&queued(0, "w", "plain"));
         assert_eq!(believed(&store, &mut checks), [0_i64; 0], "it changed");
         begin(&mut checks, &could, 0);

@@ -122,7 +122,7 @@ impl Command {
         loop {
             let begun = Instant::now();
             let answer = check(Arc::clone(&host), permits.clone(), words.clone(), *deadline).await;
-            telemetry::checked(answer.as_ref());
+            telemetry::count_health_check(answer.as_ref());
             match answer {
                 // The check did not run.
                 None => continue,

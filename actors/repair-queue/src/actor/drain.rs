@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use madako_domain::kubernetes::drain::{
-    DrainNews, Treatment, Unfinished, running_job, treatment, unfinished,
+    DrainNews, Treatment, UnfinishedDrain, running_job, treatment, unfinished,
 };
 use madako_domain::kubernetes::{Eviction, KubeNode, Pod, PodId};
 use madako_domain::repair::config::RepairConfig;
@@ -106,7 +106,7 @@ impl DrainOrder {
         let pods = self.kubernetes.pods_on(&self.node).await?;
         // A job may have started between the dry run and the cordon.
         if let Some(job) = running_job(&pods) {
-            return Err(Stop::Failed(Unfinished::Job(job.clone()).to_string()));
+            return Err(Stop::Failed(UnfinishedDrain::Job(job.clone()).to_string()));
         }
         self.evict_all(&pods, &protected, &mut asked, tell).await?;
         loop {
@@ -182,7 +182,7 @@ impl DrainOrder {
     ) -> Result<(), Stop> {
         let pods = self.kubernetes.pods_on(&self.node).await?;
         if let Some(job) = running_job(&pods) {
-            return Err(Stop::Failed(Unfinished::Job(job.clone()).to_string()));
+            return Err(Stop::Failed(UnfinishedDrain::Job(job.clone()).to_string()));
         }
         for pod in &pods {
             if treatment(pod, protected) != Treatment::Evict || pod.deleted_at.is_some() {
@@ -190,7 +190,7 @@ impl DrainOrder {
             }
             let ask = |permit| async move { self.kubernetes.evict(&permit, &pod.id, true).await };
             if let Eviction::Refused { why } = self.permits.effect(ask, interrupted(tell)).await? {
-                return Err(refused(&pod.id, &why));
+                return Err(refuse_eviction(&pod.id, &why));
             }
         }
         Ok(())
@@ -234,7 +234,7 @@ impl DrainOrder {
             }
             attempts = attempts.saturating_sub(1);
             if attempts == 0 {
-                return Err(refused(pod, &why));
+                return Err(refuse_eviction(pod, &why));
             }
             tokio::time::sleep(self.config.evict_interval).await;
         }
@@ -246,6 +246,6 @@ fn interrupted(tell: &(impl Fn(DrainNews) + Send + Sync)) -> impl Fn(&Kubernetes
     move |error| tell(DrainNews::Waits(error.to_string()))
 }
 
-fn refused(pod: &PodId, why: &str) -> Stop {
+fn refuse_eviction(pod: &PodId, why: &str) -> Stop {
     Stop::Failed(format!("the pod {pod} cannot be evicted: {why}"))
 }

@@ -46,7 +46,7 @@ pub(super) enum AfterCommit {
     Run(Command),
 }
 
-pub(super) struct Writing {
+pub(super) struct ChangeInFlight {
     what: &'static str,
     subject: Subject,
     /// Address of the entry's machine, if the entry exists.
@@ -89,7 +89,7 @@ impl RepairState {
         };
         // `newest` returns only states that allow decisions, and only one command is announced at a time.
         let Some(action) = action else { return };
-        self.writing = Some(Writing {
+        self.writing = Some(ChangeInFlight {
             what,
             subject,
             address,
@@ -155,11 +155,12 @@ impl RepairState {
         }
     }
 
-    fn committed_as(&mut self, writing: Writing) {
-        let Writing { what, subject, address, event_text, failed, is_drain, added, span, .. } = writing;
+    fn committed_as(&mut self, writing: ChangeInFlight) {
+        let ChangeInFlight { what, subject, address, event_text, failed, is_drain, added, span, .. } =
+            writing;
         telemetry::madako_repair_operations_total(what).increment(1);
-        let Subject::Entry(index) = subject else { return self.traces.committed(added, &span) };
-        self.traces.committed(added.into_iter().chain([index]), &span);
+        let Subject::Entry(index) = subject else { return self.traces.note_commit(added, &span) };
+        self.traces.note_commit(added.into_iter().chain([index]), &span);
         if let Some(address) = address {
             let repaired = Event::Repaired { index, address, operation: what, what: event_text, failed };
             self.given.events.emit(repaired);

@@ -58,7 +58,7 @@ impl RepairState {
         }));
     }
 
-    pub(super) fn cordoned(&mut self, nodes: Result<Vec<String>, String>) {
+    pub(super) fn note_cordoned(&mut self, nodes: Result<Vec<String>, String>) {
         self.cordons.looking = None;
         match nodes {
             Err(why) => {
@@ -110,7 +110,7 @@ impl RepairState {
         self.cordons.uncordoning.insert(node, task);
     }
 
-    pub(super) fn uncordoned(&mut self, node: &str, failed: Option<String>) {
+    pub(super) fn note_uncordoned(&mut self, node: &str, failed: Option<String>) {
         self.cordons.uncordoning.remove(node);
         match failed {
             Some(why) => self.trouble(why),
@@ -140,6 +140,6 @@ fn busy(state: &ClusterState) -> BTreeSet<&str> {
         name(&item.value.address).or(kept)
     });
     // A reboot entry names its node by address; CKE compares names.
-    let rebooted = state.repair.rebooting().flat_map(|(node, _)| [name(node), Some(node)]).flatten();
+    let rebooted = state.repair.rebooting_nodes().flat_map(|(node, _)| [name(node), Some(node)]).flatten();
     repaired.chain(rebooted).collect()
 }

@@ -148,7 +148,7 @@ impl RepairState {
         let Some(reports) = newest.filter(|newest| newest.are_good(asked, interval, Instant::now())) else {
             // Nothing is refused while auto-repair is off, and refusals of an answer that is too old are not known.
             if !std::mem::replace(&mut self.requests.shows_none, true) {
-                telemetry::refused(None);
+                telemetry::count_refusals(None);
             }
             self.requests.decided = None;
             return false;
@@ -179,7 +179,7 @@ impl RepairState {
         let Some(decision) = requests::decide(state, reports, known, hold, now) else { return };
         self.requests.evaluated_once = true;
         self.requests.shows_none = false;
-        telemetry::refused(Some(&decision));
+        telemetry::count_refusals(Some(&decision));
         let mut news = self.requests.reported_state.news(&decision, &reports.machines);
         if decision.stop.is_some() {
             // While additions are stopped no report is refused; that does not clear a refusal.

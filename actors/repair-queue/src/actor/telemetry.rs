@@ -39,13 +39,13 @@ madako_protocol::declare_metrics! {
 }
 
 /// Counts refusals by reason; `None`: auto-repair is off.
-pub(super) fn refused(decision: Option<&Decision>) {
+pub(super) fn count_refusals(decision: Option<&Decision>) {
     for (reason, count) in counts(decision) {
         madako_reports_refused(reason).set(count as f64);
     }
 }
 
-pub(super) fn checked(answer: Option<&HealthAnswer>) {
+pub(super) fn count_health_check(answer: Option<&HealthAnswer>) {
     let outcome = match answer {
         Some(HealthAnswer::Healthy) => "healthy",
         Some(HealthAnswer::Unhealthy) => "unhealthy",

@@ -23,7 +23,7 @@ pub(super) struct Traces {
 
 impl Traces {
     /// Keeps the current span as the parent of later decisions on these reports.
-    pub(super) fn reported(&mut self) {
+    pub(super) fn note_report(&mut self) {
         self.reports = Some(Span::current());
     }
 
@@ -41,7 +41,7 @@ impl Traces {
     }
 
     /// After a commit, later decisions on these entries follow from the decision or from its origin.
-    pub(super) fn committed(&mut self, entries: impl IntoIterator<Item = i64>, decision: &Span) {
+    pub(super) fn note_commit(&mut self, entries: impl IntoIterator<Item = i64>, decision: &Span) {
         for entry in entries {
             self.entries.entry(entry).or_insert_with(|| decision.clone());
         }

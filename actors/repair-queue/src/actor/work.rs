@@ -70,7 +70,7 @@ impl RepairState {
         });
         let runs = self.effects.under_way().map(|announced| &announced.command);
         let repairs = runs.filter(|command| command.kind == Kind::Repair);
-        if let Some(why) = repairs.and_then(|command| self.against(state, command.index)) {
+        if let Some(why) = repairs.and_then(|command| self.obstacle_to_effect(state, command.index)) {
             let actions = self.effects.withdraw(&why, Instant::now());
             self.perform(actions);
         }
@@ -107,12 +107,12 @@ impl RepairState {
         if command.kind != Kind::Repair {
             return None;
         }
-        let healthy = self.checks.believed().get(&command.index) == Some(&Health::Healthy);
-        self.against(state, command.index).or_else(|| healthy.then(|| command::HEALTHY.to_owned()))
+        let healthy = self.checks.believed_health().get(&command.index) == Some(&Health::Healthy);
+        self.obstacle_to_effect(state, command.index).or_else(|| healthy.then(|| command::HEALTHY.to_owned()))
     }
 
     /// Reason not to begin an attempt of a repair command.
-    fn against(&self, state: &ClusterState, index: i64) -> Option<String> {
+    fn obstacle_to_effect(&self, state: &ClusterState, index: i64) -> Option<String> {
         if state.repair.disabled {
             return Some("the repair queue was disabled".to_owned());
         }
@@ -265,7 +265,7 @@ impl RepairState {
         }
     }
 
-    pub(super) fn drained(&mut self, index: i64, number: u64, news: DrainNews) {
+    pub(super) fn note_drain_news(&mut self, index: i64, number: u64, news: DrainNews) {
         let Some(drain) = self.drains.get_mut(&index).filter(|drain| drain.number == number) else { return };
         drain.state = match (news, &drain.state) {
             (DrainNews::Waits(waits), Progress::Done) => Progress::Undone { since: Instant::now(), waits },

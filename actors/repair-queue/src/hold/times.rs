@@ -34,7 +34,7 @@ use madako_domain::repair::report::Monotonic;
 use time::OffsetDateTime;
 
 use super::KnownHolds;
-use crate::indexed::{Indexed, MachineIdentity, identity};
+use crate::indexed::{IndexedReports, MachineIdentity, identity};
 use crate::limits::SAME_MOVE;
 pub use crate::limits::SAME_REPORT;
 
@@ -67,7 +67,7 @@ pub struct Times {
     /// By serial and address, sorted.
     machines: Vec<((String, String), Time)>,
     /// Index of the answer; `None`: there was no answer.
-    indexed: Option<Arc<Indexed>>,
+    indexed: Option<Arc<IndexedReports>>,
     /// Arrival of the answer; `None`: there was no answer.
     seen: Option<Monotonic>,
 }
@@ -92,7 +92,7 @@ impl Times {
         before: &Self,
     ) -> Self {
         let Some(settings) = settings else {
-            let indexed = Indexed::of(machines, None, |place| changed_at(&machines[place], at));
+            let indexed = IndexedReports::of(machines, None, |place| changed_at(&machines[place], at));
             return Self { indexed: Some(Arc::new(indexed)), seen, ..Self::default() };
         };
         let mut remembered = PreviousTimes::new(kept, before);
@@ -128,7 +128,7 @@ impl Times {
         });
         let machines: Vec<_> = machines.collect();
         let changed = |place: usize| machines[places[place]].1.changed;
-        let indexed = Some(Arc::new(Indexed::of(reports, Some(&settings.label), changed)));
+        let indexed = Some(Arc::new(IndexedReports::of(reports, Some(&settings.label), changed)));
         Self { machines, indexed, seen }
     }
 
@@ -138,10 +138,10 @@ impl Times {
         reports: &[Machine],
         label: Option<&Label>,
         at: OffsetDateTime,
-    ) -> Arc<Indexed> {
+    ) -> Arc<IndexedReports> {
         match self.indexed.as_ref().filter(|indexed| indexed.is_of(reports, label)) {
             Some(indexed) => Arc::clone(indexed),
-            None => Arc::new(Indexed::of(reports, label, |place| {
+            None => Arc::new(IndexedReports::of(reports, label, |place| {
                 self.changed(identity(&reports[place])).unwrap_or_else(|| changed_at(&reports[place], at))
             })),
         }

@@ -33,7 +33,7 @@ fn nodes_among<'a>(nodes: impl Iterator<Item = &'a Node>) -> NodesByAddress<'a> 
 #[must_use]
 pub fn nodes_of_queue<'a>(cluster: Option<&'a Cluster>, queue: &RepairQueue) -> NodesByAddress<'a> {
     let entries = queue.entries.values().map(|item| item.value.address.as_str());
-    let wanted: BTreeSet<&str> = entries.chain(queue.rebooting().map(|(node, _)| node)).collect();
+    let wanted: BTreeSet<&str> = entries.chain(queue.rebooting_nodes().map(|(node, _)| node)).collect();
     let nodes = cluster.into_iter().flat_map(|cluster| &cluster.nodes);
     nodes_among(nodes.filter(|node| wanted.contains(node.address.as_str())))
 }

@@ -8,7 +8,7 @@ use madako_domain::repair::RepairStatus;
 use super::Candidate;
 use crate::next_action::BlockedBy;
 
-pub(super) struct Occupied<'a> {
+pub(super) struct OccupiedResources<'a> {
     pub(super) slots: u32,
     pub(super) machines: BTreeMap<&'a str, i64>,
     /// The entry of each machine whose repair began and has not ended, even if it waits.
@@ -19,7 +19,7 @@ pub(super) struct Occupied<'a> {
     pub(super) stray: Option<i64>,
 }
 
-impl<'a> Occupied<'a> {
+impl<'a> OccupiedResources<'a> {
     /// Occupies a slot, at most once an entry.
     pub(super) fn take(&mut self, candidate: &Candidate<'a>) {
         self.slots = self.slots.saturating_add(1);

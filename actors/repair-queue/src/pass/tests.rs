@@ -546,14 +546,14 @@ fn record_of_a_running_command_survives_the_deletion_of_its_entry() {
         let mut store = store(&[processing(0, "a", 0, Watching, 5), queued(1, "b", "unreachable")]);
         command(&mut store);
         store.write(&[Write::Delete { key: keys::repair(0) }]);
-        assert_eq!(crate::transition::forget(&store.state().repair), None);
+        assert_eq!(crate::transition::forget_kept_state(&store.state().repair), None);
         assert_eq!(actions_of(&store)[&1].1, Some(BlockedBy::CommandRuns { record: 4 }));
         // The command has ended.
         store.put(
             &keys::record(4),
             &serde_json::json!({"id": "4", "status": "completed", "operation": "repair-execute"}),
         );
-        let forgets = crate::transition::forget(&store.state().repair).unwrap();
+        let forgets = crate::transition::forget_kept_state(&store.state().repair).unwrap();
         assert!(store.commit(&forgets));
         assert_eq!(due(&actions_of(&store)), [1]);
     }
@@ -576,5 +576,5 @@ fn unreadable_kept_data_blocks_only_its_entry_which_may_be_deleted() {
     let mut store = self::store(&[processing(0, "w", 0, Watching, 5)]);
     with_a_command(&mut store);
     store.text(&keys::repair(0), "garbage");
-    assert_eq!(crate::transition::forget(&store.state().repair), None);
+    assert_eq!(crate::transition::forget_kept_state(&store.state().repair), None);
 }

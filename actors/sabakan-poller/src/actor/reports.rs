@@ -16,7 +16,7 @@ use madako_domain::repair::report::{Reports, default_variables};
 use madako_domain::state::ClusterState;
 use madako_protocol::actors::PollerMessage;
 use madako_protocol::event::Event;
-use madako_protocol::feed::{Task, later};
+use madako_protocol::feed::{Task, send_later};
 use madako_protocol::mailbox::Envelope;
 use madako_protocol::ports::{RegistryError, RegistryMachines};
 use ractor::ActorRef;
@@ -83,7 +83,7 @@ impl ReportPolls {
     }
 
     fn set_timer(&mut self, given: &PollerArguments, myself: &ActorRef<Envelope<PollerMessage>>) {
-        self.timer = Some(later(myself.clone(), given.interval, PollerMessage::ReportsTick));
+        self.timer = Some(send_later(myself.clone(), given.interval, PollerMessage::ReportsTick));
     }
 
     /// Starts a poll, in place of one in flight, and sets the timer for the next.
@@ -114,7 +114,7 @@ impl ReportPolls {
         }));
     }
 
-    pub(crate) fn polled(
+    pub(crate) fn handle_poll(
         &mut self,
         given: &PollerArguments,
         poll: u64,
@@ -128,7 +128,7 @@ impl ReportPolls {
             Ok(fetched) => {
                 // Consequences of the reports, up to repair commands, are children of this span.
                 let _report = info_span!("report", epoch = given.epoch, report = poll).entered();
-                self.answered(given, fetched);
+                self.handle_answer(given, fetched);
             }
             Err(error) => {
                 madako_report_polls_total("failed").increment(1);
@@ -141,7 +141,7 @@ impl ReportPolls {
         }
     }
 
-    fn answered(&mut self, given: &PollerArguments, fetched: RegistryMachines) {
+    fn handle_answer(&mut self, given: &PollerArguments, fetched: RegistryMachines) {
         madako_report_polls_total("answered").increment(1);
         self.last_failure = None;
         let at = given.clock.now();

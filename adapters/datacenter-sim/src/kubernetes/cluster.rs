@@ -328,7 +328,7 @@ impl Cluster {
     fn plan(&mut self, uid: u64) {
         let Some(kept) = self.pods.get(&uid) else { return };
         let workload = &self.workloads[kept.workload];
-        let (subject, nth) = (number(kept.workload as u64), number(uid));
+        let (subject, nth) = (saturating_number(kept.workload as u64), saturating_number(uid));
         let taking = |kind, mean| self.chance.taking(kind, subject, nth, mean);
         let (after, step) = match (kept.pod.deleted_at, kept.pod.phase, workload.owner) {
             (Some(_), ..) => (taking(Kind::PodEndTakes, workload.ends_within).min(workload.grace), Step::End),
@@ -418,7 +418,7 @@ impl Cluster {
         let least = loads.iter().map(|(load, _)| *load).min()?;
         let equal: Vec<&String> =
             loads.into_iter().filter(|(load, _)| *load == least).map(|(_, name)| name).collect();
-        let which = self.chance.below(Kind::PodNode, 0, number(uid), equal.len() as u64);
+        let which = self.chance.below(Kind::PodNode, 0, saturating_number(uid), equal.len() as u64);
         equal.get(usize::try_from(which).ok()?).map(|name| (*name).clone())
     }
 
@@ -439,6 +439,6 @@ impl Cluster {
 }
 
 /// A count modulo 2^32 - 1, as the subject of a choice.
-fn number(count: u64) -> u32 {
+fn saturating_number(count: u64) -> u32 {
     u32::try_from(count % u64::from(u32::MAX)).unwrap_or_default()
 }

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use super::SimulatedNodes;
-use super::etcd::{Change, Changed, Request};
+use super::etcd::{Change, ChangeResult, Request};
 use super::limits::{ETCD_DEADLINE, LATENCY};
 use super::log::Effect;
 use super::world::World;
@@ -70,14 +70,14 @@ impl SimulatedNodes {
         let arrives = self.with(|world| world.request(request));
         sleep_until(arrives).await;
         self.with(|_| ());
-        let changed = answer.await.unwrap_or(Changed::Unavailable);
+        let changed = answer.await.unwrap_or(ChangeResult::Unavailable);
         match changed {
-            Changed::Done { members, cluster, writes } => {
+            ChangeResult::Done { members, cluster, writes } => {
                 sleep_until(arrives + (arrives - sent)).await;
                 Ok(Done { members, cluster, writes })
             }
-            Changed::Refused(why) => Err(EtcdError::Refused { what, why }),
-            Changed::Unavailable | Changed::Late => {
+            ChangeResult::Refused(why) => Err(EtcdError::Refused { what, why }),
+            ChangeResult::Unavailable | ChangeResult::Late => {
                 sleep_until(until).await;
                 Err(unavailable(what))
             }

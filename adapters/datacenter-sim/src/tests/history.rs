@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::START;
 use crate::{
     BOOT_ROLE, ControlError, Datacenter, DatacenterConfig, DatacenterEvent, DatacenterEventKind, MAX_JOURNAL,
-    Rates, SetStateError, permitted,
+    Rates, SetStateError, permitted_states,
 };
 
 /// Rates at which every kind of event occurs within minutes.
@@ -82,7 +82,7 @@ fn assert_lawful(first: &[Machine], journal: &[DatacenterEvent], last: &[Machine
             }
             DatacenterEventKind::State { from, to } => {
                 assert_eq!(states.insert(serial, *to), Some(*from));
-                assert!(permitted(*from).contains(to), "{from:?} to {to:?}");
+                assert!(permitted_states(*from).contains(to), "{from:?} to {to:?}");
             }
             DatacenterEventKind::Removed => {
                 assert_eq!(states.remove(&serial), Some(MachineState::Retired), "only what is retired goes");
@@ -214,7 +214,7 @@ fn in_the_demo_everything_happens_within_ten_minutes() {
 
 #[test]
 fn in_a_quiet_data_center_nothing_happens() {
-    let mut datacenter = Datacenter::new(config(1, Rates::still())).unwrap();
+    let mut datacenter = Datacenter::new(config(1, Rates::without_events())).unwrap();
     let before = datacenter.machines();
     assert_eq!(datacenter.next_happening(), None);
     datacenter.advance(after(1_000_000));
@@ -241,7 +241,8 @@ fn time_does_not_run_backward() {
 #[test]
 fn a_rack_without_power_is_unreachable_until_it_returns() {
     let mut datacenter =
-        Datacenter::new(DatacenterConfig { broken_percent: 0, ..config(3, Rates::still()) }).unwrap();
+        Datacenter::new(DatacenterConfig { broken_percent: 0, ..config(3, Rates::without_events()) })
+            .unwrap();
     let states_of = |datacenter: &Datacenter, rack: i64| -> Vec<MachineState> {
         let machines = datacenter.machines();
         machines.iter().filter(|m| m.spec.rack == rack).map(|m| m.status.state).collect()
@@ -277,7 +278,7 @@ fn a_rack_without_power_is_unreachable_until_it_returns() {
 
 #[test]
 fn a_repair_that_ends_in_the_dark_waits_for_the_power() {
-    let rates = Rates { repair_takes: Some(Duration::from_secs(10)), ..Rates::still() };
+    let rates = Rates { repair_takes: Some(Duration::from_secs(10)), ..Rates::without_events() };
     let mut datacenter = Datacenter::new(DatacenterConfig { broken_percent: 0, ..config(3, rates) }).unwrap();
     datacenter.kill_rack(0).unwrap();
     datacenter.advance(after(1000));

@@ -24,7 +24,7 @@ pub(super) fn data(data: Value) -> Answer {
 }
 
 /// A request of which the method is a read, a write or a removal.
-pub(super) struct Asked {
+pub(super) struct ReceivedRequest {
     pub(super) method: HttpMethod,
     /// Path below `/v1/`.
     pub(super) path: String,
@@ -32,7 +32,7 @@ pub(super) struct Asked {
     token: Option<String>,
 }
 
-impl Asked {
+impl ReceivedRequest {
     fn new(request: &HttpRequest) -> Option<Self> {
         let (_, rest) = request.url.split_once("/v1/")?;
         let path = rest.split('?').next().unwrap_or_default().to_owned();
@@ -56,11 +56,11 @@ impl Asked {
 impl SimulatedVault {
     pub(super) async fn answer(&self, request: HttpRequest) -> HttpResponse {
         let method: &str = request.method.into();
-        let asked = Asked::new(&request);
+        let asked = ReceivedRequest::new(&request);
         let what = format!("{method} {}", asked.as_ref().map_or("?", |asked| asked.path.as_str()));
         let (status, body) = match &asked {
             None => errors(400, &["error parsing JSON"]),
-            Some(asked) => self.answered(asked).await,
+            Some(asked) => self.answer_request(asked).await,
         };
         let mut state = self.lock();
         let token = asked.and_then(|asked| asked.token);
@@ -71,7 +71,7 @@ impl SimulatedVault {
         HttpResponse { status, headers, body: Bytes::from(body) }
     }
 
-    async fn answered(&self, asked: &Asked) -> Answer {
+    async fn answer_request(&self, asked: &ReceivedRequest) -> Answer {
         let early = self.lock().without_token(asked);
         if let Some(answer) = early {
             return answer;
@@ -79,7 +79,7 @@ impl SimulatedVault {
         if let Some(answer) = self.engine(asked).await {
             return answer;
         }
-        self.lock().operated(asked)
+        self.lock().answer_operator(asked)
     }
 }
 
@@ -90,7 +90,7 @@ impl State {
     }
 
     /// The answer to a request that needs no token, or whose token permits nothing.
-    fn without_token(&mut self, asked: &Asked) -> Option<Answer> {
+    fn without_token(&mut self, asked: &ReceivedRequest) -> Option<Answer> {
         if asked.path == "sys/health" {
             let status = if self.sealed { 503 } else { 200 };
             return Some((status, Some(json!({ "initialized": true, "sealed": self.sealed }))));
@@ -138,7 +138,7 @@ impl State {
     }
 
     /// The answer to an operator, or to the holder of a token about it.
-    fn operated(&mut self, asked: &Asked) -> Answer {
+    fn answer_operator(&mut self, asked: &ReceivedRequest) -> Answer {
         let path = asked.path.as_str();
         match path {
             "sys/seal" => {

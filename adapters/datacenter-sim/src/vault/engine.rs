@@ -7,20 +7,20 @@ use madako_protocol::authorities::{CertificateRequest, Usage};
 use serde_json::{Map, Value, json};
 
 use super::SimulatedVault;
-use super::answers::{Answer, Asked, data, errors, no_route};
+use super::answers::{Answer, ReceivedRequest, data, errors, no_route};
 
 /// Prefix of the mounts of authorities.
 const AUTHORITIES: &str = "cke/ca-";
 const SECRETS: &str = "cke/secrets";
 
 /// The answer to a read of something that does not exist.
-fn nothing() -> Answer {
+fn empty_answer() -> Answer {
     errors(404, &[])
 }
 
 impl SimulatedVault {
     /// The answer of an engine; `None` if the path belongs to none.
-    pub(super) async fn engine(&self, asked: &Asked) -> Option<Answer> {
+    pub(super) async fn engine(&self, asked: &ReceivedRequest) -> Option<Answer> {
         if let Some(rest) = asked.path.strip_prefix(AUTHORITIES) {
             let (name, rest) = rest.split_once('/')?;
             let mount = format!("{AUTHORITIES}{name}");
@@ -40,12 +40,18 @@ impl SimulatedVault {
                 return Some((204, None));
             }
             let found = state.secrets.get(&asked.path).cloned();
-            return Some(found.map_or_else(nothing, |found| data(Value::Object(found))));
+            return Some(found.map_or_else(empty_answer, |found| data(Value::Object(found))));
         }
         asked.path.starts_with("cke/").then(|| no_route(&asked.path))
     }
 
-    async fn authority(&self, authority: Authority, mount: &str, rest: &str, asked: &Asked) -> Answer {
+    async fn authority(
+        &self,
+        authority: Authority,
+        mount: &str,
+        rest: &str,
+        asked: &ReceivedRequest,
+    ) -> Answer {
         match rest.split_once('/') {
             Some(("roles", _)) => self.role(asked),
             Some(("issue", role)) => {
@@ -72,12 +78,12 @@ impl SimulatedVault {
         }
     }
 
-    fn role(&self, asked: &Asked) -> Answer {
+    fn role(&self, asked: &ReceivedRequest) -> Answer {
         use madako_protocol::ports::HttpMethod::{Delete, Get, Post, Put};
         let mut state = self.lock();
         match asked.method {
             Get => match state.roles.get(&asked.path) {
-                None => nothing(),
+                None => empty_answer(),
                 Some(role) => data(Value::Object(role.clone())),
             },
             Put | Post => {
@@ -91,8 +97,13 @@ impl SimulatedVault {
         }
     }
 
-    async fn issue(&self, authority: Authority, role: &Map<String, Value>, asked: &Asked) -> Answer {
-        match self.authorities.issue(&wanted(authority, role, asked)).await {
+    async fn issue(
+        &self,
+        authority: Authority,
+        role: &Map<String, Value>,
+        asked: &ReceivedRequest,
+    ) -> Answer {
+        match self.authorities.issue(&certificate_request(authority, role, asked)).await {
             Ok(issued) => data(json!({
                 "certificate": issued.certificate,
                 "private_key": issued.private_key.reveal(),
@@ -103,7 +114,11 @@ impl SimulatedVault {
 }
 
 /// The certificate that a request asks for under a role.
-fn wanted(authority: Authority, role: &Map<String, Value>, asked: &Asked) -> CertificateRequest {
+fn certificate_request(
+    authority: Authority,
+    role: &Map<String, Value>,
+    asked: &ReceivedRequest,
+) -> CertificateRequest {
     let of_role = |name: &str| role.get(name).and_then(Value::as_str).unwrap_or_default();
     let list = |name: &str| -> Vec<String> {
         asked.text(name).split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()

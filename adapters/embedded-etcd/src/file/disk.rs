@@ -95,14 +95,14 @@ impl Disk {
             }
         }
         self.storage.sync_data()?;
-        *self.filled() = end_of_contents(&*self.storage)?;
+        *self.lock_filled() = end_of_contents(&*self.storage)?;
         self.rehearsing.store(false, Ordering::Release);
         Ok(())
     }
 
     /// Fills the space of a write at `offset..end`. Later fills start after it, so the write itself needs no lock.
     fn fill(&self, offset: u64, end: u64) -> io::Result<()> {
-        let mut filled = self.filled();
+        let mut filled = self.lock_filled();
         if end <= *filled {
             return Ok(());
         }
@@ -119,12 +119,12 @@ impl Disk {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut filled = self.filled();
+        let mut filled = self.lock_filled();
         *filled = len.min(*filled);
         self.storage.set_len(len)
     }
 
-    fn filled(&self) -> MutexGuard<'_, u64> {
+    fn lock_filled(&self) -> MutexGuard<'_, u64> {
         self.filled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -133,7 +133,7 @@ impl Disk {
     }
 
     /// A backend for a read-only database, for a storage that accepts no writes.
-    pub(crate) fn aside(self: &Arc<Self>) -> io::Result<OverlayBackend> {
+    pub(crate) fn open_overlay(self: &Arc<Self>) -> io::Result<OverlayBackend> {
         Ok(OverlayBackend { disk: Arc::clone(self), overlay: Mutex::new(Overlay::over(self.storage.len()?)) })
     }
 

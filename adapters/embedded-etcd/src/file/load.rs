@@ -3,20 +3,20 @@
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
 
 use super::tables::{Identity, LEASES, META, OWNED_LEASES, REVISIONS, meta};
-use crate::index::{Change, Index, Superseded};
+use crate::index::{Change, Index, SupersededChange};
 use crate::leases::{LeaseChange, LeaseTable};
 use crate::range::View;
 use crate::record::{Record, Revision};
 
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedFile {
     pub(crate) index: Index,
     pub(crate) view: View,
     pub(crate) leases: LeaseTable,
     pub(crate) identity: Identity,
     pub(crate) alarms: u64,
     /// Compacted changes that are still in the file.
-    pub(crate) superseded: Vec<Superseded>,
+    pub(crate) superseded: Vec<SupersededChange>,
     /// Bytes of keys and values, including compacted ones that are still in the file.
     pub(crate) data_bytes: u64,
 }
@@ -65,7 +65,7 @@ macro_rules! read_errors {
 read_errors!(redb::StorageError, redb::TableError, redb::TransactionError);
 
 /// Reads and verifies the whole file; `None` if it has no tables yet.
-pub(crate) fn load(database: &redb::Database) -> Result<Option<Loaded>, LoadError> {
+pub(crate) fn load(database: &redb::Database) -> Result<Option<LoadedFile>, LoadError> {
     let transaction = database.begin_read()?;
     let numbers = match transaction.open_table(META) {
         Ok(numbers) => numbers,
@@ -131,7 +131,7 @@ pub(crate) fn load(database: &redb::Database) -> Result<Option<Loaded>, LoadErro
         leases.apply(&LeaseChange::Attached { id: change.lease, key: key.to_vec() });
     }
     let superseded = index.compact(compacted);
-    Ok(Some(Loaded {
+    Ok(Some(LoadedFile {
         index,
         view: View { current, compacted },
         leases,

@@ -8,7 +8,7 @@ mod progress;
 mod tables;
 
 pub(crate) use disk::Disk;
-pub(crate) use load::Loaded;
+pub(crate) use load::LoadedFile;
 pub use offline::{VerifiedFile, restore, save, verify};
-pub(crate) use open::{Opened, open, reopen, reopen_aside};
+pub(crate) use open::{OpenedFile, open, reopen, reopen_aside};
 pub(crate) use tables::{Identity, LEASES, META, OWNED_LEASES, REVISIONS, StoredValues, meta};

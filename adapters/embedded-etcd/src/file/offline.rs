@@ -10,7 +10,7 @@ use redb::{Database, ReadableDatabase as _};
 use tokio::sync::mpsc;
 
 use super::disk::Disk;
-use super::open::{FILE_NAME, LOCK_NAME, check, damaged, failed, lock, make};
+use super::open::{FILE_NAME, LOCK_NAME, check, damaged_file, failed, lock, make};
 use crate::failure::{Failure, Snapshot as View};
 use crate::limits::MAX_WAITING_PARTS;
 use crate::options::{Backend, Commit, DEFAULT_CACHE_BYTES, OpenError, Options};
@@ -47,7 +47,7 @@ pub async fn save(
 ) -> Result<VerifiedFile, OpenError> {
     let OpenFile { verified, database, _lock } = open_verified(path)?;
     let shown = verified.file.display().to_string();
-    let transaction = database.begin_read().map_err(|error| damaged(&shown, error.to_string()))?;
+    let transaction = database.begin_read().map_err(|error| damaged_file(&shown, error.to_string()))?;
     let (parts, mut made) = mpsc::channel(MAX_WAITING_PARTS);
     let view = View::new(transaction, &Failure::none());
     let making = async move { send(view, &parts).await };
@@ -62,7 +62,7 @@ pub async fn save(
     };
     let (made, taken) = tokio::join!(making, taking);
     taken.map_err(|source| failed("writing", "the snapshot", source))?;
-    made.map_err(|refusal| damaged(&shown, refusal.to_string()))?;
+    made.map_err(|refusal| damaged_file(&shown, refusal.to_string()))?;
     Ok(verified)
 }
 
@@ -85,13 +85,13 @@ fn open_verified(path: &Path) -> Result<OpenFile, OpenError> {
     let opened = File::open(&file).map_err(|source| failed("opening", &shown, source))?;
     let bytes = opened.metadata().map_err(|source| failed("looking at", &shown, source))?.len();
     if bytes == 0 {
-        return Err(damaged(&shown, "it is empty".to_owned()));
+        return Err(damaged_file(&shown, "it is empty".to_owned()));
     }
-    let storage = FileBackend::new(opened).map_err(|error| damaged(&shown, error.to_string()))?;
+    let storage = FileBackend::new(opened).map_err(|error| damaged_file(&shown, error.to_string()))?;
     // redb's writes during the opening stay in the rehearsal.
     let disk = Disk::rehearse(Arc::new(storage)).map_err(|source| failed("reading", &shown, source))?;
     let checked = check(&disk, DEFAULT_CACHE_BYTES, &shown)?;
-    let loaded = checked.loaded.ok_or_else(|| damaged(&shown, "it has no tables".to_owned()))?;
+    let loaded = checked.loaded.ok_or_else(|| damaged_file(&shown, "it has no tables".to_owned()))?;
     let view = loaded.view;
     let verified = VerifiedFile {
         file,

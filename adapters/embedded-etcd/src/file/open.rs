@@ -16,7 +16,7 @@ use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{Database, StorageBackend};
 
 use super::disk::Disk;
-use super::load::{LoadError, Loaded, load};
+use super::load::{LoadError, LoadedFile, load};
 use super::progress::Step;
 use super::tables::{Identity, LEASES, META, REVISIONS, meta};
 use crate::options::{Backend, InitialContents, OpenError, Options};
@@ -33,15 +33,15 @@ pub(super) const LOCK_NAME: &str = "LOCK";
 const MAGIC_BYTES: usize = 9;
 
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedFile {
     pub(crate) database: Database,
     pub(crate) disk: Arc<Disk>,
-    pub(crate) loaded: Loaded,
+    pub(crate) loaded: LoadedFile,
     /// Excludes other processes while it is held.
     pub(crate) lock: Option<File>,
 }
 
-pub(crate) fn open(options: &Options) -> Result<Opened, OpenError> {
+pub(crate) fn open(options: &Options) -> Result<OpenedFile, OpenError> {
     match &options.backend {
         Backend::Memory => on_storage(options, Arc::new(InMemoryBackend::new()), "memory"),
         Backend::Custom(storage) => {
@@ -53,17 +53,20 @@ pub(crate) fn open(options: &Options) -> Result<Opened, OpenError> {
     }
 }
 
-pub(crate) fn reopen(disk: &Arc<Disk>, cache_bytes: usize) -> Result<(Database, Loaded), LoadError> {
+pub(crate) fn reopen(disk: &Arc<Disk>, cache_bytes: usize) -> Result<(Database, LoadedFile), LoadError> {
     opened_on(disk.handle(), cache_bytes)
 }
 
 /// Reopens it read-only, for a storage that accepts no writes.
-pub(crate) fn reopen_aside(disk: &Arc<Disk>, cache_bytes: usize) -> Result<(Database, Loaded), LoadError> {
-    let aside = disk.aside().map_err(|error| LoadError::Read(error.into()))?;
+pub(crate) fn reopen_aside(
+    disk: &Arc<Disk>,
+    cache_bytes: usize,
+) -> Result<(Database, LoadedFile), LoadError> {
+    let aside = disk.open_overlay().map_err(|error| LoadError::Read(error.into()))?;
     opened_on(aside, cache_bytes)
 }
 
-fn opened_on(backend: impl StorageBackend, cache_bytes: usize) -> Result<(Database, Loaded), LoadError> {
+fn opened_on(backend: impl StorageBackend, cache_bytes: usize) -> Result<(Database, LoadedFile), LoadError> {
     // redb would create a new database in an empty storage.
     if backend.len().map_err(redb::Error::Io)? == 0 {
         return Err(LoadError::NoEntry(meta::FORMAT));
@@ -76,7 +79,7 @@ fn opened_on(backend: impl StorageBackend, cache_bytes: usize) -> Result<(Databa
     Ok((database, loaded))
 }
 
-fn in_directory(options: &Options, directory: &Path) -> Result<Opened, OpenError> {
+fn in_directory(options: &Options, directory: &Path) -> Result<OpenedFile, OpenError> {
     let shown = directory.display().to_string();
     fs::create_dir_all(directory).map_err(|source| failed("making", &shown, source))?;
     let lock = lock(directory)?;
@@ -91,7 +94,7 @@ fn in_directory(options: &Options, directory: &Path) -> Result<Opened, OpenError
         // A file gets its name only once it is complete, so an empty one was truncated; redb would create a new
         // database in it.
         if file.metadata().map_err(|source| failed("looking at", path.display(), source))?.len() == 0 {
-            return Err(damaged(path.display(), "it is empty".to_owned()));
+            return Err(damaged_file(path.display(), "it is empty".to_owned()));
         }
         on_file(options, file, &path)?
     } else {
@@ -114,7 +117,7 @@ pub(super) fn lock(directory: &Path) -> Result<File, OpenError> {
 }
 
 /// Creates an empty store that gets its name only when it is complete, so a crash leaves no partial store behind.
-pub(super) fn make(options: &Options, directory: &Path) -> Result<Opened, OpenError> {
+pub(super) fn make(options: &Options, directory: &Path) -> Result<OpenedFile, OpenError> {
     let path = directory.join(NEW_FILE_NAME);
     let fail = |source| failed("making", path.display(), source);
     let file = private(OpenOptions::new().read(true).write(true).create(true).truncate(true))
@@ -126,8 +129,8 @@ pub(super) fn make(options: &Options, directory: &Path) -> Result<Opened, OpenEr
     Ok(opened)
 }
 
-fn on_file(options: &Options, file: File, path: &Path) -> Result<Opened, OpenError> {
-    let storage = FileBackend::new(file).map_err(|error| damaged(path.display(), error.to_string()))?;
+fn on_file(options: &Options, file: File, path: &Path) -> Result<OpenedFile, OpenError> {
+    let storage = FileBackend::new(file).map_err(|error| damaged_file(path.display(), error.to_string()))?;
     on_storage(options, Arc::new(storage), &path.display().to_string())
 }
 
@@ -150,12 +153,16 @@ fn begin_anew_if_never_begun(storage: &dyn StorageBackend) -> io::Result<()> {
     if magic == [0; MAGIC_BYTES] { storage.set_len(0) } else { Ok(()) }
 }
 
-fn on_storage(options: &Options, storage: Arc<dyn StorageBackend>, name: &str) -> Result<Opened, OpenError> {
+fn on_storage(
+    options: &Options,
+    storage: Arc<dyn StorageBackend>,
+    name: &str,
+) -> Result<OpenedFile, OpenError> {
     if let Some(contents) = &options.contents {
         check_contents(contents)?;
     }
     let disk = Disk::rehearse(storage).map_err(|source| failed("reading", name, source))?;
-    let Checked { database, loaded, was_closed } = check(&disk, options.cache_bytes, name)?;
+    let CheckedFile { database, loaded, was_closed } = check(&disk, options.cache_bytes, name)?;
     if loaded.is_some() {
         tracing::info!(name, bytes = disk.len(), was_closed, "the embedded store's file is intact");
     }
@@ -164,28 +171,28 @@ fn on_storage(options: &Options, storage: Arc<dyn StorageBackend>, name: &str) -
         redb::Error::Io(source) => failed("writing", name, source),
         other => failed("writing", name, io::Error::other(other)),
     })?;
-    Ok(Opened { database, disk, loaded, lock: None })
+    Ok(OpenedFile { database, disk, loaded, lock: None })
 }
 
 /// A database without checksum errors.
-pub(super) struct Checked {
+pub(super) struct CheckedFile {
     pub(super) database: Database,
     /// `None` if it has no tables yet.
-    pub(super) loaded: Option<Loaded>,
+    pub(super) loaded: Option<LoadedFile>,
     /// True if the last process closed it properly.
     pub(super) was_closed: bool,
 }
 
 /// Opens and reads the whole file, and verifies the checksums of every page. Catches redb's panics on inconsistent
 /// pages.
-pub(super) fn check(disk: &Arc<Disk>, cache_bytes: usize, name: &str) -> Result<Checked, OpenError> {
+pub(super) fn check(disk: &Arc<Disk>, cache_bytes: usize, name: &str) -> Result<CheckedFile, OpenError> {
     catch_unwind(AssertUnwindSafe(|| check_and_load(disk, cache_bytes)))
         .unwrap_or_else(|_| Err("its pages contradict one another".to_owned()))
-        .map_err(|detail| damaged(name, detail))
+        .map_err(|detail| damaged_file(name, detail))
 }
 
 /// The error describes the damage of the file.
-fn check_and_load(disk: &Arc<Disk>, cache_bytes: usize) -> Result<Checked, String> {
+fn check_and_load(disk: &Arc<Disk>, cache_bytes: usize) -> Result<CheckedFile, String> {
     let was_repaired = Arc::new(AtomicBool::new(false));
     let repaired = Arc::clone(&was_repaired);
     let mut database = Database::builder()
@@ -199,7 +206,7 @@ fn check_and_load(disk: &Arc<Disk>, cache_bytes: usize) -> Result<Checked, Strin
     }
     disk.enter(Step::Records);
     let loaded = load(&database).map_err(|error| error.detail())?;
-    Ok(Checked { database, loaded, was_closed: !was_repaired.load(Ordering::Relaxed) })
+    Ok(CheckedFile { database, loaded, was_closed: !was_repaired.load(Ordering::Relaxed) })
 }
 
 /// Checks the revisions of each pair: 1 <= creation <= last change <= revision of the contents.
@@ -258,7 +265,11 @@ fn fill_from(
 }
 
 /// Records the start of a new term, and for a new store its identity and contents.
-fn begin_term(database: &Database, loaded: Option<Loaded>, options: &Options) -> Result<Loaded, redb::Error> {
+fn begin_term(
+    database: &Database,
+    loaded: Option<LoadedFile>,
+    options: &Options,
+) -> Result<LoadedFile, redb::Error> {
     let transaction = database.begin_write()?;
     {
         let mut numbers = transaction.open_table(META)?;
@@ -307,6 +318,6 @@ pub(super) fn failed(operation: &'static str, object: impl ToString, source: io:
     OpenError::Io { operation, object: object.to_string(), source }
 }
 
-pub(super) fn damaged(file: impl ToString, detail: String) -> OpenError {
+pub(super) fn damaged_file(file: impl ToString, detail: String) -> OpenError {
     OpenError::Damaged { file: file.to_string(), detail }
 }

@@ -38,13 +38,15 @@ async fn answer(Path(method): Path<String>, State(store): State<Arc<Store>>) -> 
     let header = Some(store.current_header());
     let refused = |code, text: &str| Status::new(code, text).into_http();
     match method.as_str() {
-        "AuthStatus" => {
-            unary::answer(unary::frame(&AuthStatusResponse { header, enabled: false, auth_revision: 1 }))
-        }
-        "AuthDisable" => unary::answer(unary::frame(&PbAuthDisableResponse { header })),
+        "AuthStatus" => unary::answer(unary::frame_message(&AuthStatusResponse {
+            header,
+            enabled: false,
+            auth_revision: 1,
+        })),
+        "AuthDisable" => unary::answer(unary::frame_message(&PbAuthDisableResponse { header })),
         // The answer about roles has the same form.
         "UserList" | "RoleList" => {
-            unary::answer(unary::frame(&PbAuthUserListResponse { header, users: Vec::new() }))
+            unary::answer(unary::frame_message(&PbAuthUserListResponse { header, users: Vec::new() }))
         }
         "AuthEnable" => refused(Code::FailedPrecondition, "etcdserver: root user does not exist"),
         "Authenticate" => refused(Code::FailedPrecondition, "etcdserver: authentication is not enabled"),

@@ -7,7 +7,7 @@ use etcd_client::proto::{
 use prost::Message;
 use tonic::{Request, Response, Status};
 
-use super::{Answers, Api, respond, unexpected};
+use super::{Answers, Api, respond, unexpected_answer};
 use crate::check::{check_delete, check_put, check_size, check_txn, is_read_only};
 use crate::limits::STREAMED_PART_BYTES;
 use crate::range::check_range;
@@ -44,7 +44,7 @@ impl PbKvService for Api {
                 self.complete(&mut response.header);
                 respond(response)
             }
-            _ => Err(unexpected()),
+            _ => Err(unexpected_answer()),
         }
     }
 
@@ -60,7 +60,7 @@ impl PbKvService for Api {
                 self.complete(&mut response.header);
                 respond(response)
             }
-            _ => Err(unexpected()),
+            _ => Err(unexpected_answer()),
         }
     }
 
@@ -76,7 +76,7 @@ impl PbKvService for Api {
                 self.complete(&mut response.header);
                 respond(response)
             }
-            _ => Err(unexpected()),
+            _ => Err(unexpected_answer()),
         }
     }
 
@@ -89,7 +89,7 @@ impl PbKvService for Api {
             Answer::Done { revision } => {
                 respond(PbCompactionResponse { header: Some(self.store.header(revision)) })
             }
-            _ => Err(unexpected()),
+            _ => Err(unexpected_answer()),
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Answers, Api, respond, unexpected};
+use super::{Answers, Api, respond, unexpected_answer};
 use crate::leases::Renewal;
 use crate::limits::MAX_WAITING_ANSWERS;
 use crate::request_error::RequestError;
@@ -33,7 +33,7 @@ impl PbLeaseService for Api {
                 ttl: ttl_seconds,
                 error: String::new(),
             }),
-            _ => Err(unexpected()),
+            _ => Err(unexpected_answer()),
         }
     }
 
@@ -45,7 +45,7 @@ impl PbLeaseService for Api {
             Answer::Done { revision } => {
                 respond(PbLeaseRevokeResponse { header: Some(self.store.header(revision)) })
             }
-            _ => Err(unexpected()),
+            _ => Err(unexpected_answer()),
         }
     }
 
@@ -103,7 +103,7 @@ async fn keep_alive(
     mut requests: Streaming<PbLeaseKeepAliveRequest>,
     answers: mpsc::Sender<Result<PbLeaseKeepAliveResponse, Status>>,
 ) {
-    let stopping = store.stopping();
+    let stopping = store.watch_stop();
     loop {
         let request = tokio::select! {
             biased;

@@ -77,7 +77,7 @@ impl Api {
     }
 }
 
-fn unexpected() -> Status {
+fn unexpected_answer() -> Status {
     Status::internal("embedded store: the writer's answer does not fit the request")
 }
 

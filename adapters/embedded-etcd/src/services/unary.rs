@@ -78,7 +78,7 @@ pub(super) fn answer(mut frame: BytesMut) -> Response {
 }
 
 /// A message with room for its prefix.
-pub(super) fn frame(message: &impl Message) -> BytesMut {
+pub(super) fn frame_message(message: &impl Message) -> BytesMut {
     let mut frame = BytesMut::with_capacity(PREFIX_BYTES + message.encoded_len());
     frame.put_bytes(0, PREFIX_BYTES);
     frame.extend_from_slice(&message.encode_to_vec());

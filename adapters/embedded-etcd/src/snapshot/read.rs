@@ -129,7 +129,7 @@ impl<'a> Pages<'a> {
             Ok(())
         })?;
         let Some(header) = header else { return Ok(()) };
-        let root = number(header, 0).ok_or("a bucket has no header")?;
+        let root = number_at(header, 0).ok_or("a bucket has no header")?;
         // A small bucket is inline, after its header.
         let page = if root == 0 { header.get(16..).ok_or("a bucket has no page")? } else { self.page(root)? };
         self.each(page, &mut self.pages(), &mut |_, key, value| take(key, value))
@@ -164,7 +164,7 @@ impl<'a> Pages<'a> {
             };
             match flags {
                 BRANCH => {
-                    let child = number(element, 8).ok_or(CUT_OFF)?;
+                    let child = number_at(element, 8).ok_or(CUT_OFF)?;
                     self.each(self.page(child)?, left, take)?;
                 }
                 LEAF => {
@@ -188,10 +188,10 @@ fn meta(bytes: &[u8], page_bytes: usize, at: usize) -> Option<(u64, u64, usize)>
     let words =
         [0, 4, 8].map(|at| meta.get(at..)?.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes)));
     let is_valid = words == [Some(MAGIC), Some(VERSION), Some(page_bytes as u32)]
-        && number(meta, META_BYTES)? == fnv1a(&meta[..META_BYTES]);
-    is_valid.then_some((number(meta, 48)?, number(meta, 16)?, page_bytes))
+        && number_at(meta, META_BYTES)? == fnv1a(&meta[..META_BYTES]);
+    is_valid.then_some((number_at(meta, 48)?, number_at(meta, 16)?, page_bytes))
 }
 
-fn number(bytes: &[u8], at: usize) -> Option<u64> {
+fn number_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk::<8>()?))
 }

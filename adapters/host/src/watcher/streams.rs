@@ -43,7 +43,7 @@ impl Streams {
 
     /// Both outputs, and whether they were truncated.
     pub(super) fn texts(&self) -> [(String, bool); 2] {
-        [&self.stdout, &self.stderr].map(|stream| text(&stream.kept, stream.cut))
+        [&self.stdout, &self.stderr].map(|stream| lossy_text(&stream.kept, stream.cut))
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) fn receiver(pipe: OwnedFd) -> io::Result<pipe::Receiver> {
 
 /// An output as text of at most [`MAX_OUTPUT`] bytes, and whether it was truncated. Invalid UTF-8 is replaced; a
 /// character cut off at the end is dropped instead.
-fn text(kept: &[u8], mut cut: bool) -> (String, bool) {
+fn lossy_text(kept: &[u8], mut cut: bool) -> (String, bool) {
     let mut text = String::with_capacity(kept.len());
     let mut chunks = kept.utf8_chunks().peekable();
     while let Some(chunk) = chunks.next() {
@@ -114,9 +114,9 @@ mod tests {
             // A replacement character is longer than the byte that it replaces.
             ([full.as_bytes(), b"\xff"].concat(), false, (full.clone(), true)),
         ] {
-            assert_eq!(text(&kept, cut), expected, "{:?}", String::from_utf8_lossy(&kept));
+            assert_eq!(lossy_text(&kept, cut), expected, "{:?}", String::from_utf8_lossy(&kept));
         }
-        let (replaced, cut) = text(&[0xff; MAX_OUTPUT], true);
+        let (replaced, cut) = lossy_text(&[0xff; MAX_OUTPUT], true);
         assert!(replaced.len() <= MAX_OUTPUT && cut);
     }
 }

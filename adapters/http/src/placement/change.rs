@@ -21,7 +21,7 @@ use madako_domain::placement::kubernetes::{
 use madako_domain::placement::metadata::{CASCADE_DELETION, ResourceRef};
 use madako_domain::placement::object_value::{Object, Resource, WithStatus};
 use madako_domain::placement::openstack::{MagnumCluster, MagnumClusterBinding, Project};
-use madako_json::krake::document::{self, RequestError, Requested};
+use madako_json::krake::document::{self, RequestError, RequestedDocument};
 use madako_json::krake::reader::Field;
 use madako_json::krake::scalar::Secret;
 use madako_json::krake::timestamp::Timestamp;
@@ -183,14 +183,14 @@ where
             }
             Problem::immutable(error)
         })?;
-        Ok(written(stored, merged))
+        Ok(effect_of(stored, merged))
     }))
 }
 
 fn application_binding(body: &str) -> Result<Change, Problem> {
     let cluster = read::<ClusterBinding>("ClusterBinding", body)?.cluster;
     check_reference("cluster", &cluster, &[Kind::Cluster])?;
-    Ok(on::<Application>(move |application, now| {
+    Ok(change_resource::<Application>(move |application, now| {
         let bound = application.status.scheduled_to.as_ref();
         if bound.is_some_and(|bound| binding::same(bound, &cluster)) && application.status.scheduled.is_some()
         {
@@ -206,7 +206,7 @@ fn application_binding(body: &str) -> Result<Change, Problem> {
 fn cluster_binding(body: &str) -> Result<Change, Problem> {
     let cloud = read::<CloudBinding>("CloudBinding", body)?.cloud;
     check_reference("cloud", &cloud, &[Kind::Cloud, Kind::GlobalCloud])?;
-    Ok(on::<Cluster>(move |cluster, now| {
+    Ok(change_resource::<Cluster>(move |cluster, now| {
         binding::bind_cluster(cluster, cloud.clone(), now.instant());
         Ok(())
     }))
@@ -215,7 +215,7 @@ fn cluster_binding(body: &str) -> Result<Change, Problem> {
 fn magnum_binding(body: &str) -> Result<Change, Problem> {
     let MagnumClusterBinding { project, template, .. } = read("MagnumClusterBinding", body)?;
     check_reference("project", &project, &[Kind::Project])?;
-    Ok(on::<MagnumCluster>(move |cluster, _| {
+    Ok(change_resource::<MagnumCluster>(move |cluster, _| {
         binding::bind_magnum_cluster(cluster, project.clone(), template.clone());
         Ok(())
     }))
@@ -223,7 +223,7 @@ fn magnum_binding(body: &str) -> Result<Change, Problem> {
 
 fn complete(body: &str) -> Result<Change, Problem> {
     let token = read::<ApplicationComplete>("Complete", body)?.token;
-    Ok(on::<Application>(move |application, now| {
+    Ok(change_resource::<Application>(move |application, now| {
         check_token(application.status.complete_token.as_ref(), token.as_ref())?;
         application.status.state = ApplicationState::ReadyForAction;
         application.metadata.deleted.get_or_insert_with(|| now.clone());
@@ -233,7 +233,7 @@ fn complete(body: &str) -> Result<Change, Problem> {
 
 fn shutdown(body: &str) -> Result<Change, Problem> {
     let token = read::<ApplicationShutdown>("Shutdown", body)?.token;
-    Ok(on::<Application>(move |application, _| {
+    Ok(change_resource::<Application>(move |application, _| {
         check_token(application.status.shutdown_token.as_ref(), token.as_ref())?;
         let status = &mut application.status;
         if matches!(status.state, ApplicationState::WaitingForCleaning | ApplicationState::Degraded) {
@@ -245,7 +245,7 @@ fn shutdown(body: &str) -> Result<Change, Problem> {
 }
 
 fn retry() -> Change {
-    on::<Application>(|application, _| {
+    change_resource::<Application>(|application, _| {
         let status = &mut application.status;
         if status.state != ApplicationState::Degraded {
             let detail = "No migration or deletion retry needed";
@@ -258,19 +258,19 @@ fn retry() -> Change {
 }
 
 /// A change of resources of one type.
-fn on<T: Resource>(
+fn change_resource<T: Resource>(
     change: impl Fn(&mut T, &Timestamp) -> Result<(), Problem> + Send + Sync + 'static,
 ) -> Change {
     Box::new(move |stored, now| {
         let Some(stored) = T::of(stored) else { return Ok(Effect::Keep) };
         let mut changed = stored.clone();
         change(&mut changed, now)?;
-        Ok(written(stored, changed))
+        Ok(effect_of(stored, changed))
     })
 }
 
 /// An unchanged resource is not written.
-fn written<T: Resource>(stored: &T, changed: T) -> Effect {
+fn effect_of<T: Resource>(stored: &T, changed: T) -> Effect {
     if changed == *stored { Effect::Keep } else { Effect::Put(changed.into_object()) }
 }
 
@@ -309,7 +309,7 @@ fn read<T: Field>(subject: &str, body: &str) -> Result<T, Problem> {
     accept_request(document::from_request::<T>(subject, body))
 }
 
-fn accept_request<T>(read: Result<Requested<T>, RequestError>) -> Result<T, Problem> {
+fn accept_request<T>(read: Result<RequestedDocument<T>, RequestError>) -> Result<T, Problem> {
     match read {
         Ok(read) => {
             if !read.passed_over.is_empty() {

@@ -18,7 +18,7 @@ use madako_protocol::placement::objects::Selection;
 use serde_json::json;
 
 use super::problem::Problem;
-use super::rbac::Granted;
+use super::rbac::GrantedScope;
 use super::service::{RequestContext, json_answer};
 
 impl RequestContext {
@@ -36,7 +36,7 @@ impl RequestContext {
         let mut going = dependents.going_with(&[&root.key]).reached;
         going.retain(|key, _| *key != &owner && all[*key].object.metadata().deleted.is_none());
 
-        let mut rights: BTreeMap<Kind, Granted> = BTreeMap::new();
+        let mut rights: BTreeMap<Kind, GrantedScope> = BTreeMap::new();
         let (mut named, mut hidden) = (Vec::new(), 0_usize);
         for key in going.into_keys() {
             let granted = match rights.entry(key.kind) {

@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::problem::{Problem, ProblemTitle};
 use super::query::Query;
-use super::rbac::{Granted, RequestScope, RequestedAccess};
+use super::rbac::{GrantedScope, RequestScope, RequestedAccess};
 use super::service::{RequestContext, json_answer};
 pub(super) use crate::limits::MOST_ASSUMPTIONS;
 
@@ -33,11 +33,11 @@ impl RequestContext {
         let global = self.visible(Kind::GlobalCloud).await?;
         let shows = |target: &ObjectKey| match target.kind {
             Kind::Cluster => clusters.shows(target.namespace.as_deref()),
-            Kind::GlobalCloud => global == Granted::Whole,
+            Kind::GlobalCloud => global == GrantedScope::Whole,
             _ => clouds.shows(target.namespace.as_deref()),
         };
         let mut what_if = what_if(&self.query)?;
-        if let Granted::Namespaces(names) = &clusters {
+        if let GrantedScope::Namespaces(names) = &clusters {
             what_if.namespaces = Some(names.clone());
         }
         // The explanation includes all earlier writes.
@@ -84,16 +84,16 @@ impl RequestContext {
                 Err(elsewhere(&error.to_string()))
             }
             Err(NoExplanation::Unread(error)) => Err(Problem::store(&error)),
-            Err(NoExplanation::Refused(error)) => Err(refused(&error)),
+            Err(NoExplanation::Refused(error)) => Err(refusal(&error)),
         }
     }
 
     /// Namespaces whose resources of a kind the user may list.
-    pub(super) async fn visible(&mut self, kind: Kind) -> Result<Granted, Problem> {
+    pub(super) async fn visible(&mut self, kind: Kind) -> Result<GrantedScope, Problem> {
         let place = if kind.namespaced() { RequestScope::Everywhere } else { RequestScope::Global };
         match self.authorize(&RequestedAccess { kind, part: None, verb: Verb::List, scope: place }).await {
             Err(problem) if problem.status() == StatusCode::FORBIDDEN => {
-                Ok(Granted::Namespaces(BTreeSet::new()))
+                Ok(GrantedScope::Namespaces(BTreeSet::new()))
             }
             other => other,
         }
@@ -105,7 +105,7 @@ fn elsewhere(why: &str) -> Problem {
         .with(header::RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
-fn refused(error: &ExplainError) -> Problem {
+fn refusal(error: &ExplainError) -> Problem {
     let detail = error.to_string();
     let field = |name: &str, expected: &str| Problem::invalid_field(name, detail.clone(), expected);
     match error {

@@ -11,7 +11,7 @@ use madako_domain::placement::objects::Stored;
 use madako_protocol::placement::objects::Selection;
 
 use super::problem::Problem;
-use super::rbac::Granted;
+use super::rbac::GrantedScope;
 use super::selector::{Page, Selector, token};
 use super::service::{JSON, RequestContext};
 
@@ -21,7 +21,7 @@ impl RequestContext {
         mut self,
         kind: Kind,
         namespace: Option<&str>,
-        granted: &Granted,
+        granted: &GrantedScope,
         selector: &Selector,
     ) -> Result<Response, Problem> {
         let page = Page::read(&self.query, kind)?;
@@ -31,14 +31,14 @@ impl RequestContext {
             granted.shows(stored.key.namespace.as_deref())
                 && selector.selects(&stored.object.metadata().labels)
         });
-        let metadata = cut(&mut items, &page);
+        let metadata = cut_to_page(&mut items, &page);
         let body = body(kind, &metadata, items.iter().map(|stored| &stored.wire));
         Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
     }
 }
 
 /// Cuts a list in key order to a page. Returns the list's metadata with the position at which it continues.
-fn cut(items: &mut Vec<Arc<Stored>>, page: &Page) -> String {
+fn cut_to_page(items: &mut Vec<Arc<Stored>>, page: &Page) -> String {
     if let Some(after) = &page.after {
         items.drain(..items.partition_point(|stored| stored.key.etcd_key() <= *after));
     }

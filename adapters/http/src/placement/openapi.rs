@@ -47,13 +47,13 @@ pub(super) fn document(version: &str) -> Value {
         );
     }
     for &kind in Kind::ALL {
-        for (path, target) in targets(kind) {
+        for (path, target) in list_targets(kind) {
             let mut item = Map::new();
             let parameters = path_parameters(&path, &target);
             if !parameters.is_empty() {
                 item.insert("parameters".to_owned(), parameters.into());
             }
-            for method in target.methods().iter().filter(|method| described(method)) {
+            for method in target.methods().iter().filter(|method| is_described(method)) {
                 let operation = operation(&mut types, kind, &target, method);
                 item.insert(method.as_str().to_lowercase(), operation);
             }
@@ -70,11 +70,11 @@ pub(super) fn document(version: &str) -> Value {
 }
 
 /// HEAD and OPTIONS have the semantics of HTTP and are left out.
-fn described(method: &Method) -> bool {
+fn is_described(method: &Method) -> bool {
     ![Method::HEAD, Method::OPTIONS].contains(method)
 }
 
-fn targets(kind: Kind) -> Vec<(String, Target)> {
+fn list_targets(kind: Kind) -> Vec<(String, Target)> {
     let (api, plural) = (kind.api().name(), kind.plural());
     let all = format!("/{api}/{plural}");
     let namespace = kind.namespaced().then(|| "{namespace}".to_owned());
@@ -342,7 +342,7 @@ pub(super) fn template(target: &Target) -> String {
         (Target::Part(_, one), Target::Part(_, other)) => one == other,
         _ => false,
     };
-    targets(kind)
+    list_targets(kind)
         .into_iter()
         .find(|(_, known)| alike(known))
         .map(|(path, _)| path)
@@ -363,7 +363,7 @@ mod tests {
             let example = path.replace("{namespace}", "n").replace("{name}", "a");
             let target = target(&example).unwrap_or_else(|| panic!("{path} stands for nothing"));
             assert_eq!(template(&target), *path);
-            for method in target.methods().iter().filter(|method| described(method)) {
+            for method in target.methods().iter().filter(|method| is_described(method)) {
                 let operation = &item[method.as_str().to_lowercase()];
                 assert!(operation["operationId"].is_string(), "{method} {path}");
                 operations += 1;

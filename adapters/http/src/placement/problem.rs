@@ -48,7 +48,7 @@ pub struct Problem {
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct SerializedProblem<'a> {
     r#type: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<&'static str>,
@@ -190,7 +190,7 @@ impl Problem {
             Some(title) if !base.is_empty() => format!("{base}#{}", title.names().1),
             _ => "about:blank".to_owned(),
         };
-        let written = Written {
+        let written = SerializedProblem {
             r#type: kind,
             title: self.title.map(|title| title.names().0),
             status: self.status.as_u16(),

@@ -7,7 +7,7 @@ use madako_domain::placement::object_value::Object;
 use madako_json::krake::schema::Shape;
 
 use super::problem::Problem;
-use super::route::decoded;
+use super::route::decode_segment;
 use crate::limits::{HEARTBEAT, MAX_HEARTBEAT, MAX_QUERY_SHOWN};
 
 /// Value of `blocking` for a deleted resource.
@@ -22,7 +22,7 @@ impl Query {
     pub(super) fn read(text: Option<&str>) -> Self {
         let plain = |text: &str| {
             let text = text.replace('+', " ");
-            decoded(&text).unwrap_or(text)
+            decode_segment(&text).unwrap_or(text)
         };
         let pairs = text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
         Self(
@@ -66,7 +66,7 @@ impl Query {
         Ok((seconds > 0).then(|| Duration::from_secs(seconds).min(MAX_HEARTBEAT)))
     }
 
-    pub(super) fn blocking(&self, kind: Kind) -> Result<Option<AwaitedCondition>, Problem> {
+    pub(super) fn awaited_condition(&self, kind: Kind) -> Result<Option<AwaitedCondition>, Problem> {
         let Some(states) = states(kind) else { return Ok(None) };
         let Some(text) = self.get("blocking").filter(|text| *text != "False") else { return Ok(None) };
         let state = text.to_uppercase();
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_state_to_wait_for_is_one_of_the_kind() {
-        let read = |query, kind| Query::read(Some(query)).blocking(kind).ok();
+        let read = |query, kind| Query::read(Some(query)).awaited_condition(kind).ok();
         for (query, kind, expected) in [
             ("blocking=False", Kind::Application, Some(None)),
             ("", Kind::Application, Some(None)),

@@ -26,12 +26,12 @@ pub(super) struct RequestedAccess<'a> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Granted {
+pub(super) enum GrantedScope {
     Whole,
     Namespaces(BTreeSet<String>),
 }
 
-impl Granted {
+impl GrantedScope {
     /// True if the user may see resources of the namespace.
     pub(super) fn shows(&self, namespace: Option<&str>) -> bool {
         match self {
@@ -45,7 +45,7 @@ impl Granted {
 pub(super) fn granted<'r>(
     wish: &RequestedAccess<'_>,
     rules: impl Iterator<Item = &'r RoleRule>,
-) -> Option<Granted> {
+) -> Option<GrantedScope> {
     let resource = match wish.part {
         // Krake has no right of its own for a retry.
         Some(Subresource::Retry) => format!("{}/{}", wish.kind.plural(), Subresource::Status.name()),
@@ -62,20 +62,20 @@ pub(super) fn granted<'r>(
             continue;
         }
         match wish.scope {
-            RequestScope::Global => return Some(Granted::Whole),
+            RequestScope::Global => return Some(GrantedScope::Whole),
             RequestScope::Namespace(namespace) if has(&rule.namespaces, namespace) => {
-                return Some(Granted::Whole);
+                return Some(GrantedScope::Whole);
             }
             RequestScope::Namespace(_) => {}
             RequestScope::Everywhere if rule.namespaces.iter().any(String::is_empty) => {
-                return Some(Granted::Whole);
+                return Some(GrantedScope::Whole);
             }
             // A rule without any namespace grants the verb nowhere.
             RequestScope::Everywhere if rule.namespaces.is_empty() => {}
             RequestScope::Everywhere => named.get_or_insert_default().extend(rule.namespaces.iter().cloned()),
         }
     }
-    named.map(Granted::Namespaces)
+    named.map(GrantedScope::Namespaces)
 }
 
 #[cfg(test)]
@@ -98,7 +98,7 @@ mod tests {
     }
 
     fn whole(wish: &RequestedAccess<'_>, rules: &[RoleRule]) -> bool {
-        granted(wish, rules.iter()) == Some(Granted::Whole)
+        granted(wish, rules.iter()) == Some(GrantedScope::Whole)
     }
 
     #[test]
@@ -137,10 +137,11 @@ mod tests {
     fn a_list_over_all_namespaces_shows_those_that_the_roles_name() {
         let wish = wish(Verb::List, RequestScope::Everywhere);
         let of = |namespaces: &[&str]| rule("", &["applications"], namespaces, &[Verb::List]);
-        let names =
-            |names: &[&str]| Some(Granted::Namespaces(names.iter().map(|&name| name.to_owned()).collect()));
+        let names = |names: &[&str]| {
+            Some(GrantedScope::Namespaces(names.iter().map(|&name| name.to_owned()).collect()))
+        };
         assert_eq!(granted(&wish, [of(&["a"]), of(&["b", "a"])].iter()), names(&["a", "b"]));
-        assert_eq!(granted(&wish, [of(&["a"]), of(&[""])].iter()), Some(Granted::Whole));
+        assert_eq!(granted(&wish, [of(&["a"]), of(&[""])].iter()), Some(GrantedScope::Whole));
         assert_eq!(granted(&wish, [of(&[])].iter()), None);
         let other_verb = rule("", &["applications"], &["c"], &[Verb::Get]);
         assert_eq!(granted(&wish, [of(&["a"]), other_verb].iter()), names(&["a"]));

@@ -47,7 +47,8 @@ pub(super) fn parts(kind: Kind) -> &'static [Subresource] {
 
 /// The target of a path; `None` if there is none.
 pub(super) fn target(path: &str) -> Option<Target> {
-    let segments: Vec<String> = path.strip_prefix('/')?.split('/').map(decoded).collect::<Option<_>>()?;
+    let segments: Vec<String> =
+        path.strip_prefix('/')?.split('/').map(decode_segment).collect::<Option<_>>()?;
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     match segments.as_slice() {
         [""] => return Some(Target::Index),
@@ -114,7 +115,7 @@ impl Target {
 }
 
 /// A percent-decoded segment; `None` if the encoding is invalid or not UTF-8.
-pub(super) fn decoded(text: &str) -> Option<String> {
+pub(super) fn decode_segment(text: &str) -> Option<String> {
     if !text.contains('%') {
         return Some(text.to_owned());
     }

@@ -19,12 +19,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::problem::Problem;
 use super::query::Query;
-use super::rbac::{self, Granted, RequestScope, RequestedAccess};
+use super::rbac::{self, GrantedScope, RequestScope, RequestedAccess};
 use super::route::{self, Target};
 use super::selector::Selector;
 use super::wait::Closing;
-use super::watch::Selected;
-use super::write::{Expected, Written};
+use super::watch::SelectedWatch;
+use super::write::{ExpectedTag, Written};
 use super::{ANONYMOUS, Authorization, PlacementApi, auth, change, cors, openapi};
 
 /// Media type of an answer in Krake's server.
@@ -144,7 +144,7 @@ impl Service {
     }
 
     /// Rights that a user's roles in the view grant to a request.
-    pub(super) fn granted(&self, user: &str, wish: &RequestedAccess<'_>) -> Option<Granted> {
+    pub(super) fn granted(&self, user: &str, wish: &RequestedAccess<'_>) -> Option<GrantedScope> {
         let objects = &self.api.objects;
         let (_, bindings) = objects.list(Selection { kind: Kind::RoleBinding, namespace: None });
         let names: std::collections::BTreeSet<&str> = bindings
@@ -183,9 +183,9 @@ impl RequestContext {
         self.parts.extensions.get::<Closing>().cloned().unwrap_or_default()
     }
 
-    pub(super) async fn authorize(&mut self, wish: &RequestedAccess<'_>) -> Result<Granted, Problem> {
+    pub(super) async fn authorize(&mut self, wish: &RequestedAccess<'_>) -> Result<GrantedScope, Problem> {
         match self.settings().authorization {
-            Authorization::AlwaysAllow => Ok(Granted::Whole),
+            Authorization::AlwaysAllow => Ok(GrantedScope::Whole),
             Authorization::AlwaysDeny => Err(Problem::plain(StatusCode::FORBIDDEN)),
             Authorization::Rbac if self.user == ANONYMOUS => Err(Problem::plain(StatusCode::UNAUTHORIZED)),
             Authorization::Rbac => {
@@ -229,7 +229,7 @@ impl RequestContext {
         let heartbeat = self.query.heartbeat()?;
         let selector = Selector::read(&self.query)?;
         if self.query.watch() {
-            self.watch(Selected { kind, namespace, granted, selector }, heartbeat).await
+            self.watch(SelectedWatch { kind, namespace, granted, selector }, heartbeat).await
         } else {
             self.list(kind, namespace.as_deref(), &granted, &selector).await
         }
@@ -239,7 +239,7 @@ impl RequestContext {
         self.authorize_one(&key, None, Verb::Get).await?;
         self.fresh().await?;
         let stored = self.service.api.objects.get(&key).ok_or_else(|| self.service.absent(&key))?;
-        Expected::read(&self.parts.headers).holds(Some(stored.mod_revision))?;
+        ExpectedTag::read(&self.parts.headers).holds(Some(stored.mod_revision))?;
         Ok(object_answer(stored.wire.clone(), Some(stored.mod_revision)))
     }
 
@@ -252,11 +252,11 @@ impl RequestContext {
         let place = namespace.as_deref().map_or(RequestScope::Global, RequestScope::Namespace);
         self.authorize(&RequestedAccess { kind, part: None, verb: Verb::Create, scope: place }).await?;
         let resource = change::resource(kind, &self.text(body).await?)?;
-        let awaited = self.query.blocking(kind)?;
+        let awaited = self.query.awaited_condition(kind)?;
         let uid = self.service.api.uids.draw();
         let object = change::prepare_create(resource, namespace.as_deref(), &self.service.now(), uid)?;
-        let expected = Expected::read(&self.parts.headers);
-        if expected != Expected::Any {
+        let expected = ExpectedTag::read(&self.parts.headers);
+        if expected != ExpectedTag::Any {
             // The client requires an existing version, so the creation fails either way.
             self.fresh().await?;
             expected.holds(self.service.revision(&object.key()))?;
@@ -275,7 +275,7 @@ impl RequestContext {
     async fn delete(mut self, key: ObjectKey) -> Result<Response, Problem> {
         self.authorize_one(&key, None, Verb::Delete).await?;
         let force = self.query.force();
-        if force && self.service.discard(&key, &Expected::read(&self.parts.headers)).await? {
+        if force && self.service.discard(&key, &ExpectedTag::read(&self.parts.headers)).await? {
             // The value cannot be read, so the answer is empty.
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
@@ -307,9 +307,9 @@ impl RequestContext {
     }
 
     async fn write(mut self, key: ObjectKey, change: change::Change) -> Result<Response, Problem> {
-        let awaited = self.query.blocking(key.kind)?;
+        let awaited = self.query.awaited_condition(key.kind)?;
         self.fresh().await?;
-        let expected = Expected::read(&self.parts.headers);
+        let expected = ExpectedTag::read(&self.parts.headers);
         let awaited = self.expect(awaited).await?;
         let written = self.service.change(&key, &expected, &change).await?;
         self.finish(written, awaited).await

@@ -77,12 +77,12 @@ impl Authenticator for Keystone {
 impl Authenticator for Keycloak {
     async fn authenticate(&self, request: &Parts) -> Result<Option<String>, Problem> {
         let Some(token) = token(request)? else { return Ok(None) };
-        let (endpoint, realm) = (self.endpoint.trim_end_matches('/'), encoded(&self.realm));
+        let (endpoint, realm) = (self.endpoint.trim_end_matches('/'), encode_text(&self.realm));
         let sent = HttpRequest {
             method: HttpMethod::Post,
             url: format!("{endpoint}/auth/realms/{realm}/protocol/openid-connect/userinfo"),
             headers: vec![("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned())],
-            body: format!("access_token={}", encoded(token)).into(),
+            body: format!("access_token={}", encode_text(token)).into(),
             max_response_bytes: MAX_TOKEN_ANSWER,
             deadline: TOKEN_DEADLINE,
         };
@@ -155,7 +155,7 @@ fn unusable(service: &str, why: &str) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("503: {service} {why}"))
 }
 
-fn encoded(text: &str) -> String {
+fn encode_text(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

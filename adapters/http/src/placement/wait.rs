@@ -64,19 +64,19 @@ impl RequestContext {
 impl Wait {
     /// The resource in the awaited state, or as it was written if the state is not reached in time, as in Krake.
     pub(super) async fn until(mut self, written: Written) -> Written {
-        if self.satisfied(&written) {
+        if self.is_satisfied(&written) {
             return written;
         }
         let (until, mut closing) = (self.until, self.closing.clone());
         tokio::select! {
             biased;
-            reached = self.reached(&written) => reached.unwrap_or(written),
+            reached = self.reach_state(&written) => reached.unwrap_or(written),
             () = tokio::time::sleep_until(until) => written,
             () = closing.closed() => written,
         }
     }
 
-    fn satisfied(&self, written: &Written) -> bool {
+    fn is_satisfied(&self, written: &Written) -> bool {
         match self.awaited {
             AwaitedCondition::Deleted => written.gone,
             AwaitedCondition::State(wanted) => !written.gone && state(written.object()) == Some(wanted),
@@ -84,7 +84,7 @@ impl Wait {
     }
 
     /// `None`: the state cannot be reached.
-    async fn reached(&mut self, written: &Written) -> Option<Written> {
+    async fn reach_state(&mut self, written: &Written) -> Option<Written> {
         loop {
             let Ok(changes) = self.follower.next().await else {
                 // Changes were missed: check the present state, then follow later changes.
@@ -97,7 +97,7 @@ impl Wait {
                             shown: AnsweredResource::Stored(stored),
                             ..written.clone()
                         };
-                        if self.satisfied(&now) {
+                        if self.is_satisfied(&now) {
                             return Some(now);
                         }
                     }
@@ -123,7 +123,7 @@ impl Wait {
             Some(stored) => {
                 let shown = AnsweredResource::Stored(Arc::clone(stored));
                 let now = Written { revision: stored.mod_revision, shown, ..written.clone() };
-                self.satisfied(&now).then_some(Some(now))
+                self.is_satisfied(&now).then_some(Some(now))
             }
             None => {
                 let last = change.before.as_ref().map_or_else(

@@ -22,7 +22,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::problem::Problem;
 use super::query::shortened;
-use super::rbac::{Granted, RequestScope, RequestedAccess};
+use super::rbac::{GrantedScope, RequestScope, RequestedAccess};
 use super::selector::Selector;
 use super::service::{RequestContext, Service};
 use super::wait::Closing;
@@ -61,7 +61,7 @@ impl RequestContext {
 
     pub(super) async fn watch(
         mut self,
-        selected: Selected,
+        selected: SelectedWatch,
         heartbeat: Option<Duration>,
     ) -> Result<Response, Problem> {
         for pages in ["limit", "continue"] {
@@ -106,17 +106,17 @@ fn beat(every: Duration) -> Interval {
     interval
 }
 
-pub(super) struct Selected {
+pub(super) struct SelectedWatch {
     pub(super) kind: Kind,
     /// Only this namespace.
     pub(super) namespace: Option<String>,
     /// Namespaces that the user may see.
-    pub(super) granted: Granted,
+    pub(super) granted: GrantedScope,
     pub(super) selector: Selector,
 }
 
 struct Watch {
-    selected: Selected,
+    selected: SelectedWatch,
     follower: Box<dyn Follower>,
     heartbeat: Option<Interval>,
     closing: Closing,
@@ -133,7 +133,7 @@ impl Watch {
     async fn line(&mut self) -> Result<Option<Bytes>, WatchEnd> {
         loop {
             while let Some(change) = self.pending.pop_front() {
-                self.allowed(&change)?;
+                self.check_access(&change)?;
                 if let Some(line) = self.selected.line(&change) {
                     return Ok(Some(line));
                 }
@@ -154,7 +154,7 @@ impl Watch {
     }
 
     /// Checks the user's rights again when a role or a role binding has changed.
-    fn allowed(&mut self, change: &Change) -> Result<(), WatchEnd> {
+    fn check_access(&mut self, change: &Change) -> Result<(), WatchEnd> {
         let concerns = matches!(change.key.kind, Kind::Role | Kind::RoleBinding);
         if !concerns
             || self.service.api.settings.authorization != Authorization::Rbac
@@ -162,7 +162,7 @@ impl Watch {
         {
             return Ok(());
         }
-        let Selected { kind, namespace, granted, .. } = &self.selected;
+        let SelectedWatch { kind, namespace, granted, .. } = &self.selected;
         let place = match namespace {
             Some(namespace) => RequestScope::Namespace(namespace),
             None if kind.namespaced() => RequestScope::Everywhere,
@@ -177,7 +177,7 @@ impl Watch {
     }
 }
 
-impl Selected {
+impl SelectedWatch {
     /// The line of a change; `None` if the watch does not show it.
     fn line(&self, change: &Change) -> Option<Bytes> {
         let key = &change.key;

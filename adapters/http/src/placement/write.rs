@@ -15,7 +15,7 @@ use super::problem::Problem;
 use super::service::Service;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Expected {
+pub(super) enum ExpectedTag {
     /// No requirement.
     Any,
     /// Any existing version (`*`).
@@ -23,7 +23,7 @@ pub(super) enum Expected {
     Tags(Vec<String>),
 }
 
-impl Expected {
+impl ExpectedTag {
     /// Parses `If-Match`. Weak and malformed tags never match (RFC 9110, 13.1.1).
     pub(super) fn read(headers: &HeaderMap) -> Self {
         let values = headers.get_all(header::IF_MATCH);
@@ -127,7 +127,7 @@ impl Service {
     pub(super) async fn change(
         &self,
         key: &ObjectKey,
-        expected: &Expected,
+        expected: &ExpectedTag,
         change: &Change,
     ) -> Result<Written, Problem> {
         for attempt in 0..=self.api.settings.retry_transactions {
@@ -151,7 +151,7 @@ impl Service {
     async fn attempt(
         &self,
         key: &ObjectKey,
-        expected: &Expected,
+        expected: &ExpectedTag,
         change: &Change,
     ) -> Result<Option<Written>, Problem> {
         let stored = self.api.objects.get(key).ok_or_else(|| self.absent(key))?;
@@ -215,7 +215,7 @@ impl Service {
     }
 
     /// Deletes an unreadable value at a resource's key. `false` if there is none.
-    pub(super) async fn discard(&self, key: &ObjectKey, expected: &Expected) -> Result<bool, Problem> {
+    pub(super) async fn discard(&self, key: &ObjectKey, expected: &ExpectedTag) -> Result<bool, Problem> {
         for _ in 0..=self.api.settings.retry_transactions {
             self.fresh().await?;
             let Some(unread) = self.api.objects.unread(key) else { return Ok(false) };
@@ -249,7 +249,7 @@ mod tests {
             for value in values {
                 headers.append(header::IF_MATCH, HeaderValue::from_static(value));
             }
-            Expected::read(&headers)
+            ExpectedTag::read(&headers)
         };
         for (values, matches) in [
             (&[][..], true),

@@ -37,7 +37,7 @@ pub(super) async fn grant(connections: Arc<Connections>, ttl: i64) -> Result<Ses
             Ok((sent, granted.id(), granted.ttl()))
         })
         .await?;
-    Session::granted(lease, ttl, sent).ok_or_else(|| StoreError {
+    Session::from_grant(lease, ttl, sent).ok_or_else(|| StoreError {
         operation: Operation::Grant.of(""),
         kind: StoreErrorKind::Other,
         why: format!("the store granted an unusable TTL of {ttl} s"),

@@ -23,18 +23,18 @@ pub(super) struct Session {
 
 impl Session {
     /// A lease that was requested at `sent`. `None` if the TTL in the answer is invalid.
-    pub(super) fn granted(lease: i64, ttl: i64, sent: Instant) -> Option<Self> {
+    pub(super) fn from_grant(lease: i64, ttl: i64, sent: Instant) -> Option<Self> {
         if !(1..=LONGEST_TTL).contains(&ttl) {
             return None;
         }
         let mut session =
             Self { lease, valid_until: sent, renew_at: sent, ttl: Duration::from_secs(ttl.unsigned_abs()) };
-        session.renewed(sent);
+        session.note_renewal(sent);
         Some(session)
     }
 
     /// Records a renewal by a request that was sent at `sent`.
-    pub(super) fn renewed(&mut self, sent: Instant) {
+    pub(super) fn note_renewal(&mut self, sent: Instant) {
         self.valid_until = sent + (self.ttl - margin(self.ttl));
         if is_planted(Canary::EndlessTerm) {
             self.valid_until += 10 * self.ttl;
@@ -92,13 +92,13 @@ mod tests {
         let sent = Instant::now();
         tokio::time::advance(Duration::from_secs(1)).await;
         for (ttl, margin) in [(2, 200), (10, 1000), (60, 5000), (3600, 5000)] {
-            let session = Session::granted(1, ttl, sent).unwrap();
+            let session = Session::from_grant(1, ttl, sent).unwrap();
             let whole = Duration::from_secs(ttl.unsigned_abs());
             assert_eq!(session.valid_until, sent + whole - Duration::from_millis(margin), "{ttl}");
             assert!(session.renew_at + session.patience(Duration::from_secs(2)) * 2 < session.valid_until);
         }
         for ttl in [0, -1, i64::MAX] {
-            assert_eq!(Session::granted(1, ttl, sent), None, "{ttl}");
+            assert_eq!(Session::from_grant(1, ttl, sent), None, "{ttl}");
         }
     }
 

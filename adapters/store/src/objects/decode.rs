@@ -40,13 +40,13 @@ pub(super) fn decode(key: &str, entry: &Entry, encryption: &Encryption) -> Resul
         .ok_or_else(|| "the key does not have the form of a resource key: it is ignored".to_owned())?;
     let text = std::str::from_utf8(&entry.value).map_err(|error| format!("it is not UTF-8: {error}"))?;
     let text = encryption.decrypt(&of, text)?;
-    let object = Object::from_stored(of.kind, &text).map_err(|error| shortened(error.to_string()))?;
+    let object = Object::from_stored(of.kind, &text).map_err(|error| shorten_reason(error.to_string()))?;
     let wire = Bytes::from(object.to_json());
     let (create_revision, mod_revision) = (entry.create_revision, entry.mod_revision);
     Ok(Arc::new(Stored { key: of, create_revision, mod_revision, object, wire }))
 }
 
-fn shortened(mut why: String) -> String {
+fn shorten_reason(mut why: String) -> String {
     if why.len() > LONGEST_WHY {
         why.truncate(why.floor_char_boundary(LONGEST_WHY));
         why.push_str(" ...");

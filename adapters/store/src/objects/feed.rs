@@ -53,12 +53,12 @@ pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<Shared>) {
     while let Some(seen) = seen.recv().await {
         match seen {
             FeedEvent::Listed { snapshot, others, cause } => {
-                listed(&shared, &encryption, snapshot, cause).await;
+                take_list(&shared, &encryption, snapshot, cause).await;
                 telemetry::madako_objects_other_keys().set(others as f64);
                 gauges.show(&shared);
             }
             FeedEvent::Changed { revision, changes } => {
-                changed(&shared, &encryption, revision, changes).await;
+                take_changes(&shared, &encryption, revision, changes).await;
                 gauges.show(&shared);
             }
             FeedEvent::Interrupted(error) => {
@@ -78,7 +78,7 @@ pub(super) async fn run(source: Arc<dyn Source>, shared: Arc<Shared>) {
     }
 }
 
-async fn listed(shared: &Shared, encryption: &Encryption, snapshot: Snapshot, cause: &'static str) {
+async fn take_list(shared: &Shared, encryption: &Encryption, snapshot: Snapshot, cause: &'static str) {
     let mut values: BTreeMap<String, (i64, Read)> = BTreeMap::new();
     for (count, (key, entry)) in snapshot.entries.into_iter().enumerate() {
         if count % MOST_FED_AT_ONCE == MOST_FED_AT_ONCE - 1 {
@@ -104,7 +104,7 @@ async fn listed(shared: &Shared, encryption: &Encryption, snapshot: Snapshot, ca
     report(faults);
 }
 
-async fn changed(shared: &Shared, encryption: &Encryption, revision: i64, changes: Vec<DatedChange>) {
+async fn take_changes(shared: &Shared, encryption: &Encryption, revision: i64, changes: Vec<DatedChange>) {
     let mut steps = Vec::with_capacity(changes.len());
     for (count, DatedChange { revision, change }) in changes.into_iter().enumerate() {
         if count % MOST_FED_AT_ONCE == MOST_FED_AT_ONCE - 1 {

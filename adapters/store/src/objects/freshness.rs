@@ -99,7 +99,7 @@ pub(super) async fn fresh(
 ) -> Result<i64, StoreError> {
     let began = Instant::now();
     let mut wanted = None;
-    let reached = timeout_at(began + deadline, reached(asker, shared, &mut wanted)).await;
+    let reached = timeout_at(began + deadline, wait_for_revision(asker, shared, &mut wanted)).await;
     let result = reached.unwrap_or_else(|_| Err(late(shared, wanted, deadline)));
     let outcome = if result.is_ok() { "ok" } else { "failed" };
     telemetry::madako_objects_fresh_reads_total(outcome).increment(1);
@@ -107,7 +107,7 @@ pub(super) async fn fresh(
     result
 }
 
-async fn reached(
+async fn wait_for_revision(
     asker: &RevisionReader,
     shared: &Shared,
     wanted: &mut Option<i64>,
@@ -137,13 +137,13 @@ async fn reached(
 
 async fn ask(asker: &RevisionReader) -> Answer {
     let (reader, answer) = oneshot::channel();
-    asker.readers.send(reader).await.map_err(|_| ended())?;
-    answer.await.map_err(|_| ended())?
+    asker.readers.send(reader).await.map_err(|_| feed_ended())?;
+    answer.await.map_err(|_| feed_ended())?
 }
 
 const OPERATION: &str = "fresh view of placement's resources";
 
-fn ended() -> StoreError {
+fn feed_ended() -> StoreError {
     let why = "the reader of the store has ended".to_owned();
     StoreError { operation: OPERATION.to_owned(), kind: StoreErrorKind::Other, why }
 }

@@ -53,7 +53,7 @@ use crate::encryption::Encryption;
 use crate::store::EtcdStore;
 
 /// The resource at a key, or the fault of its value.
-pub(crate) fn decoded(key: &str, entry: &Entry, encryption: &Encryption) -> Result<Arc<Stored>, String> {
+pub(crate) fn decode_entry(key: &str, entry: &Entry, encryption: &Encryption) -> Result<Arc<Stored>, String> {
     decode::decode(key, entry, encryption).map_err(|wrong| wrong.why)
 }
 
@@ -200,7 +200,7 @@ impl Objects for CachedObjects {
         let view = self.shared.read();
         // A revision that was reported for a former store is not valid for this one.
         if self.asker.reported_of_another_generation(after, view.generation(), Instant::now()) {
-            return Err(view.relisted());
+            return Err(view.relist_gap());
         }
         let next = view.follow(after)?;
         Ok(Box::new(Cursor::new(Arc::clone(&self.shared), news, view.generation(), next)))

@@ -24,7 +24,7 @@ pub(super) struct Ring {
 
 impl Ring {
     /// An empty ring whose changes up to `floor` are unknown. Numbers continue.
-    pub(super) fn cleared(&mut self, floor: i64) {
+    pub(super) fn clear_until(&mut self, floor: i64) {
         self.first = self.end();
         self.changes.clear();
         self.bytes = 0;

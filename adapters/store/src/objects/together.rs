@@ -23,13 +23,13 @@ use crate::limits::{MOST_OPERATIONS, MOST_TOGETHER, MOST_TOGETHER_BYTES, MOST_WR
 
 type Answer = Result<Outcome, StoreError>;
 
-struct Waiting {
+struct WaitingTransaction {
     transaction: Transaction,
     reply: oneshot::Sender<Answer>,
 }
 
 pub(super) struct Writer {
-    waiting: mpsc::Sender<Waiting>,
+    waiting: mpsc::Sender<WaitingTransaction>,
     patience: Duration,
 }
 
@@ -46,8 +46,8 @@ impl Writer {
     pub(super) async fn commit(&self, transaction: Transaction) -> Answer {
         let committed = async {
             let (reply, answer) = oneshot::channel();
-            self.waiting.send(Waiting { transaction, reply }).await.map_err(|_| ended())?;
-            answer.await.map_err(|_| ended())?
+            self.waiting.send(WaitingTransaction { transaction, reply }).await.map_err(|_| sender_ended())?;
+            answer.await.map_err(|_| sender_ended())?
         };
         timeout(self.patience, committed).await.unwrap_or_else(|_| Err(late(self.patience)))
     }
@@ -55,7 +55,7 @@ impl Writer {
 
 const OPERATION: &str = "transaction on placement's resources";
 
-fn ended() -> StoreError {
+fn sender_ended() -> StoreError {
     let why = "the writer to the store has ended".to_owned();
     // The transaction may have been sent.
     StoreError { operation: OPERATION.to_owned(), kind: StoreErrorKind::Unavailable, why }
@@ -67,7 +67,7 @@ fn late(patience: Duration) -> StoreError {
 }
 
 /// Sends waiting transactions, one request after the other.
-async fn send(source: Arc<dyn Source>, receiver: Arc<Mutex<mpsc::Receiver<Waiting>>>) {
+async fn send(source: Arc<dyn Source>, receiver: Arc<Mutex<mpsc::Receiver<WaitingTransaction>>>) {
     let mut waiting = VecDeque::new();
     loop {
         if waiting.is_empty() {
@@ -77,12 +77,14 @@ async fn send(source: Arc<dyn Source>, receiver: Arc<Mutex<mpsc::Receiver<Waitin
             }
             waiting.extend(come);
         }
-        waiting.retain(|waiting: &Waiting| !waiting.reply.is_closed());
+        waiting.retain(|waiting: &WaitingTransaction| !waiting.reply.is_closed());
         if waiting.is_empty() {
             continue;
         }
-        let (transactions, replies): (Vec<_>, Vec<_>) =
-            take(&mut waiting).into_iter().map(|Waiting { transaction, reply }| (transaction, reply)).unzip();
+        let (transactions, replies): (Vec<_>, Vec<_>) = take(&mut waiting)
+            .into_iter()
+            .map(|WaitingTransaction { transaction, reply }| (transaction, reply))
+            .unzip();
         let answers = commit_together(source.as_ref(), transactions).await;
         for (reply, answer) in replies.into_iter().zip(answers) {
             // The caller may be gone; the view shows the result.
@@ -92,12 +94,12 @@ async fn send(source: Arc<dyn Source>, receiver: Arc<Mutex<mpsc::Receiver<Waitin
 }
 
 /// Takes the first waiting transactions that can share a request, in their order; the others stay.
-fn take(waiting: &mut VecDeque<Waiting>) -> Vec<Waiting> {
-    let mut taken: Vec<Waiting> = Vec::new();
+fn take(waiting: &mut VecDeque<WaitingTransaction>) -> Vec<WaitingTransaction> {
+    let mut taken: Vec<WaitingTransaction> = Vec::new();
     let (mut keys, mut bytes) = (BTreeSet::new(), 0);
     while let Some(next) = waiting.front() {
         let Transaction { conditions, writes } = &next.transaction;
-        let own: BTreeSet<String> = touched(&next.transaction).map(str::to_owned).collect();
+        let own: BTreeSet<String> = keys_touched(&next.transaction).map(str::to_owned).collect();
         let size: usize = writes.iter().map(size).sum();
         let small = conditions.len().max(writes.len()) <= MOST_OPERATIONS
             && size <= MOST_TOGETHER_BYTES
@@ -119,7 +121,7 @@ fn take(waiting: &mut VecDeque<Waiting>) -> Vec<Waiting> {
     taken
 }
 
-fn touched(transaction: &Transaction) -> impl Iterator<Item = &str> {
+fn keys_touched(transaction: &Transaction) -> impl Iterator<Item = &str> {
     let compared = transaction.conditions.iter().map(Condition::compared);
     let written = transaction.writes.iter().map(|write| match write {
         Write::Put { key, .. } | Write::Delete { key } => key.as_str(),

@@ -118,7 +118,7 @@ impl View {
         self.revision = revision;
         self.listed = revision;
         self.why = why;
-        self.ring.cleared(revision);
+        self.ring.clear_until(revision);
         (new, replaced)
     }
 
@@ -166,17 +166,17 @@ impl View {
     /// Number of the first change after a revision of this generation.
     pub(super) fn follow(&self, after: i64) -> Result<u64, Gap> {
         if after > self.revision || after < self.listed {
-            return Err(self.relisted());
+            return Err(self.relist_gap());
         }
-        self.ring.after(after).ok_or_else(|| self.lagged())
+        self.ring.after(after).ok_or_else(|| self.lag_gap())
     }
 
     /// The changes from a number of a generation on.
     pub(super) fn changes(&self, generation: u64, from: u64) -> Result<Vec<Arc<Change>>, Gap> {
         if generation != self.generation {
-            return Err(self.relisted());
+            return Err(self.relist_gap());
         }
-        self.ring.from(from).ok_or_else(|| self.lagged())
+        self.ring.from(from).ok_or_else(|| self.lag_gap())
     }
 
     /// Ends the view: no further changes arrive.
@@ -186,12 +186,12 @@ impl View {
     }
 
     /// The gap between a generation and the one before.
-    pub(super) fn relisted(&self) -> Gap {
+    pub(super) fn relist_gap(&self) -> Gap {
         let why = if self.generation == 0 { "the store was not read yet" } else { self.why };
         Gap::Relisted { why: why.to_owned() }
     }
 
-    fn lagged(&self) -> Gap {
+    fn lag_gap(&self) -> Gap {
         Gap::Lagged { limit: self.ring.len() }
     }
 }

@@ -50,7 +50,7 @@ impl Interest {
         };
         let revision = all.revision;
         self.fill(from, &mut all, revision).await?;
-        let delivered = self.delivered(&all);
+        let delivered = self.delivered_state(&all);
         all.entries.retain(|key, _| self.includes(key));
         Ok((delivered, all))
     }
@@ -60,7 +60,7 @@ impl Interest {
         let Read { connections, namespace, prefix } = from;
         let mut all = list(connections, namespace, prefix, ReadExtent::Keys, revision).await?;
         self.fill(from, &mut all, revision).await?;
-        Ok(self.delivered(&all))
+        Ok(self.delivered_state(&all))
     }
 
     /// Adds the values of keys of interest.
@@ -82,7 +82,7 @@ impl Interest {
         Ok(())
     }
 
-    fn delivered(self, all: &Snapshot) -> DeliveredState {
+    fn delivered_state(self, all: &Snapshot) -> DeliveredState {
         let mark = |(key, entry): (&String, &madako_domain::store::Entry)| {
             (key.clone(), self.mark(key, entry.mod_revision, &entry.value))
         };

@@ -105,14 +105,14 @@ impl Log {
             return;
         }
         let now = OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default();
-        let line = line(self.format, (&now, level), message, fields);
+        let line = format_line(self.format, (&now, level), message, fields);
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         // A failure cannot be reported anywhere.
         let _ = output.write_all(line.as_bytes());
     }
 }
 
-fn line(format: Format, (now, level): (&str, Level), message: &str, fields: Fields<'_>) -> String {
+fn format_line(format: Format, (now, level): (&str, Level), message: &str, fields: Fields<'_>) -> String {
     let level = level.name();
     let quoted = |text: &dyn Display| serde_json::Value::String(text.to_string()).to_string();
     let message = quoted(&message);
@@ -145,7 +145,7 @@ mod tests {
     fn each_event_is_a_line_of_the_format() {
         let written = |format| {
             let fields: Fields<'_> = &[("address", &"10.0.0.1:1"), ("error", &"a \"b\"\nc")];
-            line(format, ("NOW", Level::Warning), "no upstream", fields)
+            format_line(format, ("NOW", Level::Warning), "no upstream", fields)
         };
         assert_eq!(
             written(Format::Plain),

@@ -65,7 +65,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Serialize)]
-struct Loaded {
+struct LoadedResource {
     /// `added` or `replaced`.
     action: &'static str,
     kind: &'static str,
@@ -89,9 +89,9 @@ pub(crate) async fn run(
     let files = args.files.iter().map(|file| Ok((shown(file), read_documents(file)?)));
     let files = [default_roles(args.default_roles)?, files.collect::<Result<Vec<_>, Failure>>()?].concat();
     let uids = Uids::seeded(host::chance().map_err(Failure::Failed)?);
-    let objects = validated(&files, &Timestamp::new(clock.now()), &|| uids.draw())?;
+    let objects = validate_documents(&files, &Timestamp::new(clock.now()), &|| uids.draw())?;
     let loaded = load(&objects, args.force, &store()?).await?;
-    show(args.output, &loaded, |loaded| table(loaded))
+    show(args.output, &loaded, |loaded| format_table(loaded))
 }
 
 /// The default roles if requested, in the form of a file's documents.
@@ -103,7 +103,7 @@ fn default_roles(wanted: bool) -> Result<Vec<(&'static str, Vec<Value>)>, Failur
     Ok(vec![("the default roles", roles)])
 }
 
-fn table(loaded: &[Loaded]) -> String {
+fn format_table(loaded: &[LoadedResource]) -> String {
     let mut table = Table::new(["ACTION", "KIND", "NAMESPACE", "NAME", "UID"]);
     for one in loaded {
         let namespace = one.namespace.clone().unwrap_or_default();
@@ -121,7 +121,7 @@ fn loadable() -> impl Iterator<Item = Kind> + Clone {
 ///
 /// # Errors
 /// Every invalid field of every document.
-fn validated(
+fn validate_documents(
     files: &[(&str, Vec<Value>)],
     now: &Timestamp,
     draw_uid: &dyn Fn() -> String,
@@ -264,7 +264,7 @@ impl PreservedFields {
 }
 
 /// Stores all objects, or none.
-async fn load(objects: &[Object], force: bool, store: &EtcdStore) -> Result<Vec<Loaded>, Failure> {
+async fn load(objects: &[Object], force: bool, store: &EtcdStore) -> Result<Vec<LoadedResource>, Failure> {
     for _ in 0..MAX_BOOTSTRAP_TRIES {
         let mut conditions = Vec::new();
         let mut writes = Vec::new();
@@ -274,11 +274,11 @@ async fn load(objects: &[Object], force: bool, store: &EtcdStore) -> Result<Vec<
             let etcd_key = key.etcd_key();
             let stored = if force { get(store, &etcd_key).await? } else { None };
             if let Some(stored) = &stored {
-                readable(&key, &stored.value, store)?;
+                check_readable(&key, &stored.value, store)?;
             }
             conditions.push(unchanged(&etcd_key, stored.as_ref()));
             writes.push(Write::Put { key: etcd_key, value: Bytes::from(object.to_json()), lease: 0 });
-            loaded.push(Loaded {
+            loaded.push(LoadedResource {
                 action: if stored.is_some() { "replaced" } else { "added" },
                 kind: key.kind.name(),
                 namespace: key.namespace,
@@ -307,7 +307,7 @@ async fn load(objects: &[Object], force: bool, store: &EtcdStore) -> Result<Vec<
 
 /// Checks that a stored value may be replaced. An encrypted value without its key may not: holders of the key would
 /// lose its content, and the replacement would be stored in clear text.
-fn readable(key: &ObjectKey, value: &[u8], store: &EtcdStore) -> Result<(), Failure> {
+fn check_readable(key: &ObjectKey, value: &[u8], store: &EtcdStore) -> Result<(), Failure> {
     let Ok(text) = std::str::from_utf8(value) else { return Ok(()) };
     match store.encryption().decrypt(key, text) {
         Ok(_) => Ok(()),
@@ -341,7 +341,7 @@ mod tests {
 
     fn validate(documents: &[Value]) -> Result<Vec<Object>, Failure> {
         let now = Timestamp::new(datetime!(2026-11-21 12:00 UTC));
-        validated(&[("roles.yaml", documents.to_vec())], &now, &|| "drawn".to_owned())
+        validate_documents(&[("roles.yaml", documents.to_vec())], &now, &|| "drawn".to_owned())
     }
 
     fn role(metadata: Value) -> Value {

@@ -92,10 +92,10 @@ fn describe_change(before: Option<&Cluster>, after: &Cluster) -> String {
 }
 
 pub(crate) fn show_cluster(args: &OutputArgs, cluster: &Cluster) -> Result<(), Failure> {
-    show(args.output.unwrap_or(Format::Yaml), &with_every_field(cluster)?, |_| table(cluster))
+    show(args.output.unwrap_or(Format::Yaml), &with_every_field(cluster)?, |_| format_table(cluster))
 }
 
-fn table(cluster: &Cluster) -> String {
+fn format_table(cluster: &Cluster) -> String {
     let mut table = Table::new(["ADDRESS", "PART", "ROLE", "RACK", "USER", "HOSTNAME", "TAINTS"]);
     for node in &cluster.nodes {
         let label = |name: &str| node.labels.get(name).cloned().unwrap_or_default();

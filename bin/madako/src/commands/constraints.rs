@@ -49,7 +49,7 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
                 .await?
                 .ok_or_else(|| Failure::failed("no constraints are stored, so the defaults apply"))?;
             let constraints: Constraints = decode(keys::CONSTRAINTS, &entry)?;
-            show(args.output.unwrap_or(Format::Json), &constraints, table)
+            show(args.output.unwrap_or(Format::Json), &constraints, format_table)
         }
         Command::Set { name, value } => {
             // The argument is validated before the first connection.
@@ -89,7 +89,7 @@ fn only_if_alone(
     move |error| if depends { Ok(()) } else { Err(error) }
 }
 
-fn table(constraints: &Constraints) -> String {
+fn format_table(constraints: &Constraints) -> String {
     let mut table = Table::new(["CONSTRAINT", "VALUE"]);
     let value = serde_json::to_value(constraints).unwrap_or_default();
     for name in Constraints::names() {

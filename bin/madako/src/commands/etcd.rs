@@ -24,7 +24,7 @@ use crate::commands::ca::issuing;
 use crate::failure::Failure;
 use crate::limits::{MAX_COMMON_NAME, MAX_USER_VALIDITY, ROOT_VALIDITY};
 use crate::output::{OutputArgs, print};
-use crate::serve_args::bounded;
+use crate::serve_args::parse_bounded;
 
 /// Issues certificates for clients of the cluster's etcd, adds users, makes backups, and restarts its members.
 #[derive(Debug, Subcommand)]
@@ -42,7 +42,7 @@ pub(crate) enum Command {
         name: String,
         /// Validity of the certificate
         #[arg(long, value_name = "DURATION", default_value = "87600h",
-              value_parser = |text: &str| bounded(text, (Duration::from_secs(1), MAX_USER_VALIDITY)))]
+              value_parser = |text: &str| parse_bounded(text, (Duration::from_secs(1), MAX_USER_VALIDITY)))]
         ttl: Duration,
         #[command(flatten)]
         output: Output,

@@ -63,7 +63,7 @@ async fn follow(args: &Args, store: &dyn Store, printer: &Printer) -> Result<(),
                 let before = shown.take().unwrap_or_default();
                 for (key, entry) in snapshot.entries.iter().skip(first) {
                     if before.get(key) != Some(&entry.value) {
-                        printer.one(&decode(key, entry)?)?;
+                        printer.print_record(&decode(key, entry)?)?;
                     }
                 }
                 shown = Some(snapshot.entries.into_iter().map(|(key, entry)| (key, entry.value)).collect());
@@ -76,7 +76,7 @@ async fn follow(args: &Args, store: &dyn Store, printer: &Printer) -> Result<(),
                         // The removal of an old record is not shown.
                         None => drop(shown.remove(&change.key)),
                         Some(entry) => {
-                            printer.one(&decode(&change.key, &entry)?)?;
+                            printer.print_record(&decode(&change.key, &entry)?)?;
                             shown.insert(change.key, entry.value);
                         }
                     }
@@ -102,7 +102,7 @@ impl Printer {
     /// All records, as a table with fitting columns.
     fn all(&self, records: &[Record]) -> Result<(), Failure> {
         if self.format != Format::Table {
-            return records.iter().try_for_each(|record| self.one(record));
+            return records.iter().try_for_each(|record| self.print_record(record));
         }
         let mut table = Table::new([
             "ID",
@@ -123,7 +123,7 @@ impl Printer {
     }
 
     /// One record, in columns of fixed width, since later records are unknown.
-    fn one(&self, record: &Record) -> Result<(), Failure> {
+    fn print_record(&self, record: &Record) -> Result<(), Failure> {
         match self.format {
             Format::Json => print(&to_pretty_json(record)?),
             Format::Yaml => print(&format!("---\n{}", to_yaml(record)?)),

@@ -15,7 +15,7 @@ use crate::commands::ca::issuing;
 use crate::failure::Failure;
 use crate::limits::{LOOK_UP, MAX_COMMON_NAME, MAX_KUBERNETES_VALIDITY};
 use crate::output::print;
-use crate::serve_args::bounded;
+use crate::serve_args::parse_bounded;
 
 /// Name of the API server within the cluster.
 const SERVICE: &str = "kubernetes.default.svc";
@@ -34,7 +34,7 @@ const PORT: u16 = 6443;
 pub(crate) struct Args {
     /// Validity of the certificate
     #[arg(long, value_name = "DURATION", default_value = "2h",
-          value_parser = |text: &str| bounded(text, (Duration::from_secs(1), MAX_KUBERNETES_VALIDITY)))]
+          value_parser = |text: &str| parse_bounded(text, (Duration::from_secs(1), MAX_KUBERNETES_VALIDITY)))]
     ttl: Duration,
     /// Group of the user
     #[arg(short, long, value_name = "NAME", default_value = "system:masters", value_parser = subject)]

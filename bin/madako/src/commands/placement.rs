@@ -36,7 +36,7 @@ use serde_json::Value;
 use self::client::{Api, Request};
 use self::config::Settings;
 use self::given::GivenOptions;
-pub(crate) use self::password::unseen;
+pub(crate) use self::password::read_hidden;
 use self::words::{Create, GROUPS, Resource, Verb};
 use super::kubernetes;
 use crate::failure::Failure;

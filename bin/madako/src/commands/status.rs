@@ -91,7 +91,7 @@ fn stuck(state: &ClusterState) -> Vec<StatusObstacle> {
     }
     if let Some(guard) = state.guard.as_ref().filter(|guard| !guard.value.vanished.is_empty()) {
         let remedy = "madako sabakan confirm-removal --dry-run names the nodes; without --dry-run it accepts their removal";
-        add("plans", REMOVAL_GUARD, &held(&guard.value), remedy);
+        add("plans", REMOVAL_GUARD, &describe_held(&guard.value), remedy);
     }
     if noted(REGISTRY_SILENT).is_some_and(|_| !state.disabled) {
         let url = state.url.as_ref().map_or("its URL", |url| url.value.as_str());
@@ -144,7 +144,7 @@ fn stuck(state: &ClusterState) -> Vec<StatusObstacle> {
     found
 }
 
-fn held(guard: &GuardState) -> String {
+fn describe_held(guard: &GuardState) -> String {
     let count = guard.vanished.len();
     match guard.confirmed {
         true => format!(

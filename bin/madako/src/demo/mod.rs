@@ -124,7 +124,7 @@ async fn show(
             () = mischief.due() => {
                 picture.elapsed = began.elapsed();
                 if let Some(actor) = mischief.strike(world.service.instance()).await {
-                    let told = picture.injected(actor);
+                    let told = picture.note_fault(actor);
                     print_event(picture, screen, &told)?;
                 }
             }

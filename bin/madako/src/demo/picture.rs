@@ -116,7 +116,7 @@ impl Picture {
     }
 
     /// Takes in that the demo itself killed an actor. Returns the line.
-    pub(crate) fn injected(&mut self, actor: &str) -> String {
+    pub(crate) fn note_fault(&mut self, actor: &str) -> String {
         let told = format!("the demo kills {actor}: an injected fault to show the restart");
         self.remember(told.clone());
         told

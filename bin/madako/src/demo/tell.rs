@@ -51,7 +51,7 @@ pub(crate) fn tell(event: &Event) -> Option<String> {
             "planned {} in {:.1} ms: {}",
             plan.action.map_or("nothing", |action| action.name()),
             took.as_secs_f64() * 1e3,
-            changes(&plan.changes)
+            describe_changes(&plan.changes)
         ),
         Event::PlanFailed(error) => format!("no plan ({}): {}", error.kind.name(), error.message),
         // Placement decisions have their own lines.
@@ -103,7 +103,7 @@ fn reports(news: &ReportNews) -> Option<String> {
 }
 
 /// The most telling changes first, and the number of the others.
-fn changes(changes: &[Change]) -> String {
+fn describe_changes(changes: &[Change]) -> String {
     let mut told: Vec<&Change> =
         changes.iter().filter(|change| change.change != ChangeKind::Update).collect();
     if told.is_empty() {

@@ -28,7 +28,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::demo_faults::DemoFaults;
 use super::picture::Picture;
-use super::placement::{self, Api, Placing};
+use super::placement::{self, Api, PlacementDemo};
 use super::world;
 
 /// A wall clock that follows tokio's paused time.
@@ -125,7 +125,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
     let options = world::instance(&format!("demo-{seed}"), "host".to_owned(), seed);
     let instance = Instance::start(options, ports, |_| Vec::new()).await.unwrap();
     let mut placing =
-        Placing::start(Api::new(transport, URL.to_owned()), prometheus, URL, seed).await.unwrap();
+        PlacementDemo::start(Api::new(transport, URL.to_owned()), prometheus, URL, seed).await.unwrap();
     let mut seen = DemoHistory { picture: Picture::default(), first: BTreeMap::new(), moves: Vec::new() };
     let mut mischief = DemoFaults::new(seed);
     loop {
@@ -151,7 +151,7 @@ async fn watch(seed: u64, length: Duration) -> DemoHistory {
             Next::Told(told) => seen.picture.remember(told),
             Next::Fault => {
                 if let Some(actor) = mischief.strike(&instance).await {
-                    seen.picture.injected(actor);
+                    seen.picture.note_fault(actor);
                 }
             }
         }

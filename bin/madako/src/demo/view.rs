@@ -19,7 +19,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph};
 
 use super::picture::{MachineCell, Picture};
-use text::{flow, hanging};
+use text::{flow, wrap_with_heading};
 
 /// Columns of the panel of actors: the longest name, `back in 0.1 s`, and three digits of restarts.
 const ACTORS_WIDTH: u16 = 46;
@@ -276,7 +276,7 @@ fn reason_lines(reason: &Reason, width: usize) -> Vec<Line<'static>> {
     };
     let address = reason.address.as_ref().map_or_else(String::new, |address| format!("{address}: "));
     let text = format!("{}: {address}{}", reason.rule.name(), reason.why);
-    hanging(&format!(" {:<9} ", reason.outcome.name()), &text, width, style)
+    wrap_with_heading(&format!(" {:<9} ", reason.outcome.name()), &text, width, style)
 }
 
 /// The newest event is at the bottom; the oldest one may be shortened.
@@ -284,7 +284,7 @@ fn happenings(picture: &Picture, area: Rect) -> Vec<Line<'static>> {
     let (width, room) = (usize::from(area.width), usize::from(area.height));
     let mut newest_first: Vec<Line<'static>> = Vec::new();
     for (at, what) in picture.events.iter().rev() {
-        let told = |width| hanging(&format!(" {:>4} s  ", at.as_secs()), what, width, Style::new());
+        let told = |width| wrap_with_heading(&format!(" {:>4} s  ", at.as_secs()), what, width, Style::new());
         let left = room - newest_first.len();
         let mut lines = told(width);
         if lines.len() > left {

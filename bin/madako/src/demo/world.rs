@@ -28,7 +28,7 @@ use tokio::net::TcpListener;
 use tokio::sync::broadcast;
 
 use super::DemoOptions;
-use super::placement::{self, Api, Placing};
+use super::placement::{self, Api, PlacementDemo};
 
 /// Time between polls: machines change every few seconds.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -42,7 +42,7 @@ pub(crate) struct World {
     pub(crate) service: Service,
     pub(crate) events: broadcast::Receiver<Arc<Event>>,
     pub(crate) etcd: Option<SocketAddr>,
-    pub(crate) placing: Placing,
+    pub(crate) placing: PlacementDemo,
     directory: Directory,
     _servers: [Task; 2],
 }
@@ -88,7 +88,7 @@ impl World {
         let etcd = store.address();
         let clients = StoreConfig { prefix: DEFAULT_PREFIX.to_owned(), ..StoreConfig::default() };
         install(&store.client(&clients, options.seed).await?, &url).await?;
-        let journal = if options.log { Journal::new("demo") } else { Journal::unlogged("demo") };
+        let journal = if options.log { Journal::new("demo") } else { Journal::without_log("demo") };
         let events = journal.listen();
         let service_options = ServiceOptions {
             operations: Default::default(),
@@ -105,7 +105,7 @@ impl World {
         let transport: Arc<dyn HttpTransport> = Arc::new(ReqwestTransport::new()?);
         let api = service.placement_http().context("the placement API is not served")?;
         let api = Api::new(transport, format!("http://{api}"));
-        let placing = Placing::start(api, prometheus, &metrics_url, options.seed).await?;
+        let placing = PlacementDemo::start(api, prometheus, &metrics_url, options.seed).await?;
         let servers = [registry_server, metrics_server];
         Ok(Self { registry, service, events, etcd, placing, directory, _servers: servers })
     }

@@ -18,21 +18,21 @@ use crate::output::Format;
 pub(super) fn print(format: Format, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     let end = match format {
-        Format::Table => table(&mut out, answer)?,
+        Format::Table => print_table(&mut out, answer)?,
         Format::Json => json(&mut out, answer)?,
-        Format::Yaml => yaml(&mut out, answer)?,
+        Format::Yaml => print_yaml(&mut out, answer)?,
     };
     out.flush()?;
     Ok(end)
 }
 
-fn table(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
+fn print_table(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
     loop {
-        let number = answer.made() + 1;
+        let number = answer.plans_made() + 1;
         match answer.next_plan() {
             Ok(plan) => out.write_all(step_table(number, plan).as_bytes())?,
             Err(end) => {
-                out.write_all(end_table(answer.made(), &end).as_bytes())?;
+                out.write_all(end_table(answer.plans_made(), &end).as_bytes())?;
                 return Ok(end);
             }
         }
@@ -52,7 +52,7 @@ fn json(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
                 serde_json::to_writer(&mut *out, plan).map_err(io::Error::from)?;
             }
             Err(end) => {
-                let before: &[u8] = if answer.made() == 0 { b"" } else { b"\n" };
+                let before: &[u8] = if answer.plans_made() == 0 { b"" } else { b"\n" };
                 out.write_all(before)?;
                 writeln!(out, "], \"end\": {}}}", serde_json::to_string(&end)?)?;
                 return Ok(end);
@@ -61,7 +61,7 @@ fn json(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
     }
 }
 
-fn yaml(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
+fn print_yaml(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
     #[derive(Serialize)]
     struct Ending<'a> {
         end: &'a End,
@@ -72,13 +72,13 @@ fn yaml(out: &mut impl Write, answer: &mut WhatIf<'_>) -> Result<End, Failure> {
             Ok(plan) => {
                 // A list is indented like its field, so its items can be written one by one.
                 let item = to_yaml(&[plan])?;
-                if answer.made() == 1 {
+                if answer.plans_made() == 1 {
                     out.write_all(b"plans:\n")?;
                 }
                 out.write_all(item.as_bytes())?;
             }
             Err(end) => {
-                if answer.made() == 0 {
+                if answer.plans_made() == 0 {
                     out.write_all(b"plans: []\n")?;
                 }
                 out.write_all(to_yaml(&Ending { end: &end })?.as_bytes())?;

@@ -167,9 +167,9 @@ pub(super) async fn gather(
         let without_source =
             |metric: &String| format!("the metric {metric} has no definition or no provider");
         notes.extend(undefined.iter().map(without_source));
-        copied_providers = valued(found, &transport, &mut notes).await;
+        copied_providers = read_values(found, &transport, &mut notes).await;
     }
-    let working = working(&settings, config);
+    let working = working_settings(&settings, config);
     let service = Service { working, places, kubernetes: config.kubernetes.is_some() };
     if config.kubernetes.is_none() && has_drains(&state) {
         notes.push("no API server is configured: steps that drain wait, as in the running system".to_owned());
@@ -195,7 +195,7 @@ fn has_drains(state: &ClusterState) -> bool {
 }
 
 /// The service's settings, from the running service and the configuration file.
-fn working(settings: &RehearsalSettings, config: &Config) -> Working {
+fn working_settings(settings: &RehearsalSettings, config: &Config) -> Working {
     let usual = Working::default();
     let placement = config.placement.as_ref();
     let file = placement.map(|placement| (placement.metrics, placement.scheduler.clone()));
@@ -218,7 +218,7 @@ fn working(settings: &RehearsalSettings, config: &Config) -> Working {
 }
 
 /// Sends one request for each metric, and takes in the values.
-async fn valued(
+async fn read_values(
     mut copied: Vec<CopiedProvider>,
     transport: &Arc<dyn HttpTransport>,
     notes: &mut Vec<String>,
@@ -289,7 +289,7 @@ mod tests {
         let path = directory.path().join("c.yml");
         std::fs::write(&path, text).unwrap();
         let config = Config::load(Some(&path)).unwrap();
-        let file = working(&chosen(None, None), &config);
+        let file = working_settings(&chosen(None, None), &config);
         assert_eq!(file.hold.as_ref().map(|hold| hold.count), Some(7));
         assert_eq!((file.metrics.interval.as_secs(), file.scheduler.stickiness), (20, 0.5));
 
@@ -306,7 +306,8 @@ mod tests {
             deletion_retention: 30 * second,
             own_namespace_only: true,
         };
-        let running = working(&chosen(Some(kept.clone()), Some(RepairSettings { hold: None })), &config);
+        let running =
+            working_settings(&chosen(Some(kept.clone()), Some(RepairSettings { hold: None })), &config);
         assert_eq!(running.hold, None);
         assert_eq!((running.metrics.interval, running.metrics.max_age), (2 * second, 6 * second));
         let scheduler = running.scheduler;

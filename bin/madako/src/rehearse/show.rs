@@ -31,7 +31,7 @@ pub(super) struct RehearsalView<'a> {
     pub(super) took: Duration,
 }
 
-fn span(duration: Duration) -> Span {
+fn to_span(duration: Duration) -> Span {
     Span::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
@@ -39,12 +39,12 @@ fn count(number: usize, one: &str, several: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {several}") }
 }
 
-fn at(span: Option<Span>, before: &str) -> String {
+fn show_time(span: Option<Span>, before: &str) -> String {
     span.map_or_else(|| before.to_owned(), |span| span.to_string())
 }
 
 /// Rows up to [`ROWS`], and the number of the others.
-fn table<const N: usize>(heading: [&str; N], rows: Vec<[String; N]>) -> String {
+fn format_table<const N: usize>(heading: [&str; N], rows: Vec<[String; N]>) -> String {
     let mut table = Table::new(heading);
     let left_out = rows.len().saturating_sub(ROWS);
     rows.into_iter().take(ROWS).for_each(|row| table.row(row));
@@ -103,7 +103,7 @@ impl RehearsalView<'_> {
         let (args, rehearsal, service) = (self.args, self.rehearsal, &self.inputs.service);
         let settings = &self.inputs.settings;
         let row = |what: &str, is: String| [what.to_owned(), is];
-        let around = |mean: Duration| format!("{} to {}", span(mean / 2), span(mean + mean / 2));
+        let around = |mean: Duration| format!("{} to {}", to_span(mean / 2), to_span(mean + mean / 2));
         let mut rows = vec![
             row(
                 "instances",
@@ -114,19 +114,23 @@ impl RehearsalView<'_> {
             ),
             row(
                 "poll of the registry",
-                format!("every {}, {}", span(settings.interval.value), settings.interval.origin),
+                format!("every {}, {}", to_span(settings.interval.value), settings.interval.origin),
             ),
             row(
                 "leader's session",
                 format!(
                     "ends {} after its leader, {}",
-                    span(service.working.session_ttl),
+                    to_span(service.working.session_ttl),
                     settings.session_ttl.origin
                 ),
             ),
             row(
                 "retired worker",
-                format!("leaves after {}, {}", span(settings.retire_wait.value), settings.retire_wait.origin),
+                format!(
+                    "leaves after {}, {}",
+                    to_span(settings.retire_wait.value),
+                    settings.retire_wait.origin
+                ),
             ),
             row("held racks", kept_or_file(settings.repair.is_some())),
             row("store", "one member in memory".to_owned()),
@@ -147,7 +151,7 @@ impl RehearsalView<'_> {
         if let Some(pods) = rehearsal.pods {
             let is = format!(
                 "{pods} spread over the nodes, which end within {} of their eviction; no disruption budgets",
-                span(POD_ENDS)
+                to_span(POD_ENDS)
             );
             rows.push(row("pods", is));
         }
@@ -158,7 +162,7 @@ impl RehearsalView<'_> {
                 format!(
                     "start at their copied values; each {}, they rise or fall by at most {} % of their \
                      range, by seed {}; static tables do not change",
-                    span(STEP),
+                    to_span(STEP),
                     args.walk,
                     args.seed
                 ),
@@ -228,46 +232,46 @@ impl RehearsalView<'_> {
             self.scenario.name,
             self.args.seed
         );
-        text += &table(["COPIED", "IS"], self.taken_in());
+        text += &format_table(["COPIED", "IS"], self.taken_in());
         for note in &self.inputs.notes {
             text += &format!("note: {note}\n");
         }
         text += "\n";
-        text += &table(["ASSUMED", "IS"], self.assumptions());
+        text += &format_table(["ASSUMED", "IS"], self.assumptions());
         let faults = rehearsal.schedule.to_string();
-        text += &section("Faults", faults.lines().count(), || {
+        text += &format_section("Faults", faults.lines().count(), || {
             let lines: Vec<&str> = faults.lines().take(ROWS).collect();
             let more = faults.lines().count().saturating_sub(ROWS);
             let more = if more > 0 { format!("... and {more} more\n") } else { String::new() };
             format!("{}\n{more}", lines.join("\n"))
         });
-        text += &section("Plans", rehearsal.plans.len(), || {
-            table(["AT", "ACTION", "NODES", "WHY"], rehearsal.plans.iter().map(plan).collect())
+        text += &format_section("Plans", rehearsal.plans.len(), || {
+            format_table(["AT", "ACTION", "NODES", "WHY"], rehearsal.plans.iter().map(plan).collect())
         });
-        text += &section("Repairs", rehearsal.repairs.len(), || {
+        text += &format_section("Repairs", rehearsal.repairs.len(), || {
             let heading = ["ENTRY", "MACHINE", "OPERATION", "REQUESTED", "BEGINS", "ENDS", "STATUS", "LAST"];
-            table(heading, rehearsal.repairs.iter().map(repair).collect())
+            format_table(heading, rehearsal.repairs.iter().map(repair).collect())
         });
-        text += &section("Placement", rehearsal.placements.len(), || {
+        text += &format_section("Placement", rehearsal.placements.len(), || {
             let rows = rehearsal.placements.iter().map(|seen| {
                 let or = |text: &Option<String>| text.clone().unwrap_or_default();
                 let [from, to, why] = [or(&seen.from), or(&seen.to), or(&seen.why)];
                 [seen.at.to_string(), seen.application.clone(), seen.what.clone(), from, to, why]
             });
-            table(["AT", "APPLICATION", "WHAT", "FROM", "TO", "WHY"], rows.collect())
+            format_table(["AT", "APPLICATION", "WHAT", "FROM", "TO", "WHY"], rows.collect())
         });
-        text += &section("Held meanwhile", rehearsal.waits.0.len(), || {
+        text += &format_section("Held meanwhile", rehearsal.waits.0.len(), || {
             let waits = rehearsal.waits.0.iter();
             let rows = waits.map(|wait| [wait.at.to_string(), wait.what.clone(), wait.why.clone()]);
-            table(["AT", "WHAT", "WHY"], rows.collect())
+            format_table(["AT", "WHAT", "WHY"], rows.collect())
         });
-        text += &section("Held at the end", rehearsal.held.len(), || {
+        text += &format_section("Held at the end", rehearsal.held.len(), || {
             let rows = rehearsal.held.iter().map(|held| [held.what.clone(), held.why.clone()]);
-            table(["WHAT", "WHY"], rows.collect())
+            format_table(["WHAT", "WHY"], rows.collect())
         });
         text += "\n";
-        text += &table(["INVARIANT", "VERDICT", "JUDGED"], self.verdicts());
-        text += &self.ending();
+        text += &format_table(["INVARIANT", "VERDICT", "JUDGED"], self.verdicts());
+        text += &self.describe_end();
         text
     }
 
@@ -283,7 +287,7 @@ impl RehearsalView<'_> {
         self.rehearsal.invariants.iter().map(verdict).collect()
     }
 
-    fn ending(&self) -> String {
+    fn describe_end(&self) -> String {
         let rehearsal = self.rehearsal;
         let mut text = String::from("\n");
         for wrong in self.failures() {
@@ -294,7 +298,7 @@ impl RehearsalView<'_> {
         }
         text += &match (rehearsal.last_change, self.last_fault()) {
             (Some(change), Some(fault)) if change >= fault => {
-                let later = span(change.duration().saturating_sub(fault.duration()));
+                let later = to_span(change.duration().saturating_sub(fault.duration()));
                 format!("The last fault ended at {fault}; the last change was at {change}, {later} later.\n")
             }
             (Some(change), Some(fault)) => {
@@ -323,7 +327,7 @@ impl RehearsalView<'_> {
 }
 
 /// A section with a heading, or a line that it is empty.
-fn section(name: &str, entries: usize, text: impl FnOnce() -> String) -> String {
+fn format_section(name: &str, entries: usize, text: impl FnOnce() -> String) -> String {
     if entries == 0 { format!("\n{name}: none\n") } else { format!("\n{name}:\n{}", text()) }
 }
 
@@ -349,9 +353,9 @@ fn repair(seen: &RepairSeen) -> [String; 8] {
         seen.index.to_string(),
         seen.address.clone(),
         seen.operation.clone(),
-        at(seen.requested, "before"),
-        at(seen.begins, began),
-        at(seen.ends, "-"),
+        show_time(seen.requested, "before"),
+        show_time(seen.begins, began),
+        show_time(seen.ends, "-"),
         seen.status.clone(),
         last,
     ]

@@ -78,7 +78,7 @@ pub fn placed_where_allowed(change: &PlacementChange<'_>) -> BindingCheck {
             }
             // An unbound application cannot violate the invariant.
             (None, None) => {}
-            (None, Some(to)) => judged.kept(change, key, &of, to),
+            (None, Some(to)) => judged.check_kept(change, key, &of, to),
         }
     }
     judged
@@ -128,7 +128,7 @@ impl BindingCheck {
     }
 
     /// Checks a binding without evidence: it equals the stored binding at the compared revision.
-    fn kept(&mut self, change: &PlacementChange<'_>, key: &str, of: &ObjectKey, to: &ResourceRef) {
+    fn check_kept(&mut self, change: &PlacementChange<'_>, key: &str, of: &ObjectKey, to: &ResourceRef) {
         let compared = change.conditions.iter().find_map(|condition| match condition {
             Condition::Unchanged { key: compared, revision } if compared == key => Some(*revision),
             _ => None,

@@ -48,7 +48,7 @@ pub fn quorum_of_plan(
     if before.is_subset(after) {
         return None;
     }
-    let (in_sync, all) = staying(etcd, |address| before.contains(address) && after.contains(address));
+    let (in_sync, all) = count_staying(etcd, |address| before.contains(address) && after.contains(address));
     judged("the plan", in_sync, all)
 }
 
@@ -63,12 +63,12 @@ pub fn quorum_of_repair(etcd: Option<&EtcdStatus>, node: &str) -> Option<Violati
             return None;
         }
     }
-    let (in_sync, all) = staying(etcd, |address| address != node);
+    let (in_sync, all) = count_staying(etcd, |address| address != node);
     judged("the repair", in_sync, all)
 }
 
 /// The voting members in sync that stay, and all voting members.
-fn staying(etcd: Option<&EtcdStatus>, stays: impl Fn(&str) -> bool) -> (usize, usize) {
+fn count_staying(etcd: Option<&EtcdStatus>, stays: impl Fn(&str) -> bool) -> (usize, usize) {
     let voting = || etcd.into_iter().flat_map(EtcdStatus::voting);
     let stay = voting().filter(|member| member.is_in_sync() && stays(&member.address()));
     (stay.count(), voting().count())

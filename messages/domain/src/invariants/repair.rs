@@ -51,7 +51,7 @@ fn busy_api_servers<'q>(queue: &'q RepairQueue, cluster: Option<&Cluster>) -> BT
         .iter()
         .filter(|(index, item)| is_active(&item.value) || queue.repair_of(**index).is_some());
     let repaired = active.map(|(_, item)| item.value.address.as_str());
-    let rebooted = queue.rebooting().map(|(node, _)| node);
+    let rebooted = queue.rebooting_nodes().map(|(node, _)| node);
     repaired.chain(rebooted).filter(|address| control_plane.contains(address)).collect()
 }
 

@@ -40,7 +40,7 @@ pub fn treatment(pod: &Pod, protected: &BTreeSet<String>) -> Treatment {
 
 /// The reason why a node is not drained yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unfinished {
+pub enum UnfinishedDrain {
     /// A job is running.
     Job(PodId),
     /// A pod has not ended.
@@ -64,7 +64,7 @@ impl fmt::Display for PodId {
     }
 }
 
-impl fmt::Display for Unfinished {
+impl fmt::Display for UnfinishedDrain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Job(pod) => write!(f, "the pod {pod} of a job runs"),
@@ -82,12 +82,12 @@ pub fn running_job(pods: &[Pod]) -> Option<&PodId> {
 
 /// The pod that the drain waits for; `None` when only pods that stay are left.
 #[must_use]
-pub fn unfinished(pods: &[Pod]) -> Option<Unfinished> {
+pub fn unfinished(pods: &[Pod]) -> Option<UnfinishedDrain> {
     let none = BTreeSet::new();
     pods.iter().find_map(|pod| match treatment(pod, &none) {
         Treatment::Stay => None,
-        Treatment::AwaitJob => Some(Unfinished::Job(pod.id.clone())),
-        Treatment::Evict | Treatment::EvictOrDelete => Some(Unfinished::Pod(pod.id.clone())),
+        Treatment::AwaitJob => Some(UnfinishedDrain::Job(pod.id.clone())),
+        Treatment::Evict | Treatment::EvictOrDelete => Some(UnfinishedDrain::Pod(pod.id.clone())),
     })
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use madako_json::go::go_object;
+use madako_json::strict::HasKind as _;
 use madako_json::strict::Kind::{self, OmitEmpty};
-use madako_json::strict::Shaped as _;
 
 use crate::schema::TEXTS;
 

@@ -103,7 +103,7 @@ struct Reader {
 
 impl Reader {
     fn status(&mut self, tree: &Tree, nodes_are_null: bool) -> FleetStatus {
-        let config_version = match word(tree, "config_version") {
+        let config_version = match word_at(tree, "config_version") {
             Some("1") => ConfigVersion::One,
             Some("2") => ConfigVersion::Two,
             other => {
@@ -158,7 +158,7 @@ impl Reader {
 
     fn certificate(&mut self, tree: &Tree, path: &Path<'_>) -> NodeCertificate {
         let mut time = |field: &str| {
-            let text = word(tree, field);
+            let text = word_at(tree, field);
             let time = text.and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
             if time.is_none() {
                 self.problems.add(path.field(field), text.map_or_else(String::new, shown_text), TIME);
@@ -181,14 +181,14 @@ impl Reader {
     }
 
     fn member(&mut self, tree: &Tree, path: &Path<'_>) -> EtcdMember {
-        let id = word(tree, "id").filter(|id| id.bytes().all(|c| c.is_ascii_digit()));
+        let id = word_at(tree, "id").filter(|id| id.bytes().all(|c| c.is_ascii_digit()));
         let id = id.and_then(|id| id.parse().ok());
         if id.is_none() {
-            self.problems.add(path.field("id"), word(tree, "id").map_or_else(String::new, shown_text), ID);
+            self.problems.add(path.field("id"), word_at(tree, "id").map_or_else(String::new, shown_text), ID);
         }
         EtcdMember {
             id: id.unwrap_or_default(),
-            name: word(tree, "name").unwrap_or_default().to_owned(),
+            name: word_at(tree, "name").unwrap_or_default().to_owned(),
             peer_urls: texts(tree, "peer_urls"),
             learner: is_set(tree, "learner"),
             in_sync: flag(tree, "in_sync"),
@@ -197,7 +197,7 @@ impl Reader {
     }
 
     fn bootstrap(&mut self, tree: &Tree) -> Bootstrap {
-        let text = word(tree, "status").unwrap_or_default();
+        let text = word_at(tree, "status").unwrap_or_default();
         let status = RecordStatus::from(text);
         if !RecordStatus::ALL.contains(&status) {
             let got = if text.is_empty() { String::new() } else { shown_text(text) };
@@ -208,7 +208,7 @@ impl Reader {
 
     /// A version; an empty text is none.
     fn version(&mut self, tree: &Tree, field: &str, path: Path<'_>) -> Option<EtcdVersion> {
-        let text = word(tree, field).filter(|text| !text.is_empty())?;
+        let text = word_at(tree, field).filter(|text| !text.is_empty())?;
         let version = text.parse().ok();
         if version.is_none() {
             self.problems.add(path.field(field), shown_text(text), VERSION);
@@ -226,7 +226,7 @@ fn container(tree: &Tree) -> ContainerStatus {
     };
     ContainerStatus {
         running: is_set(tree, "running"),
-        image: word(tree, "image").unwrap_or_default().to_owned(),
+        image: word_at(tree, "image").unwrap_or_default().to_owned(),
         builtin: params("builtin"),
         extra: params("extra"),
         foreign: is_set(tree, "foreign"),
@@ -234,7 +234,7 @@ fn container(tree: &Tree) -> ContainerStatus {
     }
 }
 
-fn word<'a>(tree: &'a Tree, field: &str) -> Option<&'a str> {
+fn word_at<'a>(tree: &'a Tree, field: &str) -> Option<&'a str> {
     tree.get(field).and_then(Tree::text)
 }
 

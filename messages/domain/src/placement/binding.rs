@@ -18,7 +18,7 @@ use madako_json::krake::timestamp::Timestamp;
 /// Binds an application to a cluster.
 pub fn bind(application: &mut Application, cluster: ResourceRef, now: OffsetDateTime) {
     let Application { metadata, status, .. } = application;
-    own(metadata, &cluster, status.scheduled_to.as_ref(), status.running_on.as_ref());
+    own_reference(metadata, &cluster, status.scheduled_to.as_ref(), status.running_on.as_ref());
     status.scheduled = Some(Timestamp::new(now));
     status.scheduled_to = Some(cluster);
     trigger(application, now);
@@ -36,7 +36,7 @@ pub fn trigger(application: &mut Application, now: OffsetDateTime) {
 /// Binds a cluster to a cloud.
 pub fn bind_cluster(cluster: &mut Cluster, cloud: ResourceRef, now: OffsetDateTime) {
     let Cluster { metadata, status, .. } = cluster;
-    own(metadata, &cloud, status.scheduled_to.as_ref(), status.running_on.as_ref());
+    own_reference(metadata, &cloud, status.scheduled_to.as_ref(), status.running_on.as_ref());
     status.scheduled = Some(Timestamp::new(now));
     status.scheduled_to = Some(cloud);
 }
@@ -44,7 +44,7 @@ pub fn bind_cluster(cluster: &mut Cluster, cloud: ResourceRef, now: OffsetDateTi
 /// Binds a Magnum cluster to a project, with the template of that project to create it from.
 pub fn bind_magnum_cluster(cluster: &mut MagnumCluster, project: ResourceRef, template: String) {
     let MagnumCluster { metadata, status, .. } = cluster;
-    own(metadata, &project, status.project.as_ref(), None);
+    own_reference(metadata, &project, status.project.as_ref(), None);
     status.project = Some(project);
     status.template = Some(template);
 }
@@ -56,7 +56,7 @@ pub fn same(one: &ResourceRef, other: &ResourceRef) -> bool {
         == (&other.api, &other.kind, &other.namespace, &other.name)
 }
 
-fn own(
+fn own_reference(
     metadata: &mut Metadata,
     new: &ResourceRef,
     former: Option<&ResourceRef>,

@@ -51,7 +51,7 @@ impl<'a> Dependents<'a> {
                 let Some(owner) = owner.key().and_then(|key| get(&key)) else { continue };
                 let ties = dependents.0.entry(&owner.key).or_default();
                 if !ties.iter().any(|(known, _)| known.key == stored.key) {
-                    ties.push((stored, tie(stored, &owner.key)));
+                    ties.push((stored, relation_to(stored, &owner.key)));
                 }
             }
         }
@@ -86,12 +86,12 @@ impl<'a> Dependents<'a> {
                 continue;
             }
             reached.insert(key, owner);
-            open.extend(self.owned(key).map(|dependent| (dependent, Some(key))));
+            open.extend(self.owned_keys(key).map(|dependent| (dependent, Some(key))));
         }
         reached
     }
 
-    fn owned(&self, key: &ObjectKey) -> impl Iterator<Item = &'a ObjectKey> {
+    fn owned_keys(&self, key: &ObjectKey) -> impl Iterator<Item = &'a ObjectKey> {
         self.of(key)
             .iter()
             .filter(|(_, tie)| *tie == DependentRelation::Owned)
@@ -104,17 +104,17 @@ impl<'a> Dependents<'a> {
         let mut owners: BTreeMap<&ObjectKey, Vec<&ObjectKey>> = BTreeMap::new();
         let mut forward: BTreeMap<&ObjectKey, Vec<&ObjectKey>> = BTreeMap::new();
         for key in &reached {
-            for dependent in self.owned(key) {
+            for dependent in self.owned_keys(key) {
                 owners.entry(dependent).or_default().push(key);
                 forward.entry(key).or_default().push(dependent);
             }
         }
-        let left = trimmed(reached, &forward, &owners);
-        trimmed(left, &owners, &forward)
+        let left = trim_cycle(reached, &forward, &owners);
+        trim_cycle(left, &owners, &forward)
     }
 }
 
-fn tie(dependent: &Stored, owner: &ObjectKey) -> DependentRelation {
+fn relation_to(dependent: &Stored, owner: &ObjectKey) -> DependentRelation {
     let Object::Application(application) = &dependent.object else { return DependentRelation::Owned };
     let status = &application.status;
     let is =
@@ -131,7 +131,7 @@ fn tie(dependent: &Stored, owner: &ObjectKey) -> DependentRelation {
 }
 
 /// Repeatedly removes the resources without successors, until every remaining one has a remaining successor.
-fn trimmed<'a>(
+fn trim_cycle<'a>(
     mut left: BTreeSet<&'a ObjectKey>,
     leads_to: &BTreeMap<&'a ObjectKey, Vec<&'a ObjectKey>>,
     led_to_by: &BTreeMap<&'a ObjectKey, Vec<&'a ObjectKey>>,

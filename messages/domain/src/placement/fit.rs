@@ -4,7 +4,7 @@
 //! (invariant I11). Places are clusters for applications, clouds for clusters, projects for Magnum clusters.
 //!
 //! Guarantees: a place without the label or the metric never meets a constraint on it, negations included. A stored
-//! constraint that cannot be parsed is never met. [`Wants::met_by`] is true exactly when [`Wants::unmet`] is empty,
+//! constraint that cannot be parsed is never met. [`Requirements::met_by`] is true exactly when [`Requirements::unmet`] is empty,
 //! and allocates nothing, because the scheduler calls it for every pair of application and cluster.
 //!
 //! Does not: read a store, fetch, score, or decide.
@@ -39,7 +39,7 @@ pub enum Compared {
 
 /// The requirements on a place.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wants<'a> {
+pub struct Requirements<'a> {
     /// Constraints on its labels.
     pub labels: &'a [LabelConstraint],
     /// Custom resources that it must have.
@@ -48,7 +48,7 @@ pub struct Wants<'a> {
     pub metrics: &'a [MetricConstraint],
 }
 
-impl<'a> From<&'a Application> for Wants<'a> {
+impl<'a> From<&'a Application> for Requirements<'a> {
     fn from(application: &'a Application) -> Self {
         let wants = &application.spec.constraints.cluster;
         Self {
@@ -59,7 +59,7 @@ impl<'a> From<&'a Application> for Wants<'a> {
     }
 }
 
-impl<'a> From<&'a Cluster> for Wants<'a> {
+impl<'a> From<&'a Cluster> for Requirements<'a> {
     fn from(cluster: &'a Cluster) -> Self {
         let wants = &cluster.spec.constraints.cloud;
         Self {
@@ -70,7 +70,7 @@ impl<'a> From<&'a Cluster> for Wants<'a> {
     }
 }
 
-impl<'a> From<&'a MagnumCluster> for Wants<'a> {
+impl<'a> From<&'a MagnumCluster> for Requirements<'a> {
     fn from(cluster: &'a MagnumCluster) -> Self {
         let project = cluster.spec.constraints.as_ref().and_then(|wants| wants.project.as_ref());
         let labels = project.and_then(|project| project.labels.as_deref()).unwrap_or_default();
@@ -78,7 +78,7 @@ impl<'a> From<&'a MagnumCluster> for Wants<'a> {
     }
 }
 
-impl Wants<'_> {
+impl Requirements<'_> {
     /// True if a place meets all requirements.
     #[must_use]
     pub fn met_by(&self, offer: &Offer<'_>) -> bool {
@@ -115,7 +115,7 @@ pub fn unavailable(cluster: &Cluster) -> Vec<Unmet> {
 #[must_use]
 pub fn unmet(application: &Application, cluster: &Cluster, offer: &Offer<'_>) -> Vec<Unmet> {
     let mut all = unavailable(cluster);
-    all.extend(Wants::from(application).unmet(offer));
+    all.extend(Requirements::from(application).unmet(offer));
     all
 }
 

@@ -4,7 +4,7 @@ use super::kind::{Kind, ObjectKey};
 use super::metadata::Metadata;
 use super::{core, infrastructure, kubernetes, openstack};
 use madako_json::input::InputError;
-use madako_json::krake::document::{self, RequestError, Requested};
+use madako_json::krake::document::{self, RequestError, RequestedDocument};
 use madako_json::krake::json;
 use madako_json::krake::reader::Field;
 use madako_json::krake::schema::Schema;
@@ -52,7 +52,7 @@ pub trait WithStatus: Resource {
     ///
     /// # Errors
     /// The body is not JSON, or it has wrong fields, each of which the error names.
-    fn status_from_request(text: &str) -> Result<Requested<Self::Status>, RequestError> {
+    fn status_from_request(text: &str) -> Result<RequestedDocument<Self::Status>, RequestError> {
         document::status_from_request(Self::KIND.name(), Self::KIND.schema(), text)
     }
 }
@@ -129,11 +129,11 @@ macro_rules! objects {
             ///
             /// # Errors
             /// The text is not JSON, or it has wrong fields, each of which the error names.
-            pub fn from_request(kind: Kind, text: &str) -> Result<Requested<Self>, RequestError> {
+            pub fn from_request(kind: Kind, text: &str) -> Result<RequestedDocument<Self>, RequestError> {
                 match kind {
                     $(Kind::$kind => {
-                        let Requested { value, passed_over } = document::from_request(kind.name(), text)?;
-                        Ok(Requested { value: Self::$kind(value), passed_over })
+                        let RequestedDocument { value, passed_over } = document::from_request(kind.name(), text)?;
+                        Ok(RequestedDocument { value: Self::$kind(value), passed_over })
                     })*
                 }
             }

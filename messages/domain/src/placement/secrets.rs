@@ -107,14 +107,14 @@ impl Walk<'_, '_> {
             }
             Shape::Map(entry) => {
                 for (name, raw) in members(raw) {
-                    self.value(entry, raw, &below(field, &name));
+                    self.value(entry, raw, &path_below(field, &name));
                 }
             }
             Shape::Object(schema) => self.object(schema, raw, field),
             Shape::Tagged(variants) => {
                 for (name, raw) in members(raw) {
                     if let Some((_, content)) = variants.iter().find(|(known, _)| *known == name) {
-                        self.value(content, raw, &below(field, &name));
+                        self.value(content, raw, &path_below(field, &name));
                     }
                 }
             }
@@ -130,7 +130,7 @@ impl Walk<'_, '_> {
     fn object(&mut self, schema: &Schema, raw: &RawValue, field: &str) {
         for (name, raw) in members(raw) {
             if let Some(known) = schema.fields.iter().find(|known| known.name == name) {
-                self.value(&known.shape, raw, &below(field, &name));
+                self.value(&known.shape, raw, &path_below(field, &name));
             }
         }
     }
@@ -140,7 +140,7 @@ fn members(raw: &RawValue) -> Vec<(std::borrow::Cow<'_, str>, &RawValue)> {
     serde_json::from_str(raw.get()).map(|AllMembers(members)| members).unwrap_or_default()
 }
 
-fn below(field: &str, name: &str) -> String {
+fn path_below(field: &str, name: &str) -> String {
     let mut path = String::with_capacity(field.len() + name.len() + 1);
     let name = name.replace('~', "~0").replace('/', "~1");
     write!(path, "{field}/{name}").expect("a text can be written to");

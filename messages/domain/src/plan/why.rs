@@ -13,7 +13,7 @@ mod sentence;
 
 /// The reason for a rule's result, or for the choice of a machine.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Why {
+pub enum PlanReason {
     /// No cluster exists yet.
     NoCluster,
     /// A cluster exists already.

@@ -15,7 +15,7 @@ use crate::repair::hold::Hold;
 use crate::repair::kept::KeptEntry;
 use crate::repair::queue::{Item, RepairQueue};
 use crate::restore::{RestoreRequest, Restored};
-use crate::store::{Condition, Unencodable, Write};
+use crate::store::{Condition, EncodeError, Write};
 
 /// A write of a change.
 #[derive(Debug, Clone, PartialEq)]
@@ -126,7 +126,7 @@ impl RepairChange {
     ///
     /// # Errors
     /// A value cannot be encoded.
-    pub fn stored(&self, queue: &RepairQueue) -> Result<Vec<Write>, Unencodable> {
+    pub fn stored(&self, queue: &RepairQueue) -> Result<Vec<Write>, EncodeError> {
         let mut writes = Vec::new();
         let mut known = queue.records.known.clone();
         for write in &self.writes {
@@ -196,9 +196,9 @@ fn counter(key: &str, next: i64) -> Write {
     Write::Put { key: key.to_owned(), value: next.to_string().into(), lease: 0 }
 }
 
-fn put<T: serde::Serialize>(key: String, value: &T) -> Result<Write, Unencodable> {
+fn put<T: serde::Serialize>(key: String, value: &T) -> Result<Write, EncodeError> {
     let value = serde_json::to_vec(value)
         .map(Bytes::from)
-        .map_err(|error| Unencodable { key: key.clone(), why: error.to_string() })?;
+        .map_err(|error| EncodeError { key: key.clone(), why: error.to_string() })?;
     Ok(Write::Put { key, value, lease: 0 })
 }

@@ -134,7 +134,7 @@ impl RepairQueue {
             reboots_running: is_true(keys::REBOOTS_RUNNING),
             disabled_revision: entries.get(keys::REPAIRS_DISABLED).map_or(0, |entry| entry.mod_revision),
             disabled: is_true(keys::REPAIRS_DISABLED) && !is_planted(Canary::RepairsWhileDisabled),
-            write_index: number(entries, keys::REPAIRS_WRITE_INDEX, 0, faults),
+            write_index: read_number(entries, keys::REPAIRS_WRITE_INDEX, 0, faults),
             records: Records::decode(entries, &last.records, faults),
             unreadable: Unreadable::default(),
         };
@@ -147,8 +147,8 @@ impl RepairQueue {
             same
         });
         queue.unreadable = Unreadable {
-            entries: others(entries, keys::REPAIRS, &queue.entries),
-            kept: others(entries, keys::REPAIR_KEPT, &queue.kept),
+            entries: foreign_items(entries, keys::REPAIRS, &queue.entries),
+            kept: foreign_items(entries, keys::REPAIR_KEPT, &queue.kept),
         };
         queue
     }
@@ -161,7 +161,7 @@ impl RepairQueue {
     }
 
     /// The current reboots by the address of their node: those in the states draining and rebooting.
-    pub fn rebooting(&self) -> impl Iterator<Item = (&str, &RebootQueueEntry)> {
+    pub fn rebooting_nodes(&self) -> impl Iterator<Item = (&str, &RebootQueueEntry)> {
         self.reboots
             .values()
             .map(|reboot| &reboot.value)
@@ -173,7 +173,7 @@ impl RepairQueue {
     /// reboot or rebooting.
     pub fn under_way(&self) -> impl Iterator<Item = &str> {
         let begun = self.entries.values().filter(|item| item.value.status == RepairStatus::Processing);
-        begun.map(|item| item.value.address.as_str()).chain(self.rebooting().map(|(node, _)| node))
+        begun.map(|item| item.value.address.as_str()).chain(self.rebooting_nodes().map(|(node, _)| node))
     }
 
     /// The condition that an entry is unchanged since this view.
@@ -254,11 +254,11 @@ impl RepairQueue {
 impl Records {
     fn decode(entries: &BTreeMap<String, Entry>, last: &Self, faults: &mut Vec<Fault>) -> Self {
         // CKE's first record has id 1.
-        let mut next = number(entries, keys::RECORD_ID, 1, faults);
+        let mut next = read_number(entries, keys::RECORD_ID, 1, faults);
         let mut known = BTreeMap::new();
         let mut unfinished = BTreeMap::new();
         let mut etcd = BTreeMap::new();
-        for (key, entry) in below(entries, keys::RECORDS) {
+        for (key, entry) in entries_below(entries, keys::RECORDS) {
             let Some(id) = number_of(key, keys::RECORDS) else { continue };
             known.insert(id, entry.mod_revision);
             if last.known.get(&id) == Some(&entry.mod_revision) {
@@ -277,7 +277,7 @@ impl Records {
                 etcd.insert(id, Arc::new(EtcdRecord { operation, status, targets }));
             }
             if record.is_unfinished() {
-                unfinished.insert(id, item(record, entry));
+                unfinished.insert(id, read_item(record, entry));
             }
         }
         // Reusing an id would overwrite a record.
@@ -288,7 +288,7 @@ impl Records {
     }
 }
 
-fn below<'a>(
+fn entries_below<'a>(
     entries: &'a BTreeMap<String, Entry>,
     prefix: &'a str,
 ) -> impl Iterator<Item = (&'a String, &'a Entry)> {
@@ -302,7 +302,7 @@ fn number_of(key: &str, prefix: &str) -> Option<i64> {
     plain.then(|| i64::from_str_radix(digits, 16).ok())?
 }
 
-fn item<T>(value: T, entry: &Entry) -> Arc<Item<T>> {
+fn read_item<T>(value: T, entry: &Entry) -> Arc<Item<T>> {
     Arc::new(Item { value, created: entry.create_revision, revision: entry.mod_revision })
 }
 
@@ -313,7 +313,7 @@ fn items<T: DeserializeOwned>(
     faults: &mut Vec<Fault>,
 ) -> Items<T> {
     let mut items = BTreeMap::new();
-    for (key, entry) in below(entries, prefix) {
+    for (key, entry) in entries_below(entries, prefix) {
         let mut fault = |why: String| faults.push(Fault { key: key.clone(), why });
         let Some(number) = number_of(key, prefix) else {
             fault("the key does not end in 16 hexadecimal digits".to_owned());
@@ -328,7 +328,7 @@ fn items<T: DeserializeOwned>(
         }
         match serde_json::from_slice::<T>(&entry.value) {
             Ok(value) => {
-                items.insert(number, item(value, entry));
+                items.insert(number, read_item(value, entry));
             }
             Err(error) => fault(format!("not readable: {error}")),
         }
@@ -337,15 +337,16 @@ fn items<T: DeserializeOwned>(
 }
 
 /// Mod revisions of the numbered values below a prefix that could not be decoded.
-fn others<T>(entries: &BTreeMap<String, Entry>, prefix: &str, read: &Items<T>) -> BTreeMap<i64, i64> {
-    let numbered = below(entries, prefix).filter_map(|(key, entry)| Some((number_of(key, prefix)?, entry)));
+fn foreign_items<T>(entries: &BTreeMap<String, Entry>, prefix: &str, read: &Items<T>) -> BTreeMap<i64, i64> {
+    let numbered =
+        entries_below(entries, prefix).filter_map(|(key, entry)| Some((number_of(key, prefix)?, entry)));
     numbered
         .filter(|(number, _)| !read.contains_key(number))
         .map(|(number, entry)| (number, entry.mod_revision))
         .collect()
 }
 
-fn number(
+fn read_number(
     entries: &BTreeMap<String, Entry>,
     key: &str,
     absent: i64,

@@ -11,10 +11,10 @@ pub(super) struct ConfigKind {
     api_version: &'static str,
     pub(super) kind: &'static str,
     pub(super) schema: &'static Schema,
-    checked: Option<Checked>,
+    checked: Option<CheckedConfig>,
 }
 
-struct Checked {
+struct CheckedConfig {
     /// The field's name, in any case as in Go.
     name: &'static str,
     valid: fn(&str) -> bool,
@@ -35,7 +35,7 @@ static PROXY: ConfigKind = ConfigKind {
     api_version: "kubeproxy.config.k8s.io/v1alpha1",
     kind: "KubeProxyConfiguration",
     schema: &components::KUBE_PROXY_CONFIGURATION,
-    checked: Some(Checked {
+    checked: Some(CheckedConfig {
         name: "mode",
         valid: |mode| matches!(mode, "" | "userspace" | "iptables" | "ipvs"),
         expected: "userspace, iptables or ipvs",
@@ -46,7 +46,7 @@ static KUBELET: ConfigKind = ConfigKind {
     api_version: "kubelet.config.k8s.io/v1beta1",
     kind: "KubeletConfiguration",
     schema: &components::KUBELET_CONFIGURATION,
-    checked: Some(Checked {
+    checked: Some(CheckedConfig {
         name: "clusterDomain",
         valid: |domain| domain.is_empty() || names::is_dns_subdomain(domain),
         expected: names::DNS_SUBDOMAIN,
@@ -66,7 +66,7 @@ impl ConfigKind {
         let rest = config.fields().iter().filter(|(name, _)| !matches!(name.as_str(), "apiVersion" | "kind"));
         let mut walk = Walk { root: self.schema, unknown: Unknown::Keep, problems };
         let good = walk.object(Tree::Object(rest.cloned().collect()), self.schema, *path);
-        if let Some(Checked { name, valid, expected }) = self.checked
+        if let Some(CheckedConfig { name, valid, expected }) = self.checked
             && let Some(text) = good.get(name).and_then(Tree::text)
             && !valid(text)
         {

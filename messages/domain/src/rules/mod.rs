@@ -22,7 +22,7 @@ use crate::schema;
 use madako_json::go::RawJson;
 use madako_json::input::Problems;
 use madako_json::strict::tree::{Tree, shown_text};
-use madako_json::strict::walk::{Path, Schema, Typed as _, Unknown, Walk};
+use madako_json::strict::walk::{HasSchema as _, Path, Schema, Unknown, Walk};
 
 pub(crate) use node::check_taint;
 pub(crate) use warnings::warnings;
@@ -86,16 +86,16 @@ pub(crate) fn check(cluster: &Cluster, form: ClusterForm, problems: &mut Problem
         }
     }
 
-    let reboot = section(&cluster.reboot, "reboot", &schema::REBOOT, problems);
+    let reboot = read_section(&cluster.reboot, "reboot", &schema::REBOOT, problems);
     selector::check(&reboot, &Path::Root.field("reboot").field("protected_namespaces"), problems);
-    let repair = section(&cluster.repair, "repair", Stored::SCHEMA, problems);
+    let repair = read_section(&cluster.repair, "repair", Stored::SCHEMA, problems);
     selector::check(&repair, &Path::Root.field("repair").field("protected_namespaces"), problems);
-    let options = section(&cluster.options, "options", &schema::OPTIONS, problems);
+    let options = read_section(&cluster.options, "options", &schema::OPTIONS, problems);
     options::check(&options, problems);
 }
 
 /// Parses a section that is kept as text. Returns its parts with the right shape; unknown fields are allowed.
-fn section(raw: &RawJson, name: &str, schema: &'static Schema, problems: &mut Problems) -> Tree {
+fn read_section(raw: &RawJson, name: &str, schema: &'static Schema, problems: &mut Problems) -> Tree {
     let tree = match raw.text().map_or(Ok(Tree::Null), Tree::from_stored) {
         Ok(Tree::Null) => return Tree::Object(Vec::new()),
         Ok(tree) => tree,

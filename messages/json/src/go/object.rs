@@ -87,7 +87,7 @@ macro_rules! go_object {
 
     (@schema [] $($fields:tt)*) => {};
     (@schema [typed] $name:ident { $($json:literal: $type:ty $(, omit $omit:path)? $(, is $kind:expr)?;)* }) => {
-        impl $crate::strict::Typed for $name {
+        impl $crate::strict::HasSchema for $name {
             const SCHEMA: &'static $crate::strict::Schema = &$crate::strict::Schema {
                 fields: &[$(($json, $crate::go::go_object!(@kind $type $(, omit $omit)? $(, is $kind)?))),*],
             };
@@ -97,10 +97,10 @@ macro_rules! go_object {
         $kind
     };
     (@kind $type:ty, omit $omit:path) => {
-        $crate::strict::Kind::OmitEmpty(&<$type as $crate::strict::Shaped>::KIND)
+        $crate::strict::Kind::OmitEmpty(&<$type as $crate::strict::HasKind>::KIND)
     };
     (@kind $type:ty) => {
-        <$type as $crate::strict::Shaped>::KIND
+        <$type as $crate::strict::HasKind>::KIND
     };
 
     (@read $name:ident { $($field:ident: $type:ty = $json:literal $(as $wrapper:ty)?;)* } $($rest:ident)?) => {

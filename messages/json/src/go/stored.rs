@@ -6,13 +6,13 @@
 
 use serde::Serialize;
 
-use crate::strict::{Kind, Schema, Tree, Typed};
+use crate::strict::{HasSchema, Kind, Schema, Tree};
 
 /// The JSON text as ckecli stores it.
 ///
 /// # Errors
 /// An uninterpreted part cannot be a document, for example because it has the same field twice.
-pub fn stored_json<T: Serialize + Typed>(cluster: &T) -> Result<String, serde_json::Error> {
+pub fn stored_json<T: Serialize + HasSchema>(cluster: &T) -> Result<String, serde_json::Error> {
     Ok(escaped(with_every_field(cluster)?.to_string()))
 }
 
@@ -38,19 +38,19 @@ pub fn escaped(mut text: String) -> String {
 ///
 /// # Errors
 /// An uninterpreted part cannot be a document, for example because it has the same field twice.
-pub fn with_every_field<T: Serialize + Typed>(cluster: &T) -> Result<Tree, serde_json::Error> {
+pub fn with_every_field<T: Serialize + HasSchema>(cluster: &T) -> Result<Tree, serde_json::Error> {
     let tree = Tree::from_json(&serde_json::to_string(cluster)?)?;
-    Ok(object(&tree, T::SCHEMA, true))
+    Ok(with_all_fields(&tree, T::SCHEMA, true))
 }
 
 /// The object with all fields of its schema. `reads_empty`: this project's types of a cluster and its nodes do not
 /// distinguish an empty list from an absent one; the sections are kept as text.
-fn object(tree: &Tree, schema: &'static Schema, reads_empty: bool) -> Tree {
+fn with_all_fields(tree: &Tree, schema: &'static Schema, reads_empty: bool) -> Tree {
     let mut fields = Vec::with_capacity(schema.fields.len());
     for (name, kind) in schema.fields {
         let given = tree.get(name).filter(|given| !(reads_empty && is_empty_list_or_map(given)));
         let value = given.map_or_else(
-            || zero(kind),
+            || zero_value(kind),
             |given| value(given, kind, reads_empty && matches!(kind, Kind::List(_))),
         );
         let left_out = matches!(kind, Kind::OmitEmpty(kind) if is_empty(&value, kind));
@@ -66,7 +66,7 @@ fn object(tree: &Tree, schema: &'static Schema, reads_empty: bool) -> Tree {
 fn value(given: &Tree, kind: &'static Kind, reads_empty: bool) -> Tree {
     match (kind, given) {
         (Kind::OmitEmpty(kind), given) => value(given, kind, reads_empty),
-        (Kind::Object(schema), Tree::Object(_)) => object(given, schema, reads_empty),
+        (Kind::Object(schema), Tree::Object(_)) => with_all_fields(given, schema, reads_empty),
         (Kind::List(item), Tree::List(items)) => {
             Tree::List(items.iter().map(|given| value(given, item, reads_empty)).collect())
         }
@@ -77,11 +77,11 @@ fn value(given: &Tree, kind: &'static Kind, reads_empty: bool) -> Tree {
 }
 
 /// Go's zero value of a kind.
-fn zero(kind: &'static Kind) -> Tree {
+fn zero_value(kind: &'static Kind) -> Tree {
     match kind {
         Kind::Text => Tree::Text(String::new()),
         Kind::Bool => Tree::Bool(false),
-        Kind::Object(schema) => object(&Tree::Null, schema, false),
+        Kind::Object(schema) => with_all_fields(&Tree::Null, schema, false),
         _ => Tree::Null,
     }
 }

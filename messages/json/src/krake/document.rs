@@ -23,7 +23,7 @@ pub enum RequestError {
 
 /// The value of a request's body.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Requested<T> {
+pub struct RequestedDocument<T> {
     /// The value, with placeholders for fields that a request cannot set.
     pub value: T,
     /// Paths of unknown fields that the reader ignored because Krake's own client sends them.
@@ -40,10 +40,10 @@ pub fn from_stored<T: Field>(subject: &str, text: &str) -> Result<T, InputError>
     // A line end would break the lines of a watch's stream. Text that is not JSON may still be readable: `NaN` and
     // `Infinity` are numbers in Python.
     if parsed.is_err() || text.contains(['\n', '\r']) {
-        normalized = json::normalized(text).map_err(|error| whole(subject, error.to_string()))?;
+        normalized = json::normalized(text).map_err(|error| refuse_document(subject, error.to_string()))?;
         parsed = serde_json::from_str(&normalized);
     }
-    let raw = parsed.map_err(|error| whole(subject, error.to_string()))?;
+    let raw = parsed.map_err(|error| refuse_document(subject, error.to_string()))?;
     read(subject, raw, Reader::new(Source::Stored)).map(|(value, _)| value)
 }
 
@@ -51,11 +51,11 @@ pub fn from_stored<T: Field>(subject: &str, text: &str) -> Result<T, InputError>
 ///
 /// # Errors
 /// The body is not JSON, or it has wrong fields, each of which the error names.
-pub fn from_request<T: Field>(subject: &str, text: &str) -> Result<Requested<T>, RequestError> {
+pub fn from_request<T: Field>(subject: &str, text: &str) -> Result<RequestedDocument<T>, RequestError> {
     let text = request_text(subject, text)?;
     let raw = request_value(&text)?;
     let (value, passed_over) = read(subject, raw, Reader::new(Source::Request))?;
-    Ok(Requested { value, passed_over })
+    Ok(RequestedDocument { value, passed_over })
 }
 
 /// Reads the body of a request that updates the status of a resource with this schema, strictly. As in Krake, every
@@ -68,7 +68,7 @@ pub fn status_from_request<S: Field>(
     subject: &str,
     schema: &'static Schema,
     text: &str,
-) -> Result<Requested<S>, RequestError> {
+) -> Result<RequestedDocument<S>, RequestError> {
     const STATUS: &str = "status";
     let text = request_text(subject, text)?;
     let raw = request_value(&text)?;
@@ -89,7 +89,7 @@ pub fn status_from_request<S: Field>(
         }
     }
     let (value, passed_over) = finish(subject, status, reader)?;
-    Ok(Requested { value, passed_over })
+    Ok(RequestedDocument { value, passed_over })
 }
 
 /// Applies an update (a PUT). Fields that the service sets and subresources keep their current value.
@@ -136,7 +136,7 @@ fn finish<T>(subject: &str, value: Option<T>, reader: Reader) -> Result<(T, Vec<
     }
 }
 
-fn whole(subject: &str, got: String) -> InputError {
+fn refuse_document(subject: &str, got: String) -> InputError {
     let mut problems = Problems::default();
     problems.add("", format!("a text with an error: {got}"), "JSON");
     problems.into_error(subject)

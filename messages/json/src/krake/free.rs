@@ -28,7 +28,7 @@ impl JsonObject {
         if !raw.get().starts_with('{') {
             return Err(serde_json::Error::custom("not an object"));
         }
-        let text = json::spaced(raw.get());
+        let text = json::with_spaces(raw.get());
         RawValue::from_string(text.into_owned()).map(Self)
     }
 

@@ -210,7 +210,7 @@ fn string_end(text: &str) -> usize {
 }
 
 /// [`normalized`] for JSON text from this process; returns the text unchanged if its nesting is too deep.
-pub fn spaced(text: &str) -> Cow<'_, str> {
+pub fn with_spaces(text: &str) -> Cow<'_, str> {
     normalized(text).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 

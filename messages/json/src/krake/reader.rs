@@ -71,12 +71,12 @@ impl Reader {
 
     /// Adds a problem that shows the value.
     pub fn add_problem(&mut self, path: Path<'_>, raw: &RawValue, expected: impl Into<String>) {
-        self.note(path, shown(raw), expected);
+        self.note(path, show_value(raw), expected);
     }
 
     /// Adds a problem that shows only the kind of the value.
     pub fn add_secret_problem(&mut self, path: Path<'_>, raw: &RawValue, expected: impl Into<String>) {
-        self.note(path, kind(raw), expected);
+        self.note(path, describe_kind(raw), expected);
     }
 
     /// Adds a problem, unless there are `MAX_PROBLEMS` already.
@@ -133,7 +133,7 @@ impl Reader {
             return None;
         }
         let (members, repeated) = match serde_json::from_str::<AllMembers<'a>>(raw.get()) {
-            Ok(AllMembers(members)) => deduplicated(members),
+            Ok(AllMembers(members)) => deduplicate(members),
             Err(error) => {
                 self.note(path, format!("an object that cannot be read: {error}"), "names in Unicode");
                 return None;
@@ -279,7 +279,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for AllMembers<'a> {
 
 /// The members with the last value of each name at the position of its first, and the names that occurred more than
 /// once.
-fn deduplicated<'a>(
+fn deduplicate<'a>(
     members: Vec<(Cow<'a, str>, &'a RawValue)>,
 ) -> (Vec<(Cow<'a, str>, &'a RawValue)>, Vec<String>) {
     let mut places = std::collections::BTreeMap::new();
@@ -299,9 +299,9 @@ fn deduplicated<'a>(
 }
 
 /// A value for a message: scalars as they are, shortened; any other value by its kind.
-fn shown(raw: &RawValue) -> String {
+fn show_value(raw: &RawValue) -> String {
     match raw.get().as_bytes().first() {
-        Some(b'{' | b'[') => kind(raw),
+        Some(b'{' | b'[') => describe_kind(raw),
         Some(b'-' | b'0'..=b'9') => {
             let number = raw.get();
             if let Some(none) = json::not_finite(number) {
@@ -316,11 +316,11 @@ fn shown(raw: &RawValue) -> String {
             Ok(text) => shown_text(&text),
             Err(_) => "a text that is not Unicode".to_owned(),
         },
-        _ => Tree::from_json(raw.get()).map_or_else(|_| kind(raw), |tree| tree.shown()),
+        _ => Tree::from_json(raw.get()).map_or_else(|_| describe_kind(raw), |tree| tree.shown()),
     }
 }
 
-fn kind(raw: &RawValue) -> String {
+fn describe_kind(raw: &RawValue) -> String {
     let kind = match raw.get().as_bytes().first() {
         Some(b'{') => "an object",
         Some(b'[') => "a list",

@@ -40,7 +40,7 @@ impl Field for i64 {
     const SHAPE: Shape = Shape::Integer;
 
     fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
-        let value = number(raw).and_then(|text| text.parse().ok().or_else(|| whole(&text)));
+        let value = read_number(raw).and_then(|text| text.parse().ok().or_else(|| read_whole(&text)));
         if value.is_none() {
             reader.add_problem(path, raw, Self::SHAPE.expected());
         }
@@ -52,7 +52,8 @@ impl Field for f64 {
     const SHAPE: Shape = Shape::Number;
 
     fn read(raw: &RawValue, path: Path<'_>, reader: &mut Reader) -> Option<Self> {
-        let value = number(raw).and_then(|text| text.parse::<f64>().ok()).filter(|value| value.is_finite());
+        let value =
+            read_number(raw).and_then(|text| text.parse::<f64>().ok()).filter(|value| value.is_finite());
         if value.is_none() {
             reader.add_problem(path, raw, Self::SHAPE.expected());
         }
@@ -61,7 +62,7 @@ impl Field for f64 {
 }
 
 /// The text of a number, or of a decimal string with a number.
-fn number(raw: &RawValue) -> Option<Cow<'_, str>> {
+fn read_number(raw: &RawValue) -> Option<Cow<'_, str>> {
     let text = match raw.get().as_bytes().first() {
         Some(b'"') => serde_json::from_str::<String>(raw.get()).ok().map(Cow::Owned)?,
         Some(b'-' | b'0'..=b'9') => Cow::Borrowed(raw.get()),
@@ -74,7 +75,7 @@ fn number(raw: &RawValue) -> Option<Cow<'_, str>> {
 
 /// Also reads a number such as `2.0` or `1e3`, which Python may write for an integer.
 #[expect(clippy::cast_possible_truncation, reason = "the bounds are checked before")]
-fn whole(text: &str) -> Option<i64> {
+fn read_whole(text: &str) -> Option<i64> {
     /// Every integer up to 2^53 has an exact float.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let value: f64 = text.parse().ok()?;

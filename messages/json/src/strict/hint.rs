@@ -9,16 +9,16 @@ pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&
     if name.len() > MAX_GUESSED_NAME {
         return None;
     }
-    let name = folded(name);
+    let name = fold_name(name);
     known
-        .map(|candidate| (distance(&name, &folded(candidate)), candidate))
+        .map(|candidate| (distance(&name, &fold_name(candidate)), candidate))
         .filter(|(distance, candidate)| *distance <= candidate.len() / 3)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
 
 /// The name without case and separators, which people mix up most.
-fn folded(name: &str) -> Vec<char> {
+fn fold_name(name: &str) -> Vec<char> {
     name.chars().filter(|c| !matches!(c, '-' | '_')).map(|c| c.to_ascii_lowercase()).collect()
 }
 

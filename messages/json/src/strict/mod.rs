@@ -17,5 +17,5 @@ pub mod yaml;
 pub use document::Document;
 pub use hint::nearest;
 pub use tree::{Number, Tree, shown_text};
-pub use walk::{Kind, Path, Schema, Shaped, Typed};
+pub use walk::{HasKind, HasSchema, Kind, Path, Schema};
 pub use yaml::MAX_TEXT_BYTES;

@@ -78,38 +78,38 @@ pub struct Schema {
 }
 
 /// An object whose declaration by [`go_object!`](crate::go::go_object) is its schema, too.
-pub trait Typed {
+pub trait HasSchema {
     /// Names and kinds of the declared fields.
     const SCHEMA: &'static Schema;
 }
 
 /// A type whose values have one kind.
-pub trait Shaped {
+pub trait HasKind {
     /// The kind, without regard to `omitempty`.
     const KIND: Kind;
 }
 
-impl<T: Typed> Shaped for T {
+impl<T: HasSchema> HasKind for T {
     const KIND: Kind = Kind::Object(T::SCHEMA);
 }
 
-impl Shaped for String {
+impl HasKind for String {
     const KIND: Kind = Kind::Text;
 }
 
-impl Shaped for bool {
+impl HasKind for bool {
     const KIND: Kind = Kind::Bool;
 }
 
-impl<T: Shaped> Shaped for Option<T> {
+impl<T: HasKind> HasKind for Option<T> {
     const KIND: Kind = T::KIND;
 }
 
-impl<T: Shaped> Shaped for Vec<T> {
+impl<T: HasKind> HasKind for Vec<T> {
     const KIND: Kind = Kind::List(&T::KIND);
 }
 
-impl<T: Shaped> Shaped for BTreeMap<String, T> {
+impl<T: HasKind> HasKind for BTreeMap<String, T> {
     const KIND: Kind = Kind::Map(&T::KIND);
 }
 
@@ -221,7 +221,7 @@ impl Walk<'_> {
         };
         let mut good = Vec::with_capacity(fields.len());
         for (name, value) in fields {
-            match self.known(schema, &name) {
+            match self.find_field(schema, &name) {
                 Some((known, kind)) => {
                     if value == Tree::Null && !matches!(kind, Kind::Duration) {
                         continue;
@@ -241,7 +241,7 @@ impl Walk<'_> {
         Tree::Object(good)
     }
 
-    fn known(&self, schema: &'static Schema, name: &str) -> Option<(&'static str, &'static Kind)> {
+    fn find_field(&self, schema: &'static Schema, name: &str) -> Option<(&'static str, &'static Kind)> {
         let exact = schema.fields.iter().find(|(known, _)| *known == name);
         let found = match self.unknown {
             Unknown::Refuse => exact,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use madako_domain::invariants::Violation;
 use madako_domain::keys;
-use madako_domain::store::{StoreError, Unencodable};
+use madako_domain::store::{EncodeError, StoreError};
 
 /// The reason why a mutation was not committed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -141,8 +141,8 @@ impl CommitError {
     }
 }
 
-impl From<Unencodable> for CommitError {
-    fn from(Unencodable { key, why }: Unencodable) -> Self {
+impl From<EncodeError> for CommitError {
+    fn from(EncodeError { key, why }: EncodeError) -> Self {
         Self::Encoding { key, why }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ractor::ActorRef;
 
 use super::objects::{Gap, Objects};
-use crate::feed::{Handled, Task, bring};
+use crate::feed::{HandledSignal, Task, deliver};
 use crate::limits::RELIST_PAUSE;
 use crate::mailbox::{Addressed, Envelope};
 use madako_domain::placement::objects::{Change, Stored};
@@ -34,7 +34,7 @@ pub enum FollowEvent {
 pub fn follow<M>(
     objects: Arc<dyn Objects>,
     actor: ActorRef<Envelope<M>>,
-    wrap: impl Fn(FollowEvent, Handled) -> M + Send + 'static,
+    wrap: impl Fn(FollowEvent, HandledSignal) -> M + Send + 'static,
 ) -> Task
 where
     M: Addressed + Send + 'static,
@@ -45,7 +45,7 @@ where
             let (revision, objects, mut follower) = objects.follow_all();
             let mut news = FollowEvent::Listed { revision, objects, after };
             let gap = loop {
-                let Some(done) = bring(&actor, |mark| wrap(news, mark)) else { return };
+                let Some(done) = deliver(&actor, |mark| wrap(news, mark)) else { return };
                 let _ = done.await;
                 news = match follower.next().await {
                     Ok(changes) => FollowEvent::Changed(changes),

@@ -10,7 +10,7 @@ use super::{State, report_child};
 use crate::tree::actor::ChildReportKind;
 use crate::tree::event::{Meltdown, StopOutcome, TreeEvent};
 use crate::tree::handle::{AddError, Mode, Reply, StopError};
-use crate::tree::roster::{HaltOnDrop, Live};
+use crate::tree::roster::{HaltOnDrop, LiveChild};
 use crate::tree::spec::{ChildId, Exceeded};
 
 impl State {
@@ -119,7 +119,7 @@ impl State {
     /// Stops every child in reverse order and waits. Returns the meltdown that caused the end, if any.
     pub(in crate::tree) async fn close(&mut self) -> Option<Meltdown> {
         let grace = self.spec.kill_grace;
-        let mut hurry = self.control.hurried();
+        let mut hurry = self.control.watch_hurry();
         for slot in self.slots.values_mut() {
             // Its tasks end; this function stops what they stopped or started.
             slot.task = None;
@@ -136,7 +136,7 @@ impl State {
             entry.live.cell.unlink(self.myself.get_cell());
             let outcome = entry.live.stop(deadline, &mut hurry, grace).await.of(ended);
             drop(guard);
-            self.closed(entry.order, &entry.live, outcome);
+            self.close_child(entry.order, &entry.live, outcome);
         }
         while let Some((order, _)) = self.slots.last_key_value() {
             self.remove(*order, StopOutcome::Stopped);
@@ -145,7 +145,7 @@ impl State {
         self.meltdown.take()
     }
 
-    pub(super) fn closed(&mut self, order: u64, live: &Live, outcome: StopOutcome) {
+    pub(super) fn close_child(&mut self, order: u64, live: &LiveChild, outcome: StopOutcome) {
         if outcome != StopOutcome::Stuck {
             self.control.remove(live.cell.get_id());
         }

@@ -11,7 +11,7 @@ use crate::telemetry::madako_actor_restarts_total;
 use crate::tree::event::{BudgetExceeded, StopOutcome};
 use crate::tree::handle::{AddError, ChildState, ChildStatus, FirstStart, Reply, StopError};
 use crate::tree::policy::{Account, Backoff, Waits};
-use crate::tree::roster::Live;
+use crate::tree::roster::LiveChild;
 use crate::tree::spec::ChildSpec;
 
 pub(super) enum Phase {
@@ -40,7 +40,7 @@ pub(super) struct Slot {
     pub(super) generation: u64,
     pub(super) task: Option<Task>,
     /// The running actor, or the last one until it is known to be gone.
-    pub(super) live: Option<Live>,
+    pub(super) live: Option<LiveChild>,
     /// Counts the running actor.
     pub(super) up: Option<Counted>,
     pub(super) started_at: Option<Instant>,

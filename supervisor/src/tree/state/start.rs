@@ -8,7 +8,7 @@ use ractor::ActorCell;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::tree::roster::{Live, until};
+use crate::tree::roster::{LiveChild, until};
 use crate::tree::spec::{ChildSpec, StartError};
 
 /// Starts and links a child within its deadline, unless it is cancelled.
@@ -17,7 +17,7 @@ pub(super) async fn start_child(
     supervisor: ActorCell,
     mut cancelled: watch::Receiver<bool>,
     mut hurried: watch::Receiver<bool>,
-) -> Result<Live, StartError> {
+) -> Result<LiveChild, StartError> {
     // The function is called inside the future, so that its own panic is caught as well.
     let start = Arc::clone(&spec.start);
     let cell = supervisor.clone();

@@ -116,7 +116,7 @@ fn chance(stream: u64) -> ChaCha8Rng {
 fn datacenter(start: OffsetDateTime) -> Datacenter {
     let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
     // Setups and updates of machines end; no machine breaks without a fault.
-    let rates = Rates { initialize_takes: minutes(1), update_takes: minutes(2), ..Rates::still() };
+    let rates = Rates { initialize_takes: minutes(1), update_takes: minutes(2), ..Rates::without_events() };
     let roles = [("compute", MACHINES - 6), ("storage", 4), ("gpu", 2)];
     let config = DatacenterConfig::new(1, start, RACKS, &roles);
     Datacenter::new(DatacenterConfig { rates, boot: false, ..config }).unwrap()

@@ -103,7 +103,7 @@ pub struct Counted {
 }
 
 #[must_use]
-pub fn counted(effects: &[Effect]) -> Counted {
+pub fn count_effects(effects: &[Effect]) -> Counted {
     let mut counted = Counted::default();
     for effect in effects {
         let count = match (effect.asked, effect.refused) {
@@ -120,7 +120,7 @@ pub fn counted(effects: &[Effect]) -> Counted {
 
 /// For each cordon: the node, its beginning, and its end if there was one.
 #[must_use]
-pub fn cordoned(effects: &[Effect]) -> Vec<(&str, Micros, Option<Micros>)> {
+pub fn cordon_spans(effects: &[Effect]) -> Vec<(&str, Micros, Option<Micros>)> {
     let mut spans: Vec<(&str, Micros, Option<Micros>)> = Vec::new();
     for effect in effects {
         let open = spans.iter_mut().find(|(node, _, until)| *node == effect.node && until.is_none());
@@ -189,7 +189,7 @@ pub fn judge_calm(effects: &[Effect], revisions: &[Revision], verdicts: &mut Ver
     let busy: BTreeSet<String> = active.flat_map(|entry| [entry.address, entry.nodename]).collect();
     verdicts.judged(Id::I12, 1);
     for (node, ..) in
-        cordoned(effects).into_iter().filter(|(node, _, until)| until.is_none() && !busy.contains(*node))
+        cordon_spans(effects).into_iter().filter(|(node, _, until)| until.is_none() && !busy.contains(*node))
     {
         let what = format!("all is calm, and {node} is left cordoned");
         verdicts.violated(&Violation { invariant: Id::I12, what });

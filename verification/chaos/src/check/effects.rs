@@ -77,7 +77,7 @@ pub fn judge(
             verdicts.judged(invariant, 1);
         }
         let acted = [Some(act.began), act.taken];
-        if let Some(at) = acted.into_iter().flatten().find(|at| !led(act.instance, *at, leading, epochs)) {
+        if let Some(at) = acted.into_iter().flatten().find(|at| !led_at(act.instance, *at, leading, epochs)) {
             let what = format!(
                 "instance={} ran a command for {} at {at} us, and did not lead",
                 act.instance, act.address
@@ -97,7 +97,7 @@ fn side_by_side(one: &Act, other: &Act) -> bool {
     one.began.max(other.began) <= one.seen.min(other.seen)
 }
 
-fn led(instance: u32, at: Micros, leading: &[(Micros, Option<i64>)], epochs: &BTreeMap<i64, u32>) -> bool {
+fn led_at(instance: u32, at: Micros, leading: &[(Micros, Option<i64>)], epochs: &BTreeMap<i64, u32>) -> bool {
     led_within(instance, [at, at], leading, epochs)
 }
 

@@ -50,12 +50,12 @@ pub fn judge(revisions: &[Revision], calm: bool, verdicts: &mut Verdicts) {
         }
     }
     if calm {
-        settled(&objects, verdicts);
+        judge_settled(&objects, verdicts);
     }
 }
 
 /// Evaluates the final state. Values of metrics are irrelevant: no application's constraints name a metric.
-fn settled(objects: &Resources, verdicts: &mut Verdicts) {
+fn judge_settled(objects: &Resources, verdicts: &mut Verdicts) {
     verdicts.judged(Id::I12, objects.keys().filter(|key| key.kind == Kind::Application).count() as u64);
     unsettled(objects, &BTreeMap::new()).iter().for_each(|violation| verdicts.violated(violation));
 }

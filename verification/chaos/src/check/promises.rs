@@ -19,7 +19,7 @@ use time::OffsetDateTime;
 use super::Verdicts;
 use super::drains::{Effect, effects, held, sent};
 use super::effects::HEARD_LATER;
-use crate::datacenter::{Line, LineContent, PROTECTED, Spoilt, metric_of};
+use crate::datacenter::{CorruptAnswer, Line, LineContent, PROTECTED, metric_of};
 use crate::history::{AcknowledgedWrite, Call, End, Event, Micros, micros};
 use crate::network::Node;
 use crate::observer::{PREFIX, Revision};
@@ -60,7 +60,7 @@ pub(crate) fn judge(
     }
     exemptions.add(&oracle.exemptions());
     verdicts.of(EXCUSED).judged = Exemption::ALL.len() as u64;
-    for beyond in exemptions.beyond(length) {
+    for beyond in exemptions.exceeded_bounds(length) {
         verdicts.broken(EXCUSED, beyond);
     }
     exemptions
@@ -68,7 +68,7 @@ pub(crate) fn judge(
 
 impl RunObservations<'_> {
     pub(crate) fn facts(&self) -> Vec<(Micros, Fact)> {
-        let stored = self.revisions.iter().map(|revision| (revision.at, self.stored(revision)));
+        let stored = self.revisions.iter().map(|revision| (revision.at, self.revision_fact(revision)));
         let mut facts: Vec<(Micros, Fact)> = stored.collect();
         for (at, event) in self.events {
             facts.extend(self.facts_of(event).into_iter().map(|fact| (*at, fact)));
@@ -83,18 +83,18 @@ impl RunObservations<'_> {
                         let machines = machines.iter().map(|machine| self.since_the_beginning(machine));
                         answers.insert(*question, Arc::new(machines.collect::<Vec<_>>()));
                     }
-                    let told = answers.get(question).filter(|_| spoilt.is_none_or(Spoilt::is_list));
+                    let told = answers.get(question).filter(|_| spoilt.is_none_or(CorruptAnswer::is_list));
                     facts.extend(self.polled(at, *question, told).map(|fact| (at, fact)));
                 }
                 LineContent::Fetched { asked, values } => {
-                    facts.extend(self.fetched(at, asked, values).into_iter().map(|fact| (at, fact)));
+                    facts.extend(self.fetch_facts(at, asked, values).into_iter().map(|fact| (at, fact)));
                 }
                 what => facts.extend(of_commands(at, what, &mut commands)),
             }
         }
         // The control door ended before it could report the ends of these commands.
         let lost = commands.into_values().map(|(at, instance, address)| {
-            (at + micros(COMMAND_TIMEOUT), ended((instance, address), Command::Repair, false))
+            (at + micros(COMMAND_TIMEOUT), command_ended((instance, address), Command::Repair, false))
         });
         facts.extend(lost);
         facts.extend(self.of_kubernetes());
@@ -114,7 +114,7 @@ impl RunObservations<'_> {
         })
     }
 
-    fn stored(&self, revision: &Revision) -> Fact {
+    fn revision_fact(&self, revision: &Revision) -> Fact {
         let changes = revision.changes.iter().map(|change| {
             let key = change.key.strip_prefix(PREFIX).unwrap_or(&change.key).to_owned();
             // All instances of a run have one host name.
@@ -157,7 +157,7 @@ impl RunObservations<'_> {
         [Fact::Polled { instance, question }].into_iter().chain(answered)
     }
 
-    fn fetched(&self, at: Micros, asked: &str, values: &BTreeMap<String, f64>) -> Vec<Fact> {
+    fn fetch_facts(&self, at: Micros, asked: &str, values: &BTreeMap<String, f64>) -> Vec<Fact> {
         let mut facts = vec![Fact::Fetched { instance: self.leader(at), what: asked.to_owned() }];
         let metrics = self.clusters.iter().map(|cluster| metric_of(cluster));
         facts.extend(metrics.filter(|metric| asked.contains(metric.as_str())).map(|metric| {
@@ -171,12 +171,12 @@ impl RunObservations<'_> {
         match event {
             Event::Fault { injection, change, on: Some(on), .. } => {
                 let act = self.schedule.injections.get(*injection).map(|injection| injection.act);
-                act.map_or_else(Vec::new, |act| troubled(act, on, change))
+                act.map_or_else(Vec::new, |act| trouble_facts(act, on, change))
             }
             Event::AcknowledgedWrite(AcknowledgedWrite { written: Some((revision, _)) }) => {
                 vec![Fact::ByUser { revision: *revision }]
             }
-            Event::Call(call) => called(call),
+            Event::Call(call) => call_facts(call),
             _ => Vec::new(),
         }
     }
@@ -187,7 +187,7 @@ fn instance(number: u32) -> String {
 }
 
 /// The facts that a fault is for the affected places.
-fn troubled(act: Act, on: &str, change: &str) -> Vec<Fact> {
+fn trouble_facts(act: Act, on: &str, change: &str) -> Vec<Fact> {
     let is_registry = on == Node::Registry.to_string();
     let place = match on.split_once('=') {
         Some(("instance", _)) => Place::Instance(on.to_owned()),
@@ -212,7 +212,7 @@ fn troubled(act: Act, on: &str, change: &str) -> Vec<Fact> {
 }
 
 /// The facts of a client's call: its write, and its condition.
-fn called(call: &Call) -> Vec<Fact> {
+fn call_facts(call: &Call) -> Vec<Fact> {
     let End::Answered { status, revision: after, .. } = call.end else { return Vec::new() };
     let named =
         call.expected.map(|version| Fact::Conditional { key: call.object.clone(), version, status, after });
@@ -220,11 +220,11 @@ fn called(call: &Call) -> Vec<Fact> {
     named.into_iter().chain(wrote).collect()
 }
 
-fn began((instance, address): (String, String), command: Command) -> Fact {
+fn command_began((instance, address): (String, String), command: Command) -> Fact {
     Fact::Began { instance, command, address }
 }
 
-fn ended((instance, address): (String, String), command: Command, good: bool) -> Fact {
+fn command_ended((instance, address): (String, String), command: Command, good: bool) -> Fact {
     Fact::Ended { instance, command, address, good }
 }
 
@@ -237,19 +237,23 @@ fn of_commands(
     match what {
         LineContent::Acts { number, instance: of, address, waited, .. } => {
             running.insert(*number, (at, instance(*of), address.clone()));
-            vec![(at.saturating_sub(*waited), began((instance(*of), address.clone()), Command::Repair))]
+            vec![(
+                at.saturating_sub(*waited),
+                command_began((instance(*of), address.clone()), Command::Repair),
+            )]
         }
         LineContent::Acted { number, whole, .. } => {
             let ends = running.remove(number);
-            let fact = |(_, instance, address)| (at, ended((instance, address), Command::Repair, *whole));
+            let fact =
+                |(_, instance, address)| (at, command_ended((instance, address), Command::Repair, *whole));
             ends.map(fact).into_iter().collect()
         }
         LineContent::Checked { instance: of, address, waited, healthy } => {
             let whose = (instance(*of), address.clone());
             let check = Command::HealthCheck;
             vec![
-                (at.saturating_sub(*waited), began(whose.clone(), check)),
-                (at, ended(whose, check, *healthy)),
+                (at.saturating_sub(*waited), command_began(whose.clone(), check)),
+                (at, command_ended(whose, check, *healthy)),
             ]
         }
         _ => Vec::new(),

@@ -24,13 +24,13 @@ const RESET_TAKES: Duration = Duration::from_secs(2);
 const HELPS_NOT_EVERY: u64 = 4;
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Powered {
+pub struct PowerState {
     pub rack: u32,
     pub on: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Stated {
+pub struct StateRequest {
     /// Serial, or one of the addresses.
     pub machine: String,
     pub state: MachineState,
@@ -51,7 +51,7 @@ pub struct Repaired {
 
 impl Repaired {
     /// Microseconds since the start of the process.
-    fn waited(&self) -> u64 {
+    fn microseconds_waited(&self) -> u64 {
         if self.began == 0 { 0 } else { monotonic().saturating_sub(self.began) }
     }
 }
@@ -171,9 +171,9 @@ async fn machines(State(door): State<ControlState>) -> Json<Vec<Listed>> {
 
 async fn power(
     State(door): State<ControlState>,
-    Json(powered): Json<Powered>,
+    Json(powered): Json<PowerState>,
 ) -> Result<StatusCode, ControlRefusal> {
-    let Powered { rack, on } = powered;
+    let PowerState { rack, on } = powered;
     let done = if on { door.registry.power_on(rack) } else { door.registry.kill_rack(rack) };
     done.map_err(|error| ControlRefusal::Refused(error.to_string()))?;
     door.tap.journal.write(LineContent::Power { rack, on })?;
@@ -182,9 +182,9 @@ async fn power(
 
 async fn state(
     State(door): State<ControlState>,
-    Json(stated): Json<Stated>,
+    Json(stated): Json<StateRequest>,
 ) -> Result<StatusCode, ControlRefusal> {
-    let Stated { machine, state, held } = stated;
+    let StateRequest { machine, state, held } = stated;
     let serial = door.find(&machine).map_or(machine, |found| found.spec.serial);
     door.registry.set_state(&serial, state).map_err(|error| ControlRefusal::Refused(error.to_string()))?;
     if held {
@@ -214,7 +214,7 @@ impl RunningCommand {
             // The clock is read before the peers are checked: a peer that runs at the check also ran at this time,
             // however long this process is stopped in between.
             let now = door.tap.journal.now();
-            let waited = repaired.waited();
+            let waited = repaired.microseconds_waited();
             let gone = !caller.is_there();
             let there = |(number, caller): (&u64, &Caller)| caller.is_there().then_some(*number);
             let beside = held.acting.iter().filter_map(there).collect();
@@ -273,7 +273,7 @@ async fn healthy(
     State(door): State<ControlState>,
     Json(repaired): Json<Repaired>,
 ) -> Result<String, ControlRefusal> {
-    let waited = repaired.waited();
+    let waited = repaired.microseconds_waited();
     let Repaired { address, instance, .. } = repaired;
     let healthy = door.find(&address).is_some_and(|it| it.status.state == MachineState::Healthy);
     door.tap.journal.write(LineContent::Checked { instance, address, waited, healthy })?;

@@ -22,7 +22,7 @@ const SEARCH_OF_THE_SERVICE: &str = "ckeSearch";
 /// Bytes of a request: a search has less than two kilobytes.
 const MAX_REQUEST: usize = 1 << 20;
 
-pub(super) fn guarded(registry: Router, tap: &Arc<Tap>) -> Router {
+pub(super) fn guard_router(registry: Router, tap: &Arc<Tap>) -> Router {
     registry.layer(from_fn_with_state(Arc::clone(tap), pass))
 }
 
@@ -90,7 +90,7 @@ mod tests {
     use crate::check::Verdicts;
     use crate::check::registry::{REGISTRY, judge, registry_requests};
     use crate::datacenter::journal::{Journal, read};
-    use crate::web::{self, Ask};
+    use crate::web::{self, WebRequest};
 
     struct Still;
 
@@ -111,7 +111,7 @@ mod tests {
         let tap = Arc::new(Tap::new(Journal::open(&journal, Arc::new(Still)).unwrap()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
-        let server = guarded(registry.router(), &tap);
+        let server = guard_router(registry.router(), &tap);
         tokio::spawn(async move { axum::serve(listener, server).await });
         let search = json!({"query": "# all\nquery all { searchMachines(having: null, notHaving: null) { spec { serial } } }"});
         let mutation = json!({ "query": MUTATION });
@@ -124,7 +124,8 @@ mod tests {
             (Method::PUT, "/api/v1/retire-date/x", &retire, 2),
             (Method::DELETE, "/api/v1/machines/x", &Value::Null, 3),
         ] {
-            let answer = web::ask(at, Ask::send(&method, path, body, Duration::from_secs(30))).await.unwrap();
+            let answer =
+                web::ask(at, WebRequest::send(&method, path, body, Duration::from_secs(30))).await.unwrap();
             if path == GRAPHQL_PATH {
                 assert_eq!(answer.status, StatusCode::OK, "it is answered as before");
             }

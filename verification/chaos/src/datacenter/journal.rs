@@ -12,7 +12,7 @@ use madako_protocol::ports::Clock;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-use super::tap::Spoilt;
+use super::tap::CorruptAnswer;
 
 /// Bytes of a journal that are read: a run of an hour writes some megabytes.
 const MAX_JOURNAL: u64 = 256 << 20;
@@ -86,7 +86,7 @@ pub enum LineContent {
         #[serde(skip_serializing_if = "Option::is_none", default)]
         machines: Option<Vec<MachineSeen>>,
         #[serde(skip_serializing_if = "Option::is_none", default)]
-        spoilt: Option<Spoilt>,
+        spoilt: Option<CorruptAnswer>,
     },
     /// A request other than a search arrived at the registry's address for searches.
     Changes {

@@ -26,7 +26,7 @@ const MAX_ANSWER: usize = 64 << 20;
 /// Kinds of corruption of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, VariantArray)]
 #[serde(rename_all = "snake_case")]
-pub enum Spoilt {
+pub enum CorruptAnswer {
     /// Ends in the middle.
     CutShort,
     /// Strings become numbers, and numbers strings.
@@ -38,7 +38,7 @@ pub enum Spoilt {
     Error,
 }
 
-impl Spoilt {
+impl CorruptAnswer {
     /// Whether a corrupted answer can be read as a list.
     #[must_use]
     pub fn is_list(self) -> bool {
@@ -76,14 +76,19 @@ impl Tap {
         Ok(())
     }
 
-    fn draw(&self) -> Option<Spoilt> {
+    fn draw(&self) -> Option<CorruptAnswer> {
         let mut state = self.state();
         let chance = state.chance.as_mut()?;
-        Some(Spoilt::VARIANTS[chance.random_range(0..Spoilt::VARIANTS.len())])
+        Some(CorruptAnswer::VARIANTS[chance.random_range(0..CorruptAnswer::VARIANTS.len())])
     }
 
     /// Records the registry's answer before the service gets it.
-    fn polled(&self, question: Question, answer: &Value, spoilt: Option<Spoilt>) -> Result<(), JournalError> {
+    fn note_poll(
+        &self,
+        question: Question,
+        answer: &Value,
+        spoilt: Option<CorruptAnswer>,
+    ) -> Result<(), JournalError> {
         let now = (self.journal.now() - OffsetDateTime::UNIX_EPOCH).try_into().unwrap_or_default();
         let mut machines = match spoilt {
             Some(spoilt) if !spoilt.is_list() => None,
@@ -99,8 +104,13 @@ impl Tap {
     }
 
     /// Records the provider's answer before the service gets it.
-    fn fetched(&self, asked: String, answer: &Value, spoilt: Option<Spoilt>) -> Result<(), JournalError> {
-        let readable = spoilt.is_none_or(Spoilt::is_list);
+    fn note_fetch(
+        &self,
+        asked: String,
+        answer: &Value,
+        spoilt: Option<CorruptAnswer>,
+    ) -> Result<(), JournalError> {
+        let readable = spoilt.is_none_or(CorruptAnswer::is_list);
         let series = answer.pointer(LISTS[1]).and_then(Value::as_array).filter(|_| readable);
         let values = series.into_iter().flatten().filter_map(value).collect();
         self.journal.write(LineContent::Fetched { asked, values }).map(drop)
@@ -125,7 +135,7 @@ fn value(series: &Value) -> Option<(String, f64)> {
     Some((name.to_owned(), series.pointer("/value/1")?.as_str()?.parse().ok()?))
 }
 
-pub(super) fn tapped(server: Router, tap: &Arc<Tap>) -> Router {
+pub(super) fn tap_router(server: Router, tap: &Arc<Tap>) -> Router {
     server.layer(from_fn_with_state(Arc::clone(tap), pass))
 }
 
@@ -141,16 +151,16 @@ async fn pass(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Resp
     let mut answer = serde_json::from_slice(&body).unwrap_or(Value::Null);
     let has_values = answer.pointer(LISTS[1]).is_some();
     let text = match spoilt {
-        None | Some(Spoilt::Error) => body,
-        Some(Spoilt::CutShort) => body.slice(..body.len() / 2),
+        None | Some(CorruptAnswer::Error) => body,
+        Some(CorruptAnswer::CutShort) => body.slice(..body.len() / 2),
         Some(way) => {
             spoil(&mut answer, way);
             answer.to_string().into()
         }
     };
     let told = match head.extensions.get::<Question>() {
-        Some(question) => tap.polled(*question, &answer, spoilt),
-        None if has_values => tap.fetched(asked, &answer, spoilt),
+        Some(question) => tap.note_poll(*question, &answer, spoilt),
+        None if has_values => tap.note_fetch(asked, &answer, spoilt),
         None => Ok(()),
     };
     if let Err(error) = told {
@@ -158,20 +168,20 @@ async fn pass(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Resp
         tracing::error!(error = &error as &dyn std::error::Error, "the journal cannot be written");
         return failed("the journal cannot be written".to_owned());
     }
-    if spoilt == Some(Spoilt::Error) {
+    if spoilt == Some(CorruptAnswer::Error) {
         return failed("out of order".to_owned());
     }
     head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(text.len()));
     Response::from_parts(head, Body::from(text))
 }
 
-fn spoil(answer: &mut Value, way: Spoilt) {
-    if way == Spoilt::WrongTypes {
+fn spoil(answer: &mut Value, way: CorruptAnswer) {
+    if way == CorruptAnswer::WrongTypes {
         return turn(answer);
     }
     for list in LISTS {
         if let Some(Value::Array(items)) = answer.pointer_mut(list) {
-            let left = if way == Spoilt::Empty { 0 } else { items.len() - items.len().div_ceil(3) };
+            let left = if way == CorruptAnswer::Empty { 0 } else { items.len() - items.len().div_ceil(3) };
             items.truncate(left);
         }
     }
@@ -203,7 +213,7 @@ mod tests {
             let left = answer.pointer(LISTS[0]).unwrap().as_array().unwrap().iter();
             left.filter(|machine| machine.pointer("/spec/ipv4/0").is_some_and(Value::is_string)).count()
         };
-        let left = [Spoilt::WrongTypes, Spoilt::Empty, Spoilt::PartsMissing].map(spoilt);
+        let left = [CorruptAnswer::WrongTypes, CorruptAnswer::Empty, CorruptAnswer::PartsMissing].map(spoilt);
         assert_eq!(left, [0, 0, 4]);
     }
 

@@ -12,9 +12,9 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::{Injector, count, impossible, impossible_because};
-use crate::datacenter::{ClockChange, Corrupted, Powered, Stated};
+use crate::datacenter::{ClockChange, Corrupted, PowerState, StateRequest};
 use crate::network::Node;
-use crate::web::{self, Ask};
+use crate::web::{self, WebRequest};
 use crate::world::World;
 
 /// Time limit of a request to a control door.
@@ -52,12 +52,12 @@ impl Injector {
         begins: bool,
     ) -> Result<String, Impossible> {
         count(self.dark.entry(injection.target.clone()).or_default(), begins);
-        self.darken(world).await?;
+        self.cut_power(world).await?;
         Ok(injection.target.to_string())
     }
 
     /// Makes the registry show exactly the machines that are gone as unreachable, if it runs.
-    pub(super) async fn darken(&mut self, world: &World) -> Result<(), Impossible> {
+    pub(super) async fn cut_power(&mut self, world: &World) -> Result<(), Impossible> {
         let registry = &world.registry;
         // A registry that is down or stopped gets this when it runs again.
         if registry.process.is_down() || registry.process.is_stopped() {
@@ -70,12 +70,12 @@ impl Injector {
             }
             match target {
                 Target::Rack(rack) => {
-                    control(registry.control, "/power", &Powered { rack: *rack, on: !gone }).await?;
+                    control(registry.control, "/power", &PowerState { rack: *rack, on: !gone }).await?;
                 }
                 target => {
                     let Target::Address(address) = target else { return Err(impossible("no machine")) };
                     let state = if gone { MachineState::Unreachable } else { MachineState::Healthy };
-                    let stated = Stated { machine: address.to_string(), state, held: gone };
+                    let stated = StateRequest { machine: address.to_string(), state, held: gone };
                     control(registry.control, "/state", &stated).await?;
                 }
             }
@@ -90,7 +90,7 @@ async fn control(at: SocketAddr, path: &str, body: &(impl Serialize + Sync)) -> 
     let body = json!(body);
     let began = Instant::now();
     let answer = loop {
-        match web::ask(at, Ask::send(&Method::POST, path, &body, DONE_WITHIN)).await {
+        match web::ask(at, WebRequest::send(&Method::POST, path, &body, DONE_WITHIN)).await {
             Err(web::Unanswered::NotSent(..)) if began.elapsed() < STARTED_WITHIN => sleep(GLANCE).await,
             answer => break answer.map_err(|error| impossible_because(&error))?,
         }

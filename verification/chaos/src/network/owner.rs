@@ -42,14 +42,14 @@ fn find(theirs: SocketAddr, ours: SocketAddr, processes: &BTreeMap<u32, Node>) -
 /// The inode of the socket if the line is about the connection between these addresses.
 fn inode(line: &str, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
     let mut words = line.split_whitespace().skip(1);
-    let (is_local, is_remote) = (words.next()? == shown(local)?, words.next()? == shown(remote)?);
+    let (is_local, is_remote) = (words.next()? == show_owner(local)?, words.next()? == show_owner(remote)?);
     // Skips state, queues, timer, retransmits, user and time-out.
     let inode = words.nth(6)?.parse().ok()?;
     (is_local && is_remote).then_some(inode)
 }
 
 /// An address in the kernel's notation: the bytes in the machine's own order, the port as a number.
-fn shown(address: SocketAddr) -> Option<String> {
+fn show_owner(address: SocketAddr) -> Option<String> {
     let SocketAddr::V4(address) = address else { return None };
     let host = u32::from_ne_bytes(address.ip().octets());
     Some(format!("{host:08X}:{:04X}", address.port()))

@@ -33,7 +33,7 @@ const AT_AN_INTERVAL_WHERE_PLACED: [Promise; 1] = [Promise::MetricRounds];
 const OF_REPAIRS: [Promise; 3] = [Promise::HealthChecks, Promise::FreshHealth, Promise::HealthySucceeds];
 
 /// The checks that a run of a scenario must exercise.
-fn expected(scenario: &Scenario, length: Span) -> Vec<&'static str> {
+fn expected_checks(scenario: &Scenario, length: Span) -> Vec<&'static str> {
     let world = scenario.world;
     let many = |kind| {
         let clients = scenario.clients.iter().find(|client| client.kind == kind);
@@ -68,10 +68,13 @@ fn expected(scenario: &Scenario, length: Span) -> Vec<&'static str> {
 }
 
 /// Names of the checks that the scenario was bound to exercise and that were not.
-pub(super) fn missing(scenario: &Scenario, length: Span, verdicts: &Verdicts) -> Vec<String> {
+pub(super) fn missing_checks(scenario: &Scenario, length: Span, verdicts: &Verdicts) -> Vec<String> {
     let judged = |name: &str| verdicts.0.get(name).is_some_and(|verdict| verdict.judged > 0);
-    let mut missing: Vec<String> =
-        expected(scenario, length).into_iter().filter(|name| !judged(name)).map(str::to_owned).collect();
+    let mut missing: Vec<String> = expected_checks(scenario, length)
+        .into_iter()
+        .filter(|name| !judged(name))
+        .map(str::to_owned)
+        .collect();
     missing.sort_unstable();
     missing.dedup();
     missing
@@ -86,7 +89,7 @@ mod tests {
     }
 
     fn all(scenario: &Scenario, seconds: u64) -> Vec<String> {
-        missing(scenario, Span::seconds(seconds), &Verdicts::default())
+        missing_checks(scenario, Span::seconds(seconds), &Verdicts::default())
     }
 
     const ANY: [&str; 10] = ["I1", "I12", "I3", "I4", "I6", "I8", "gate", "history", "processes", "registry"];
@@ -135,6 +138,6 @@ mod tests {
             verdicts.of(name).judged = 1;
         }
         verdicts.of("I6").judged = 0;
-        assert_eq!(missing(&small, Span::seconds(1), &verdicts), ["I6"]);
+        assert_eq!(missing_checks(&small, Span::seconds(1), &verdicts), ["I6"]);
     }
 }

@@ -68,7 +68,7 @@ fn struck(seen: &Observations, calls: &[&Call], wanted: usize) -> Option<FaultEf
         ends: ends.map(|ends| seconds(seen.began, ends)),
         dropped_packets: dropped_packets.flatten(),
         leader_changes: leader_changes(seen, begins, until),
-        refused_writes: refused(seen, until).saturating_sub(refused(seen, begins)),
+        refused_writes: count_refused(seen, until).saturating_sub(count_refused(seen, begins)),
         failed_client_calls: (calls.iter().filter(failed).count() + others.count()) as u64,
         led_after: elections(seen)
             .into_iter()
@@ -99,7 +99,7 @@ pub(super) fn leader_changes(seen: &Observations, from: Micros, until: Micros) -
     elections(seen).into_iter().filter(|at| (from..=until).contains(at)).count() as u64
 }
 
-fn refused(seen: &Observations, until: Micros) -> u64 {
+fn count_refused(seen: &Observations, until: Micros) -> u64 {
     let counts = seen.events.iter().filter_map(|(at, event)| match event {
         Event::Refused { writes } if *at <= until => Some(*writes),
         _ => None,

@@ -64,7 +64,7 @@ impl fmt::Display for Report {
                 writeln!(f, "\n- **{name}**: {violation}")?;
             }
         }
-        writeln!(f, "\n## Excused\n\n| LineContent | Uses | At most an hour | Longest | At most | Why |")?;
+        writeln!(f, "\n## Excused\n\n| What | Uses | At most an hour | Longest | At most | Why |")?;
         writeln!(f, "|---|---|---|---|---|---|")?;
         for exemption in Exemption::ALL {
             let used = self.exemptions.get(exemption.name()).copied().unwrap_or_default();
@@ -72,7 +72,7 @@ impl fmt::Display for Report {
             let (name, most, why) = (exemption.name(), exemption.most_an_hour(), exemption.why());
             writeln!(f, "| {name} | {} | {most} | {lasted} | {longest} | {why} |", used.uses)?;
         }
-        writeln!(f, "\n## Counted\n\n| LineContent | Times |\n|---|---|")?;
+        writeln!(f, "\n## Counted\n\n| What | Times |\n|---|---|")?;
         for count in Count::ALL {
             writeln!(f, "| {count} | {} |", self.counts.of(*count))?;
         }
@@ -88,7 +88,7 @@ impl fmt::Display for Report {
         writeln!(f, "| pods deleted | {} |", kubernetes.deleted)?;
         writeln!(
             f,
-            "\n## Faults\n\n| Begins | Ends | LineContent | Dropped packets | Leader changes | Refused writes | Failed calls | \
+            "\n## Faults\n\n| Begins | Ends | What | Dropped packets | Leader changes | Refused writes | Failed calls | \
              Led after | AcknowledgedWrite after |\n|---|---|---|---|---|---|---|---|---|"
         )?;
         let span = |seconds: Option<f64>| seconds.map_or_else(String::new, |it| format!("{it:.3} s"));

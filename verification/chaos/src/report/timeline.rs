@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Observations, is_commit};
-use crate::check::drains::cordoned;
+use crate::check::drains::cordon_spans;
 use crate::history::{Call, Event, Micros};
 
 /// Width of the image, and of the names at its left, in pixels.
@@ -43,7 +43,7 @@ impl Picture {
             "<text x=\"4\" y=\"{:.0}\">{}</text><line x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{:.0}\" y2=\"{:.0}\" \
              stroke=\"#eee\"/>",
             y + 14.0,
-            escaped(name),
+            escape_text(name),
             y + LANE,
             y + LANE,
         );
@@ -56,7 +56,7 @@ impl Picture {
             "<rect x=\"{left:.1}\" y=\"{:.0}\" width=\"{:.1}\" height=\"12\" fill=\"{color}\"><title>{}</title></rect>",
             self.y() + 4.0,
             (right - left).max(1.5),
-            escaped(title),
+            escape_text(title),
         );
     }
 }
@@ -99,7 +99,7 @@ pub(super) fn draw(seen: &Observations, calls: &[&Call]) -> String {
         picture.bar(revision.at, revision.at, "#106ba3", &format!("revision {}", revision.revision));
     }
     picture.lane("nodes cordoned");
-    for (node, from, until) in cordoned(&seen.kubernetes) {
+    for (node, from, until) in cordon_spans(&seen.kubernetes) {
         picture.bar(from, until.unwrap_or(to), "#7157d9", node);
     }
     let height = picture.y() + LANE + 8.0;
@@ -125,6 +125,6 @@ fn leaders(picture: &mut Picture, seen: &Observations) {
     }
 }
 
-fn escaped(text: &str) -> String {
+fn escape_text(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -7,7 +7,7 @@ use etcd_client::{Client, ResponseHeader};
 use madako_faults::Span;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{Course, GLANCE, RunError};
+use super::{GLANCE, RunCourse, RunError};
 use crate::check::drains::effects;
 use crate::datacenter::read;
 use crate::history::{Micros, micros};
@@ -21,7 +21,7 @@ const QUIET: Duration = Duration::from_secs(3 * POLL.as_secs());
 /// Time for the observer to reach the end of the history.
 const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(30);
 
-impl Course<'_> {
+impl RunCourse<'_> {
     /// Waits until all is well and without writes. Returns the time from the end of the faults to that state; `None`:
     /// it was not reached, or a process ended by itself.
     pub(super) async fn wait_for_calm(

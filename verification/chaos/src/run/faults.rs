@@ -7,7 +7,7 @@ use madako_faults::Schedule;
 use madako_judges::player::{Attempt, FaultChange, Player};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Course, GLANCE};
+use super::{GLANCE, RunCourse};
 use crate::history::Event;
 use crate::inject::Injector;
 use crate::world::World;
@@ -16,7 +16,7 @@ use crate::world::World;
 /// may take to elect a leader.
 const PATIENCE: Duration = super::BEGINS_WITHIN;
 
-impl Course<'_> {
+impl RunCourse<'_> {
     /// Plays the schedule. Returns the injections that were not possible, each with the reason.
     pub(super) async fn inject(
         &self,
@@ -58,7 +58,7 @@ impl Course<'_> {
 }
 
 struct Processes<'a> {
-    course: &'a Course<'a>,
+    course: &'a RunCourse<'a>,
     world: &'a mut World,
     injector: &'a mut Injector,
 }

@@ -27,7 +27,7 @@ impl OwnClock {
             places.flatten().map(|place| place.path().join(LIBRARY)).find(|library| library.is_file());
         let library = library.ok_or("faketime is not installed (Debian: libfaketime)")?;
         let clock = Self { library, file: directory.join(format!("{name}.clock")) };
-        clock.ahead(Duration::ZERO).map_err(|error| error.to_string())?;
+        clock.set_ahead(Duration::ZERO).map_err(|error| error.to_string())?;
         Ok(clock)
     }
 
@@ -48,7 +48,7 @@ impl OwnClock {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(crate) fn ahead(&self, by: Duration) -> io::Result<()> {
+    pub(crate) fn set_ahead(&self, by: Duration) -> io::Result<()> {
         // Atomic by rename: the library may read at any time.
         let next = self.file.with_extension("next");
         fs::write(&next, format!("+{}\n", by.as_secs()))?;

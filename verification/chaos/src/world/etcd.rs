@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Member, Plan, WorldError, answers, io_error, name_of, served};
+use super::{Member, Plan, WorldError, answers, io_error, name_of, served_address};
 use crate::network::{Link, Network, Node};
 use crate::process::Ports;
 
@@ -20,7 +20,7 @@ pub(super) async fn start(
     let mut places = BTreeMap::new();
     for number in 1..=plan.wanted().store.members() {
         let node = Node::Store(number);
-        let (client, peer) = (served(network, ports, &node)?, served(network, ports, &node)?);
+        let (client, peer) = (served_address(network, ports, &node)?, served_address(network, ports, &node)?);
         let link = Link::open(network, None, node, peer, ChaCha8Rng::from_rng(chance)).await;
         let link = link.map_err(io_error("cannot open a link to a member of etcd"))?;
         places.insert(number, (client, peer, link.address()));

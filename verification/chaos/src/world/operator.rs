@@ -17,7 +17,7 @@ use super::{
 };
 use crate::datacenter::metric_of;
 use crate::network::Node;
-use crate::web::{self, Ask};
+use crate::web::{self, WebRequest};
 
 /// Time limit of an operator's command.
 const COMMAND_WITHIN: Duration = Duration::from_secs(30);
@@ -84,7 +84,7 @@ async fn command(madako: &Path, config: &Path, args: &[&str]) -> Result<(), Worl
 /// Sends a request that must succeed; retries while no instance leads yet.
 async fn send(at: SocketAddr, method: &Method, path: &str, body: &Value) -> Result<Value, WorldError> {
     let what = format!("{method} {path}");
-    let answer = web::ask(at, Ask::send(method, path, body, ANSWERS_WITHIN)).await;
+    let answer = web::ask(at, WebRequest::send(method, path, body, ANSWERS_WITHIN)).await;
     let answer = answer.map_err(|error| WorldError::Unanswered(what.clone(), error))?;
     if answer.status.is_success() {
         return Ok(answer.json());

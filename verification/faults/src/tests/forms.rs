@@ -44,7 +44,7 @@ fn any_fault() -> impl Strategy<Value = Fault> {
             }
             (FaultLength::While, FaultTimes::Random { .. }) => Some(lasts_for),
         };
-        suiting(act).contains(&target.kind()).then_some(Fault { when, act, target, lasts })
+        suitable_targets(act).contains(&target.kind()).then_some(Fault { when, act, target, lasts })
     })
 }
 

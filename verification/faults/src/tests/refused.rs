@@ -130,16 +130,16 @@ fn unsuitable_target_is_refused_with_the_suitable_ones() {
     };
     let mut pairs = 0;
     for act in Act::ALL {
-        assert!(!suiting(*act).is_empty(), "{act} suits nothing");
+        assert!(!suitable_targets(*act).is_empty(), "{act} suits nothing");
         for kind in TargetKind::ALL {
             let target = example(*kind);
             let line = format!("{act} {target} at 1m");
-            if suiting(*act).contains(kind) {
+            if suitable_targets(*act).contains(kind) {
                 assert_eq!(Fault::parse(&line).unwrap().to_string(), line);
                 pairs += 1;
             } else {
                 let error = Fault::parse(&line).unwrap_err().to_string();
-                for fits in suiting(*act) {
+                for fits in suitable_targets(*act) {
                     assert!(error.contains(&fits.to_string()), "{error}");
                 }
             }

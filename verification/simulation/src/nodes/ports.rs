@@ -81,7 +81,7 @@ impl NodeDriver for LinkedNodes {
 
 impl LinkedConnection {
     /// Returns when the link has broken this connection.
-    async fn lost(&self) {
+    async fn wait_for_loss(&self) {
         tokio::select! {
             biased;
             () = self.link.broken(self.generation) => {}
@@ -103,7 +103,7 @@ impl LinkedConnection {
         };
         tokio::select! {
             biased;
-            () = self.lost() => Err(unreachable(&self.address, "connection reset")),
+            () = self.wait_for_loss() => Err(unreachable(&self.address, "connection reset")),
             answer = exchange => answer,
         }
     }
@@ -136,7 +136,7 @@ impl NodeConnection for LinkedConnection {
     async fn closed(&self) {
         tokio::select! {
             biased;
-            () = self.lost() => {}
+            () = self.wait_for_loss() => {}
             () = self.inner.closed() => {}
         }
     }

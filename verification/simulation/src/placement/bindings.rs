@@ -18,14 +18,14 @@ use madako_judges::Exemption;
 use madako_judges::bindings::misbound;
 use time::OffsetDateTime;
 
-use super::{Event, Judged, VALUES_COUNT, key_of, scheduled_to, state};
+use super::{Event, JudgedPlacement, VALUES_COUNT, key_of, scheduled_to, state};
 use crate::world::{MAX_MOVES, PREFIX, RESCHEDULE_AFTER};
 
 /// Maximum delay before the scheduler observes a change over slow and lossy links. Until then it may decide by the
 /// former state, so that an application leaves a cluster that seems online for a better one.
 const HEARD_WITHIN: Duration = Exemption::Unheard.longest().expect("a change is unheard for a time");
 
-impl Judged {
+impl JudgedPlacement {
     /// Checks a written application: its binding is permitted, and its decision is in the same transaction.
     pub(super) fn application(
         &mut self,
@@ -72,7 +72,7 @@ impl Judged {
                     _ => None,
                 },
             );
-            self.moved(revision, &before, stored, &former, (now, why));
+            self.judge_move(revision, &before, stored, &former, (now, why));
         }
     }
 
@@ -108,7 +108,7 @@ impl Judged {
     }
 
     /// Checks a move against the reason in its decision.
-    fn moved(
+    fn judge_move(
         &mut self,
         revision: i64,
         before: &Stored,

@@ -7,9 +7,9 @@ use madako_domain::placement::kind::{Kind, ObjectKey};
 use madako_domain::placement::metadata::{CASCADE_DELETION, ResourceRef};
 use madako_domain::placement::objects::Stored;
 
-use super::{Judged, scheduled_to};
+use super::{JudgedPlacement, scheduled_to};
 
-impl Judged {
+impl JudgedPlacement {
     /// Checks a written resource: the user asked for its creation or deletion, and it is still the same resource.
     pub(super) fn check_written(
         &mut self,

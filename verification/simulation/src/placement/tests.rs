@@ -233,8 +233,8 @@ async fn unrequested_deletions_and_creations_are_found() {
     world.put(Kind::Application, "app", application(None, 0, &json!({})));
     assert_eq!(world.found(), [Id::I9], "no user asked for it again");
     let world = World::new();
-    world.checker.acknowledged(&key(Kind::Application, "app"), 99);
-    world.checker.committed(98);
+    world.checker.note_acknowledged(&key(Kind::Application, "app"), 99);
+    world.checker.note_commit(98);
     assert_eq!(world.found(), [Id::I9, Id::I9], "neither was ever written");
     let mut world = World::new();
     let deleted = json!({"deleted": "2026-01-01T00:01:00+00:00"});

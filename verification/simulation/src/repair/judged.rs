@@ -152,7 +152,7 @@ impl Judged {
             found.push(violation(Id::I12, format!("{} are written as they are there", keys.join(", "))));
         }
         found.extend(requests::violations(&self.entries, &changes));
-        self.added.insert(revision, requests::added(&self.entries, &changes));
+        self.added.insert(revision, requests::count_added(&self.entries, &changes));
         self.seen.held += requests::newly_held(&self.entries, &changes);
         let mut newest = self.queue.records.known.keys().next_back().copied().unwrap_or(0);
         for (key, entry) in changes {
@@ -321,7 +321,7 @@ fn waits_beside_a_reboot(queue: &RepairQueue, cluster: Option<&Cluster>) -> bool
         .flat_map(|cluster| cluster.control_plane())
         .map(|node| node.address.as_str())
         .collect();
-    let reboots = queue.rebooting().map(|(node, _)| node).find(|node| control_plane.contains(node));
+    let reboots = queue.rebooting_nodes().map(|(node, _)| node).find(|node| control_plane.contains(node));
     let waits = |entry: &RepairQueueEntry| {
         let queued = entry.status == RepairStatus::Queued && !entry.deleted;
         queued && control_plane.contains(entry.address.as_str()) && reboots != Some(entry.address.as_str())

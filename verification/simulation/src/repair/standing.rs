@@ -99,7 +99,7 @@ fn parts(id: Id, queue: &RepairQueue, cluster: Option<&Cluster>) -> BTreeSet<Par
                 nodes.contains(item.value.address.as_str()) && (is_active(&item.value) || runs(index))
             });
             let entries = entries.map(|(index, item)| Part::Entry(*index, item.created));
-            let reboots = queue.rebooting().map(|(node, _)| node).filter(|node| nodes.contains(node));
+            let reboots = queue.rebooting_nodes().map(|(node, _)| node).filter(|node| nodes.contains(node));
             entries.chain(reboots.map(|node| Part::Reboot(node.to_owned()))).collect()
         }
         _ => {

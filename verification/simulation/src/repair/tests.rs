@@ -177,15 +177,15 @@ async fn two_leaders_at_once_are_found_unless_a_key_was_just_deleted() {
     assert_eq!(world.found(), []);
     // A leader whose key a user deleted may not know that until its lease ends; the same holds for its deposed
     // successor.
-    world.judge.deposed(3);
+    world.judge.note_deposed(3);
     world.judge.say_that_they_lead(&[("alpha", 3), ("beta", 8)]);
-    world.judge.deposed(8);
+    world.judge.note_deposed(8);
     world.judge.say_that_they_lead(&[("alpha", 3), ("beta", 8), ("gamma", 11)]);
     assert_eq!(world.found(), []);
     world.judge.say_that_they_lead(&[("alpha", 3), ("beta", 9), ("gamma", 11)]);
     assert_eq!(world.found(), [Id::I1], "no user deposed these");
     let world = World::new().await;
-    world.judge.deposed(3);
+    world.judge.note_deposed(3);
     tokio::time::advance(SESSION_TTL).await;
     for _ in 0..2 {
         world.judge.say_that_they_lead(&[("alpha", 3), ("beta", 8)]);
@@ -197,7 +197,7 @@ async fn two_leaders_at_once_are_found_unless_a_key_was_just_deleted() {
 async fn a_command_of_a_deposed_leader_is_found_when_its_lease_would_have_ended() {
     let mut world = World::announced().await;
     let deposed = world.epoch;
-    world.judge.deposed(deposed);
+    world.judge.note_deposed(deposed);
     world.lead().await;
     world.complete(1).await;
     drop(world.run(deposed, RESET).await);
@@ -208,7 +208,7 @@ async fn a_command_of_a_deposed_leader_is_found_when_its_lease_would_have_ended(
     // Only a deposed leader is excused: this epoch never led.
     let mut world = World::announced().await;
     let deposed = world.epoch;
-    world.judge.deposed(deposed);
+    world.judge.note_deposed(deposed);
     world.lead().await;
     world.complete(1).await;
     drop(world.run(deposed - 1, RESET).await);

@@ -135,7 +135,7 @@ impl Contenders {
             self.facts.report(&Fact::Conditional { key, version, status, after: tag });
         }
         match (status, tag) {
-            (200..300, Some(tag)) => self.placement.acknowledged(key, tag),
+            (200..300, Some(tag)) => self.placement.note_acknowledged(key, tag),
             (500 | 422 | 415, _) => {
                 self.placement.violate(Id::I9, format!("PUT {path} is answered by {status}: {body}"));
             }

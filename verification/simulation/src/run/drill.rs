@@ -180,7 +180,7 @@ impl Drill<'_> {
         }
         self.slow_leader().await;
         self.drains.forbid(false);
-        self.missing().await;
+        self.lose_machines().await;
         self.silent_registry().await;
         self.members().await;
         self.majority().await;
@@ -237,7 +237,7 @@ impl Drill<'_> {
     }
 
     /// Hides nodes in the registry for less than three polls, and changes the template meanwhile.
-    async fn missing(&mut self) {
+    async fn lose_machines(&mut self) {
         let (control_plane, workers) = self.nodes();
         let nodes = self.injector.world.checker.cluster().map_or(0, |cluster| cluster.nodes.len());
         let missing = &workers[workers.len().saturating_sub(nodes / 10 + 2)..];

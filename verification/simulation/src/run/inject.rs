@@ -95,7 +95,7 @@ impl Injector {
         let running = self.world.start(name).await;
         let place = Endpoint::Instance(crate::world::number(name));
         if self.jumped.get(&place).is_some_and(|count| *count > 0) {
-            running.clock.jump(ahead());
+            running.clock.jump(clock_lead());
         }
         self.running.insert(name, running);
     }
@@ -324,7 +324,7 @@ impl Injector {
             }
             _ => {
                 if let Some(running) = instance(place).and_then(|name| self.running.get(name)) {
-                    running.clock.jump(if is_ahead { ahead() } else { time::Duration::ZERO });
+                    running.clock.jump(if is_ahead { clock_lead() } else { time::Duration::ZERO });
                 }
             }
         }
@@ -505,6 +505,6 @@ impl Injector {
     }
 }
 
-fn ahead() -> time::Duration {
+fn clock_lead() -> time::Duration {
     time::Duration::try_from(CLOCK_JUMP).expect("an hour fits")
 }

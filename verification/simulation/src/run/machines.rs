@@ -176,7 +176,8 @@ mod tests {
     async fn machine_that_sabakan_refuses_to_remove_stays_until_it_is_removable() {
         let start = datetime!(2026-01-01 00:00 UTC);
         let config = DatacenterConfig::new(1, start, 1, &[("compute", 2)]);
-        let datacenter = Datacenter::new(DatacenterConfig { rates: Rates::still(), ..config }).unwrap();
+        let datacenter =
+            Datacenter::new(DatacenterConfig { rates: Rates::without_events(), ..config }).unwrap();
         let registry = SimulatedRegistry::new(datacenter, Arc::new(SimulatedClock::new(start)));
         let serial = registry.machines()[0].spec.serial.clone();
         let state = || registry.machines()[0].status.state;

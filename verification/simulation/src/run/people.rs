@@ -211,7 +211,7 @@ fn world_places(scenario: &Scenario) -> bool {
 }
 
 /// Share of `rate` requests a second that are acts with this mean pause between them; at most 0.3.
-pub(super) fn often(rate: f64, pause: Duration) -> f64 {
+pub(super) fn period_of(rate: f64, pause: Duration) -> f64 {
     (1.0 / (rate * pause.as_secs_f64())).min(0.3)
 }
 
@@ -237,7 +237,7 @@ impl OfEtcd {
     async fn work(mut self, rate: Option<f64>, mut stop: watch::Receiver<bool>) -> Self {
         self.first_work(&mut stop).await;
         let Some(rate) = rate else { return self };
-        let (acts, repairs) = (often(rate, BETWEEN_ACTS), often(rate, BETWEEN_REPAIRS));
+        let (acts, repairs) = (period_of(rate, BETWEEN_ACTS), period_of(rate, BETWEEN_REPAIRS));
         while next(rate, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
             let draw: f64 = self.chance.random();

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::generator;
-use super::people::{Calls, next, often};
+use super::people::{Calls, next, period_of};
 use crate::checker::Checker;
 use crate::corruption::Spoiling;
 use crate::history::History;
@@ -86,7 +86,7 @@ impl OfRegistry {
 
     /// Sends `rate` requests a second until `stop` is true.
     pub(super) async fn work(mut self, rate: f64, mut stop: watch::Receiver<bool>) -> Self {
-        let mistakes = often(rate, BETWEEN_MISTAKES);
+        let mistakes = period_of(rate, BETWEEN_MISTAKES);
         while next(rate, &mut self.chance, &mut stop).await {
             self.calls.made += 1;
             self.end_mistakes(Instant::now());

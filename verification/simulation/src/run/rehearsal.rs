@@ -50,8 +50,8 @@ use super::inject::Injector;
 use super::report::{Calm, Outcome, Skipped, verdicts};
 use super::settle::cut_short;
 use super::{
-    Idle, Options, SHORTEST, SimulateError, blind, generator, laid_out, most_a_second, note_schedule, paused,
-    play,
+    Idle, Options, SHORTEST, SimulateError, blind, generator, laid_out, most_a_second, note_schedule,
+    paused_runtime, play,
 };
 use crate::checker::Checker;
 use crate::clock::SimulatedClock;
@@ -180,7 +180,7 @@ pub fn rehearse(
     }
     let schedule = laid_out(scenario, seed, length)?;
     let things = copied.machines.len() + copied.own.len() + copied.root.len();
-    let (runtime, pace) = paused(most_a_second(things as u64));
+    let (runtime, pace) = paused_runtime(most_a_second(things as u64));
     let handling = Handling::paced(&pace);
     metrics::with_local_recorder(&handling, || {
         let handling = handling.clone();
@@ -328,7 +328,7 @@ impl RehearsalParameters<'_> {
 
 /// No machine breaks without a fault; setups and updates in progress end.
 fn rates() -> Rates {
-    Rates { initialize_takes: Some(START_TAKES), update_takes: Some(UPDATE_TAKES), ..Rates::still() }
+    Rates { initialize_takes: Some(START_TAKES), update_takes: Some(UPDATE_TAKES), ..Rates::without_events() }
 }
 
 /// Removes keys that are bound to a lease, because they belong to processes that are not copied, and sets the

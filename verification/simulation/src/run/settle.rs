@@ -88,7 +88,7 @@ pub(super) async fn settle(
         }
         injector.restart_those_that_ended().await;
         let written = placement.changes_since(began).last().map_or(began, |(at, _)| *at);
-        let last = repairs.acted().map_or(written, |(at, _)| at.max(written));
+        let last = repairs.last_effect().map_or(written, |(at, _)| at.max(written));
         let quiet = history.now().saturating_sub(last);
         if quiet >= QUIET && (repairs.unfinished() == 0 || history.now() > began + within + QUIET) {
             break Some(last);
@@ -110,7 +110,7 @@ pub(super) async fn settle(
         let written = placement.changes_since(history.now().saturating_sub(QUIET));
         let keys: BTreeSet<String> = written.into_iter().map(|(_, key)| key).collect();
         found.push(format!("still written: {}", keys.into_iter().take(10).collect::<Vec<_>>().join(", ")));
-        let acted = repairs.acted().filter(|(at, _)| *at + QUIET > history.now());
+        let acted = repairs.last_effect().filter(|(at, _)| *at + QUIET > history.now());
         found.extend(acted.map(|(_, what)| format!("still acts: {what}")));
     }
     // Read before `unserved` connects to every instance.
@@ -118,7 +118,7 @@ pub(super) async fn settle(
     if to_the_end {
         found.extend(final_deviations(scenario, &injector));
         found.extend(operations::deviations(&injector, repairs).await);
-        found.extend(unserved(scenario, &injector).await);
+        found.extend(list_unserved(scenario, &injector).await);
     }
     let counts = *injector.world.counts.lock().unwrap();
     found.extend(operations::too_many_failed(counts.failed_operations, history.now()));
@@ -149,7 +149,7 @@ pub(super) async fn settle(
     exemptions.add(&repairs.exemptions());
     exemptions.add(&placement.exemptions());
     found.extend(injector.world.unplanted.lock().unwrap().iter().cloned());
-    found.extend(exemptions.beyond(history.now()));
+    found.extend(exemptions.exceeded_bounds(history.now()));
     let refused = injector.world.rivals.as_ref().map(Rivals::refused);
     found.extend(refused.iter().filter(|_| to_the_end).flat_map(|refused| too_few(refused, length)));
     if to_the_end {
@@ -313,7 +313,7 @@ fn unfit(cluster: &Cluster, machines: &[Machine]) -> Vec<String> {
 }
 
 /// Running instances that do not serve their pages, or the API of placement in a world with placement.
-async fn unserved(scenario: &Scenario, injector: &Injector) -> Vec<String> {
+async fn list_unserved(scenario: &Scenario, injector: &Injector) -> Vec<String> {
     let mut doors = vec![("pages", &injector.world.pages)];
     if scenario.world.places() {
         doors.push(("API of placement", &injector.world.doors));

@@ -15,7 +15,7 @@ const AFTER_THE_LAST: Span = Span::seconds(5 * 60);
 
 /// A smaller run that fails for the same reason.
 #[derive(Debug)]
-pub struct Shrunk {
+pub struct ShrunkScenario {
     /// Numbers of the remaining faults in the schedule.
     pub only: BTreeSet<usize>,
     pub length: Span,
@@ -32,7 +32,7 @@ pub fn shrink(
     scenario: &Scenario,
     failed: Report,
     mut go_on: impl FnMut(u32) -> bool,
-) -> Result<Shrunk, SimulateError> {
+) -> Result<ShrunkScenario, SimulateError> {
     let wrong: BTreeSet<String> = failed.failures().into_iter().collect();
     let (seed, mut length) = (failed.seed, failed.length);
     let mut only: Vec<usize> = (0..failed.schedule.injections.len()).collect();
@@ -76,5 +76,5 @@ pub fn shrink(
     {
         (length, best) = (shorter, report);
     }
-    Ok(Shrunk { only: only.into_iter().collect(), length, runs, report: best })
+    Ok(ShrunkScenario { only: only.into_iter().collect(), length, runs, report: best })
 }

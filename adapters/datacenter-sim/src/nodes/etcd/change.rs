@@ -55,7 +55,7 @@ impl Change {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Changed {
+pub(crate) enum ChangeResult {
     Done {
         members: Vec<EtcdMember>,
         cluster: u64,
@@ -76,14 +76,14 @@ pub(crate) struct Request {
     pub(crate) effect: Option<Effect>,
     /// The request has no effect afterwards.
     pub(crate) until: Instant,
-    pub(crate) reply: oneshot::Sender<Changed>,
+    pub(crate) reply: oneshot::Sender<ChangeResult>,
 }
 
 impl World {
     pub(crate) fn take_request(&mut self, request: Request) {
         let Request { addresses, change, effect, until, reply } = request;
         let changed = if self.now > until {
-            Changed::Late
+            ChangeResult::Late
         } else {
             match &effect {
                 Some(effect) => self.watch_voters(effect, |world| world.change(&addresses, &change)),
@@ -92,10 +92,10 @@ impl World {
         };
         if let Some(effect) = effect {
             self.note(match &changed {
-                Changed::Done { .. } => Observed::Applied { effect, failed: None },
-                Changed::Refused(why) => Observed::Applied { effect, failed: Some(why.clone()) },
-                Changed::Unavailable => Observed::Dropped { effect, why: "no majority".to_owned() },
-                Changed::Late => Observed::Dropped { effect, why: "the permit ended".to_owned() },
+                ChangeResult::Done { .. } => Observed::Applied { effect, failed: None },
+                ChangeResult::Refused(why) => Observed::Applied { effect, failed: Some(why.clone()) },
+                ChangeResult::Unavailable => Observed::Dropped { effect, why: "no majority".to_owned() },
+                ChangeResult::Late => Observed::Dropped { effect, why: "the permit ended".to_owned() },
             });
         }
         // The caller may have dropped its future.
@@ -103,7 +103,7 @@ impl World {
     }
 
     /// The first asked member that clients reach.
-    fn asked(&self, addresses: &[String]) -> Option<Runner> {
+    fn first_reachable(&self, addresses: &[String]) -> Option<Runner> {
         let runners = self.runners();
         let at = |address: &String| {
             let is_reached =
@@ -113,12 +113,12 @@ impl World {
         addresses.iter().find_map(at)
     }
 
-    fn change(&mut self, addresses: &[String], change: &Change) -> Changed {
-        let Some(asked) = self.asked(addresses) else { return Changed::Unavailable };
+    fn change(&mut self, addresses: &[String], change: &Change) -> ChangeResult {
+        let Some(asked) = self.first_reachable(addresses) else { return ChangeResult::Unavailable };
         let id = asked.cluster;
         let quorum = self.etcd.get(&id).and_then(|cluster| cluster.quorum.as_ref());
         if quorum != Some(&Island::Mainland) {
-            return Changed::Unavailable;
+            return ChangeResult::Unavailable;
         }
         let changed = match change {
             Change::AddLearner { peer_url } => self.add_learner(id, peer_url),
@@ -129,18 +129,20 @@ impl World {
         };
         let fact = match changed {
             Ok(fact) => fact,
-            Err(why) => return Changed::Refused(why),
+            Err(why) => return ChangeResult::Refused(why),
         };
         fact.into_iter().for_each(|fact| self.note(Observed::Etcd(fact)));
         self.settle();
         match self.etcd.get(&id) {
-            Some(cluster) => Changed::Done { members: cluster.listed(), cluster: id, writes: cluster.writes },
-            None => Changed::Unavailable,
+            Some(cluster) => {
+                ChangeResult::Done { members: cluster.list_members(), cluster: id, writes: cluster.writes }
+            }
+            None => ChangeResult::Unavailable,
         }
     }
 
     /// Number of voting members in touch with the majority for a time.
-    fn connected(&self, id: u64, since: Duration) -> usize {
+    fn count_connected(&self, id: u64, since: Duration) -> usize {
         let is_connected = |runner: &Runner| {
             let process = self.nodes.get(&runner.address).and_then(|machine| machine.process());
             let touch = process.and_then(|process| process.in_touch_since);
@@ -152,12 +154,12 @@ impl World {
     }
 
     fn add_learner(&mut self, id: u64, peer_url: &str) -> Result<Option<EtcdFact>, String> {
-        let connected = self.connected(id, HEALTH_INTERVAL);
+        let connected = self.count_connected(id, HEALTH_INTERVAL);
         let cluster = self.etcd.get_mut(&id).ok_or("no cluster")?;
         if cluster.at(peer_url).is_some() {
             return Ok(None);
         }
-        if connected < cluster.voting() {
+        if connected < cluster.count_voting() {
             return Err("etcdserver: unhealthy cluster".to_owned());
         }
         if cluster.members.values().filter(|member| member.learner).count() >= MAX_LEARNERS {
@@ -194,12 +196,12 @@ impl World {
     }
 
     fn remove(&mut self, id: u64, member: u64) -> Result<Option<EtcdFact>, String> {
-        let active = self.connected(id, Duration::ZERO);
+        let active = self.count_connected(id, Duration::ZERO);
         let is_active = self.runners().iter().any(|runner| (runner.cluster, runner.member) == (id, member));
         let cluster = self.etcd.get_mut(&id).ok_or("no cluster")?;
         let is_voting = cluster.is_voting(member);
         // The members that run stay a majority (etcd's `--strict-reconfig-check`).
-        if is_voting && is_active && active < 2 + (cluster.voting() - 1) / 2 {
+        if is_voting && is_active && active < 2 + (cluster.count_voting() - 1) / 2 {
             return Err("etcdserver: unhealthy cluster".to_owned());
         }
         let removed = cluster.members.remove(&member);
@@ -237,16 +239,16 @@ impl World {
 
     /// Number of the last acknowledged write; `None`: no asked member has a majority.
     pub(crate) fn writes(&self, addresses: &[String]) -> Option<u64> {
-        let cluster = self.etcd.get(&self.asked(addresses)?.cluster)?;
+        let cluster = self.etcd.get(&self.first_reachable(addresses)?.cluster)?;
         (cluster.quorum == Some(Island::Mainland)).then_some(cluster.writes)
     }
 
     /// The answer to a status request; `None`: no asked member answers.
     pub(crate) fn etcd_status(&self, addresses: &[String]) -> Option<EtcdStatus> {
-        let asked = self.asked(addresses)?;
+        let asked = self.first_reachable(addresses)?;
         let cluster = self.etcd.get(&asked.cluster)?;
         let healthy = cluster.quorum == Some(Island::Mainland);
-        let mut members = cluster.listed();
+        let mut members = cluster.list_members();
         for member in &mut members {
             let runners = self.runners();
             let is_it = |runner: &&Runner| {

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::faults::Island;
 
-pub(crate) use change::{Change, Changed, Request};
+pub(crate) use change::{Change, ChangeResult, Request};
 pub(crate) use settle::Runner;
 
 #[derive(Debug, Clone)]
@@ -91,7 +91,7 @@ impl Cluster {
         self.members.get(&member).is_some_and(|member| !member.learner)
     }
 
-    fn voting(&self) -> usize {
+    fn count_voting(&self) -> usize {
         self.members.values().filter(|member| !member.learner).count()
     }
 
@@ -101,7 +101,7 @@ impl Cluster {
     }
 
     /// The members, as a client sees them, without their states.
-    pub(crate) fn listed(&self) -> Vec<EtcdMember> {
+    pub(crate) fn list_members(&self) -> Vec<EtcdMember> {
         let member = |(id, member): (&u64, &Member)| EtcdMember {
             id: *id,
             name: member.name.clone(),

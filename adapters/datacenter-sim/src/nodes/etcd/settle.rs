@@ -143,7 +143,7 @@ impl World {
                 continue;
             }
             let etcd = self.etcd.get(&cluster);
-            let voting = etcd.map_or(0, Cluster::voting);
+            let voting = etcd.map_or(0, Cluster::count_voting);
             others.retain(|voter| {
                 voter.member != member && etcd.is_some_and(|etcd| etcd.is_voting(voter.member))
             });
@@ -193,6 +193,6 @@ fn majority(cluster: &Cluster, voters: &[&&Runner]) -> Option<Island> {
     for voter in voters {
         *by_island.entry(&voter.island).or_default() += 1;
     }
-    let is_majority = |(_, count): &(&Island, usize)| *count * 2 > cluster.voting();
+    let is_majority = |(_, count): &(&Island, usize)| *count * 2 > cluster.count_voting();
     by_island.into_iter().find(is_majority).map(|(island, _)| island.clone())
 }

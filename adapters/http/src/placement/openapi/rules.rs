@@ -8,23 +8,25 @@ pub(super) fn add(name: &str, described: &mut Value) {
     match name {
         "ApplicationSpec" => {
             described["properties"]["tosca"] = json!({"anyOf": [
-                {"type": "string", "pattern": "^$|[.]ya?ml$"}, nothing(), template(),
+                {"type": "string", "pattern": "^$|[.]ya?ml$"}, no_value(), template(),
             ]});
             let address = json!({"type": "string", "pattern": CSAR});
             described["properties"]["csar"] = json!({"anyOf": [address, {"type": "null"}]});
             described["anyOf"] = json!([
-                with("manifest", &json!({"type": "array", "minItems": 1})),
-                with("tosca", &json!({"anyOf": [{"type": "string", "minLength": 1}, something()]})),
-                with("csar", &address),
+                require_member("manifest", &json!({"type": "array", "minItems": 1})),
+                require_member("tosca", &json!({"anyOf": [{"type": "string", "minLength": 1}, any_value()]})),
+                require_member("csar", &address),
             ]);
         }
         "ClusterSpec" => {
-            described["properties"]["kubeconfig"] = json!({"anyOf": [nothing(), kubeconfig()]});
-            let output = with("kubeconfig", &json!({"not": {"enum": [null, false, 0, "", [], {}]}}));
-            let outputs = with("topology_template", &with("outputs", &output));
+            described["properties"]["kubeconfig"] = json!({"anyOf": [no_value(), kubeconfig()]});
+            let output =
+                require_member("kubeconfig", &json!({"not": {"enum": [null, false, 0, "", [], {}]}}));
+            let outputs = require_member("topology_template", &require_member("outputs", &output));
             described["properties"]["tosca"] =
-                json!({"anyOf": [nothing(), {"allOf": [template(), outputs]}]});
-            described["anyOf"] = json!([with("kubeconfig", &something()), with("tosca", &something())]);
+                json!({"anyOf": [no_value(), {"allOf": [template(), outputs]}]});
+            described["anyOf"] =
+                json!([require_member("kubeconfig", &any_value()), require_member("tosca", &any_value())]);
         }
         "ImSpec" => {
             let text = json!({"type": "string"});
@@ -32,7 +34,7 @@ pub(super) fn add(name: &str, described: &mut Value) {
                 "type": "object", "required": ["username", "password"],
                 "properties": {"username": text, "password": text},
             });
-            described["anyOf"] = json!([with("token", &text), user]);
+            described["anyOf"] = json!([require_member("token", &text), user]);
         }
         "GlobalCloud" => {
             // A global resource refers to no namespaced one.
@@ -51,20 +53,20 @@ pub(super) fn add(name: &str, described: &mut Value) {
 const CSAR: &str = "[.](csar|zip)$";
 
 /// An object with a required member.
-fn with(name: &str, member: &Value) -> Value {
+fn require_member(name: &str, member: &Value) -> Value {
     json!({"type": "object", "required": [name], "properties": {name: member}})
 }
 
-fn nothing() -> Value {
+fn no_value() -> Value {
     json!({"type": "object", "maxProperties": 0})
 }
 
-fn something() -> Value {
+fn any_value() -> Value {
     json!({"type": "object", "minProperties": 1})
 }
 
 fn template() -> Value {
-    with("tosca_definitions_version", &json!({"type": "string"}))
+    require_member("tosca_definitions_version", &json!({"type": "string"}))
 }
 
 fn kubeconfig() -> Value {

@@ -82,7 +82,7 @@ fn put(key: &str, revision: i64, bytes: usize) -> Transaction {
 }
 
 fn key(transaction: &Transaction) -> String {
-    touched(transaction).next().unwrap().to_owned()
+    keys_touched(transaction).next().unwrap().to_owned()
 }
 
 struct Writers {
@@ -225,9 +225,9 @@ proptest! {
     fn the_first_that_fit_go_together(
         all in prop::collection::vec((0..40_u32, prop_oneof![9 => 1..2_000_usize, 1 => Just(MOST_TOGETHER_BYTES)]), 0..120),
     ) {
-        let mut waiting: VecDeque<Waiting> = all
+        let mut waiting: VecDeque<WaitingTransaction> = all
             .iter()
-            .map(|(key, bytes)| Waiting { transaction: put(&key.to_string(), 0, *bytes), reply: oneshot::channel().0 })
+            .map(|(key, bytes)| WaitingTransaction { transaction: put(&key.to_string(), 0, *bytes), reply: oneshot::channel().0 })
             .collect();
         let mut sent = Vec::new();
         while !waiting.is_empty() {

@@ -82,7 +82,7 @@ pub(super) fn run(args: &Args, global: &Global, clock: &dyn Clock) -> Result<(),
         hold: hold.as_ref(),
         holds: &kept,
     });
-    show(args.output, &Answer::new(&decision, &reports), Answer::table)
+    show(args.output, &Answer::new(&decision, &reports), Answer::format_table)
 }
 
 /// The limits from which failures of a rack are one event, as in the service. `--hold-racks` enables them also where the
@@ -120,7 +120,7 @@ impl<'a> Answer<'a> {
 }
 
 impl Answer<'_> {
-    fn table(&self) -> String {
+    fn format_table(&self) -> String {
         let mut added = Table::new(["ADD", "MACHINE TYPE", "OPERATION"]);
         for entry in &self.add {
             added.row([entry.address.to_owned(), entry.machine_type.to_owned(), entry.operation.to_owned()]);

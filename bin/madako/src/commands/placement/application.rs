@@ -54,7 +54,7 @@ pub(super) const APPLICATION: Resource = Resource {
         more: "Given labels and metric constraints are added; manifest, hooks and the other constraints are \
                replaced.",
         options: update_options,
-        changes,
+        changes: changes_of,
         example: "echo-demo --remove-existing-label-constraints -L location=SK",
     },
     delete: || {
@@ -261,7 +261,7 @@ fn build(given: &GivenOptions) -> Result<Value, Failure> {
     Ok(application)
 }
 
-fn changes(given: &GivenOptions) -> Result<Change, Failure> {
+fn changes_of(given: &GivenOptions) -> Result<Change, Failure> {
     /// The field, the option that clears it, the option that sets it, and whether the latter appends.
     const CONSTRAINTS: [(&str, &str, &str, bool); 3] = [
         ("labels", "remove-existing-label-constraints", "cluster-label-constraint", false),

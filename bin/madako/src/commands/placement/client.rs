@@ -130,7 +130,7 @@ impl Api {
     async fn exchange(&self, request: &Request) -> Result<(StatusCode, Option<String>, BytesMut), Failure> {
         let waits = request.query.iter().any(|(name, _)| *name == "blocking");
         let deadline = if waits { DEADLINE + WAIT } else { DEADLINE };
-        match tokio::time::timeout(deadline, Box::pin(self.sent(request))).await {
+        match tokio::time::timeout(deadline, Box::pin(self.send_request(request))).await {
             Ok(result) => result,
             Err(_) => {
                 let unsure = if request.method == "GET" {
@@ -148,7 +148,10 @@ impl Api {
         }
     }
 
-    async fn sent(&self, request: &Request) -> Result<(StatusCode, Option<String>, BytesMut), Failure> {
+    async fn send_request(
+        &self,
+        request: &Request,
+    ) -> Result<(StatusCode, Option<String>, BytesMut), Failure> {
         let mut url = self.url.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.clear().extend(&request.path);

@@ -47,7 +47,7 @@ pub(super) const CLUSTER: Resource = Resource {
         more: "The cluster gets the name of the kubeconfig's cluster. The command sends the contents of \
                certificate and key files that the kubeconfig names.",
         options: register_options,
-        build: registered,
+        build: read_registration,
         example: "-k kubeconfig.yaml --metric heat 0.5 -l location=DE",
     }),
     create: Some(Create {
@@ -88,7 +88,7 @@ pub(super) const CLUSTER: Resource = Resource {
             options.extend(backoffs(false));
             options
         },
-        changes,
+        changes: changes_of,
         example: "example --metric heat 0.5 -l location=DE",
     },
     delete: || {
@@ -150,7 +150,7 @@ fn spec(given: &GivenOptions) -> Result<Value, Failure> {
 }
 
 /// The document of an existing cluster, under its name in the kubeconfig.
-fn registered(given: &GivenOptions) -> Result<Value, Failure> {
+fn read_registration(given: &GivenOptions) -> Result<Value, Failure> {
     let (config, name) = of_one_context(given.text("kubeconfig").unwrap_or_default(), given.text("context"))?;
     let mut spec = spec(given)?;
     spec["kubeconfig"] = config;
@@ -181,7 +181,7 @@ fn template(file: &str) -> Result<Value, Failure> {
     }
 }
 
-fn changes(given: &GivenOptions) -> Result<Change, Failure> {
+fn changes_of(given: &GivenOptions) -> Result<Change, Failure> {
     let tosca = given.text("file").map(template).transpose()?;
     let config =
         given.text("kubeconfig").map(|file| of_one_context(file, given.text("context"))).transpose()?;

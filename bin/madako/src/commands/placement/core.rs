@@ -92,7 +92,7 @@ fn metric_options(provider: &'static str, new: bool) -> Vec<Arg> {
     ]
 }
 
-fn allowed(given: &GivenOptions) -> Vec<i64> {
+fn allowed_numbers(given: &GivenOptions) -> Vec<i64> {
     let mut values = given.wholes("allowed-values");
     values.sort_unstable();
     values
@@ -105,7 +105,7 @@ fn build_metric(given: &GivenOptions, provider: &str) -> Result<Value, Failure> 
         "spec": {
             "min": given.decimal("min"),
             "max": given.decimal("max"),
-            "allowed_values": allowed(given),
+            "allowed_values": allowed_numbers(given),
             "provider": { "name": given.json(provider), "metric": given.text("metric-name").unwrap_or(name) },
         },
     });
@@ -154,7 +154,7 @@ fn change_metric(given: &GivenOptions, provider: &'static str) -> Change {
         put(metric, &["spec", "min"], given.decimal("min"));
         put(metric, &["spec", "max"], given.decimal("max"));
         if given.has("allowed-values") {
-            *place(metric, &["spec", "allowed_values"]) = allowed(&given).into();
+            *place(metric, &["spec", "allowed_values"]) = allowed_numbers(&given).into();
         }
         put(metric, &["spec", "provider", "name"], given.text(provider));
         put(metric, &["spec", "provider", "metric"], given.text("metric-name"));

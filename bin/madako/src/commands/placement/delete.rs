@@ -51,7 +51,7 @@ impl Dependents {
         text
     }
 
-    fn table(&self, subject: &str) -> String {
+    fn format_table(&self, subject: &str) -> String {
         if self.count() == 0 {
             return format!("Deleting {subject} deletes nothing else.\n");
         }
@@ -88,7 +88,7 @@ pub(super) async fn run(
     let dependents =
         if given.flag("force") { Ok(Dependents::default()) } else { read_dependents(api, place, name).await };
     if given.flag("dry-run") {
-        return show(format, &dependents?, |dependents| dependents.table(&subject)).map(|()| None);
+        return show(format, &dependents?, |dependents| dependents.format_table(&subject)).map(|()| None);
     }
     match dependents {
         Ok(dependents) if dependents.count() == 0 => {}

@@ -92,13 +92,13 @@ pub(super) async fn run(
             let shown: ExplanationView = serde_json::from_value(body).map_err(|error| {
                 Failure::failed(format_args!("{} cannot be read: {error}", request.subject))
             })?;
-            print(&text(&place.called(name), &shown))
+            print(&format_text(&place.called(name), &shown))
         }
         format => show(format, &body, |_: &Value| String::new()),
     }
 }
 
-fn text(application: &str, shown: &ExplanationView) -> String {
+fn format_text(application: &str, shown: &ExplanationView) -> String {
     let mut text = match (&shown.decision, &shown.leader) {
         (Some(decision), _) => format!("{application}: {}\n", printable(&describe_decision(decision))),
         (None, Some(host)) => {
@@ -120,10 +120,10 @@ fn text(application: &str, shown: &ExplanationView) -> String {
             table.row([
                 namespace.as_ref().map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"))
                     + mark,
-                number(candidate.score),
-                number(candidate.base),
+                format_number(candidate.score),
+                format_number(candidate.base),
                 candidate.metrics.iter().map(metric).collect::<Vec<_>>().join(", "),
-                candidate.dropped.as_ref().map_or_else(String::new, dropped),
+                candidate.dropped.as_ref().map_or_else(String::new, describe_dropped),
             ]);
         }
         text.push('\n');
@@ -178,10 +178,14 @@ impl Candidate {
 fn describe_decision(decision: &Decision) -> String {
     let mut said = match &decision.outcome {
         Outcome::Bound { to } => format!("is bound to {to}"),
-        Outcome::Stays { on, why } => format!("stays on {on} ({})", word(why)),
-        Outcome::Moved { from, to, why } => format!("moves from {from} to {to} ({})", word(why)),
+        Outcome::Stays { on, why } => format!("stays on {on} ({})", serialized_word(why)),
+        Outcome::Moved { from, to, why } => format!("moves from {from} to {to} ({})", serialized_word(why)),
         Outcome::Held { on, to, why, rule } => {
-            format!("stays on {on}; its move to {to} ({}) is held by {}", word(why), word(rule))
+            format!(
+                "stays on {on}; its move to {to} ({}) is held by {}",
+                serialized_word(why),
+                serialized_word(rule)
+            )
         }
         Outcome::Degraded { retries, retry } => {
             let left = match retries {
@@ -201,7 +205,7 @@ fn describe_decision(decision: &Decision) -> String {
         }
         Outcome::Creates { cluster, cloud } => format!("{cluster} is created for it on {cloud}"),
         Outcome::WaitsForCluster { cluster } => format!("waits until {cluster} is online"),
-        Outcome::LeftAlone { why } => format!("the scheduler ignores it ({})", word(why)),
+        Outcome::LeftAlone { why } => format!("the scheduler ignores it ({})", serialized_word(why)),
     };
     if let Some(gain) = &decision.gain {
         said += &format!(
@@ -216,7 +220,7 @@ fn describe_decision(decision: &Decision) -> String {
 }
 
 /// The name of a reason, with its times and limits.
-fn word<T: serde::Serialize>(reason: &T) -> String {
+fn serialized_word<T: serde::Serialize>(reason: &T) -> String {
     match serde_json::to_value(reason) {
         Ok(Value::String(word)) => word.replace('_', " "),
         Ok(Value::Object(fields)) => {
@@ -233,7 +237,7 @@ fn word<T: serde::Serialize>(reason: &T) -> String {
     }
 }
 
-fn dropped(dropped: &Dropped) -> String {
+fn describe_dropped(dropped: &Dropped) -> String {
     match dropped {
         Dropped::Unmet { unmet } => unmet.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
         Dropped::WaitsForMetric { metric } => format!("{metric} was never fetched"),
@@ -246,7 +250,7 @@ fn dropped(dropped: &Dropped) -> String {
 
 fn metric(metric: &Metric) -> String {
     let Metric { metric, weight, value, normalized, age, oscillates, range, since, note } = metric;
-    let mut text = format!("{metric} {} x {weight}", number(*normalized));
+    let mut text = format!("{metric} {} x {weight}", format_number(*normalized));
     if let (Some(value), Some(age)) = (value, age) {
         text += &format!(" ({value}, {age:.0} s old");
         if let Some(note) = note {
@@ -267,7 +271,7 @@ fn metric(metric: &Metric) -> String {
     text
 }
 
-fn number(number: Option<f64>) -> String {
+fn format_number(number: Option<f64>) -> String {
     number.map_or_else(|| "-".to_owned(), |number| format!("{number:.3}"))
 }
 
@@ -329,7 +333,7 @@ mod tests {
             clouds: Vec::new(),
         };
         let shown = serde_json::from_value(serde_json::to_value(&explanation).unwrap()).unwrap();
-        let text = text("Application testing/echo", &shown);
+        let text = format_text("Application testing/echo", &shown);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
@@ -380,7 +384,7 @@ mod tests {
         let answer = |leader: Value| {
             let shown =
                 json!({ "decision": null, "last": last, "leader": leader, "clusters": [], "clouds": [] });
-            text("Application testing/echo", &serde_json::from_value(shown).unwrap())
+            format_text("Application testing/echo", &serde_json::from_value(shown).unwrap())
         };
         let lines = answer(json!("host1"));
         assert!(

@@ -20,8 +20,8 @@ const DELETE: u8 = 127;
 pub(super) fn password(given: Option<&str>, of_whom: &str) -> Result<String, Failure> {
     let bytes = match given {
         Some(given) => return Ok(given.to_owned()),
-        None if io::stdin().is_terminal() => typed(&format!("Password of {of_whom}: "))?,
-        None => line(io::stdin().lock())?,
+        None if io::stdin().is_terminal() => read_typed(&format!("Password of {of_whom}: "))?,
+        None => read_line(io::stdin().lock())?,
     };
     match String::from_utf8(bytes) {
         Ok(text) if !text.is_empty() => Ok(text),
@@ -36,17 +36,17 @@ pub(super) fn password(given: Option<&str>, of_whom: &str) -> Result<String, Fai
 ///
 /// # Errors
 /// There is no terminal, or no input.
-pub(crate) fn unseen(prompt: &str) -> Result<String, Failure> {
+pub(crate) fn read_hidden(prompt: &str) -> Result<String, Failure> {
     if !io::stdin().is_terminal() {
         return Err(Failure::bad_input(
             "standard input is no terminal, so no password can be typed: set VAULT_TOKEN",
         ));
     }
-    let bytes = typed(prompt)?;
+    let bytes = read_typed(prompt)?;
     String::from_utf8(bytes).map_err(|_| Failure::bad_input("the password is not UTF-8 text"))
 }
 
-fn line(source: impl BufRead) -> io::Result<Vec<u8>> {
+fn read_line(source: impl BufRead) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     for byte in source.bytes() {
         match byte? {
@@ -74,7 +74,7 @@ impl Drop for HiddenInput {
     }
 }
 
-fn typed(prompt: &str) -> Result<Vec<u8>, Failure> {
+fn read_typed(prompt: &str) -> Result<Vec<u8>, Failure> {
     write!(io::stderr(), "{prompt}")?;
     io::stderr().flush()?;
     enable_raw_mode()?;
@@ -100,9 +100,9 @@ mod tests {
 
     #[test]
     fn a_password_is_one_line() {
-        assert_eq!(line(&b"hunter2\r\nmore"[..]).unwrap(), b"hunter2");
-        assert_eq!(line(&b"hunter2"[..]).unwrap(), b"hunter2");
-        assert_eq!(line(&b""[..]).unwrap(), b"");
-        line(io::BufReader::new(io::repeat(b'a'))).unwrap_err();
+        assert_eq!(read_line(&b"hunter2\r\nmore"[..]).unwrap(), b"hunter2");
+        assert_eq!(read_line(&b"hunter2"[..]).unwrap(), b"hunter2");
+        assert_eq!(read_line(&b""[..]).unwrap(), b"");
+        read_line(io::BufReader::new(io::repeat(b'a'))).unwrap_err();
     }
 }

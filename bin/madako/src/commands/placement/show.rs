@@ -60,7 +60,7 @@ impl Column {
 
     fn text(&self, document: &Value) -> String {
         let value = document.pointer(self.at);
-        let plain = || value.map_or_else(|| NOTHING.to_owned(), words);
+        let plain = || value.map_or_else(|| NOTHING.to_owned(), format_words);
         match self.form {
             ValueFormat::Plain | ValueFormat::Tagged(_) => plain(),
             ValueFormat::Time => {
@@ -80,7 +80,7 @@ impl Column {
         let line = |field: &FieldSchema| {
             let text = match (&field.shape, value[tag].get(field.name)?) {
                 (Shape::Secret, value) if !value.is_null() => "(set)".to_owned(),
-                (_, value) => words(value),
+                (_, value) => format_words(value),
             };
             Some((field.name, text))
         };
@@ -122,18 +122,20 @@ pub(super) fn one(resource: &Resource, format: Format, document: &Value) -> Resu
     })
 }
 
-fn words(value: &Value) -> String {
+fn format_words(value: &Value) -> String {
     match value {
         Value::Null => NOTHING.to_owned(),
         // In a role it means all.
         Value::String(text) if text.is_empty() => "''".to_owned(),
         Value::String(text) => text.clone(),
-        Value::Array(items) if !items.is_empty() => items.iter().map(words).collect::<Vec<_>>().join("; "),
+        Value::Array(items) if !items.is_empty() => {
+            items.iter().map(format_words).collect::<Vec<_>>().join("; ")
+        }
         Value::Object(fields) if !fields.is_empty() => {
             let one = |(name, value): (&String, &Value)| match value {
-                Value::Object(inner) if !inner.is_empty() => format!("{name}: ({})", words(value)),
-                Value::Array(inner) if !inner.is_empty() => format!("{name}: [{}]", words(value)),
-                _ => format!("{name}: {}", words(value)),
+                Value::Object(inner) if !inner.is_empty() => format!("{name}: ({})", format_words(value)),
+                Value::Array(inner) if !inner.is_empty() => format!("{name}: [{}]", format_words(value)),
+                _ => format!("{name}: {}", format_words(value)),
             };
             fields.iter().map(one).collect::<Vec<_>>().join(", ")
         }
@@ -166,7 +168,7 @@ fn nodes(value: Option<&Value>, condition: &str, good: bool) -> String {
 
 fn pods(value: Option<&Value>) -> String {
     let Some(health) = value.filter(|value| value.is_object()) else { return NOTHING.to_owned() };
-    let count = |name: &str| words(&health[name]);
+    let count = |name: &str| format_words(&health[name]);
     if !health["completed_pods"].is_null() {
         format!(
             "{} active / {} failed / {} succeeded / {} desired",
@@ -202,7 +204,7 @@ mod tests {
             ),
             (json!({"a": {"b": [1, 2]}, "c": {}}), "a: (b: [1; 2]), c: None"),
         ] {
-            assert_eq!(words(&value), told);
+            assert_eq!(format_words(&value), told);
         }
     }
 

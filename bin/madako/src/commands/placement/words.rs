@@ -147,7 +147,7 @@ impl Resource {
         self.creation(verb).map_or("", |how| how.more)
     }
 
-    fn about(&self, verb: Verb) -> (String, &'static str) {
+    fn describe_verb(&self, verb: Verb) -> (String, &'static str) {
         let (one, many) = (self.one, self.many);
         match verb {
             Verb::List => (format!("Lists {many}"), ""),
@@ -228,7 +228,7 @@ impl Resource {
     }
 
     fn command(&self, group: &str, verb: Verb, word: &'static str) -> Command {
-        let (about, more) = self.about(verb);
+        let (about, more) = self.describe_verb(verb);
         let example = format!("Example:\n  madako {group} {} {word} {}", self.word, self.example(verb));
         let mut command = Command::new(word).after_help(example).args(self.options(verb));
         if !more.is_empty() {

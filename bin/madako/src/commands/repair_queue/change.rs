@@ -14,7 +14,7 @@ use crate::limits::MAX_CHANGE_TRIES;
 use crate::output::{OutputArgs, Table, print, show};
 
 /// Changes an entry if `change` returns true. Returns that with the entry; `None`: the entry is gone.
-async fn change(
+async fn change_entry(
     store: &dyn Store,
     index: i64,
     change: impl Fn(&mut RepairQueueEntry) -> bool,
@@ -40,7 +40,7 @@ fn mark_deleted(entry: &mut RepairQueueEntry) -> bool {
 
 /// Requests the removal of an entry.
 pub(super) async fn delete(index: i64, store: &dyn Store) -> Result<(), Failure> {
-    match change(store, index, mark_deleted).await? {
+    match change_entry(store, index, mark_deleted).await? {
         Some((changed, entry)) => print(&match changed {
             true => format!("{}: to be removed\n", entry_name(&entry)),
             false => format!("{}: to be removed, as before\n", entry_name(&entry)),
@@ -54,7 +54,7 @@ pub(super) async fn delete_all(args: &OutputArgs, finished: bool, store: &dyn St
     let mut deleted = Vec::new();
     for entry in entries(store).await? {
         let mark = |entry: &mut RepairQueueEntry| entry.is_finished() == finished && mark_deleted(entry);
-        if matches!(change(store, entry.index, mark).await?, Some((true, _))) {
+        if matches!(change_entry(store, entry.index, mark).await?, Some((true, _))) {
             deleted.push(entry.index);
             if args.output.is_none() {
                 // Printed one by one, as ckecli does: a later removal may fail.
@@ -82,7 +82,7 @@ pub(super) async fn reset_backoff(store: &dyn Store) -> Result<(), Failure> {
             entry.drain_backoff_expire = None;
             waits
         };
-        if let Some((true, entry)) = change(store, entry.index, reset).await? {
+        if let Some((true, entry)) = change_entry(store, entry.index, reset).await? {
             print(&format!("{}: retried at once\n", entry_name(&entry)))?;
         }
     }

@@ -90,7 +90,7 @@ pub(super) async fn run(
         reports::exists(&state, address).await?;
     }
     let explanation = Explanation { reports, held: held(&kept, &found.holds), entries };
-    show(args.output, &explanation, table)
+    show(args.output, &explanation, format_table)
 }
 
 /// The racks on hold, and those that the present answer would hold. A hold that this answer ends lasts until the leader
@@ -120,7 +120,7 @@ fn held(kept: &KeptRacks<'_>, after: &Holds) -> Vec<Held> {
     held.chain(unreadable).collect()
 }
 
-fn table(explanation: &Explanation) -> String {
+fn format_table(explanation: &Explanation) -> String {
     let mut parts = Vec::new();
     if !explanation.held.is_empty() {
         let mut table = Table::new(["HELD", "LABEL", "SINCE", "MACHINES"]);

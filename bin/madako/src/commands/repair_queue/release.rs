@@ -45,7 +45,7 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     };
     let unreadable = released.is_none();
     let released = Released { rack: args.rack.clone(), released: released.unwrap_or_default(), unreadable };
-    show(args.output, &released, table)
+    show(args.output, &released, format_table)
 }
 
 /// Ends the hold of the rack.
@@ -65,7 +65,7 @@ async fn release_rack(
     .await
 }
 
-fn table(released: &Released) -> String {
+fn format_table(released: &Released) -> String {
     if released.unreadable {
         return format!(
             "Rack {} is released. The reports of its hold could not be read: reported machines that failed \

@@ -28,7 +28,7 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
     } else {
         confirm(store).await?
     };
-    show(args.output, &json!(held), |_| table(&held))
+    show(args.output, &json!(held), |_| format_table(&held))
 }
 
 /// Confirms exactly the removal that is held at the write; does nothing if none is held.
@@ -55,7 +55,7 @@ async fn confirm(store: &dyn Store) -> Result<GuardState, Failure> {
     .await
 }
 
-fn table(held: &GuardState) -> String {
+fn format_table(held: &GuardState) -> String {
     if held.vanished.is_empty() {
         return "The removal guard holds nothing.\n".to_owned();
     }

@@ -61,7 +61,7 @@ pub(super) async fn run(
         let synced =
             file.into_inner().map_err(io::IntoInnerError::into_error).and_then(|file| file.sync_all());
         synced.with_context(writing).map_err(Failure::Failed)?;
-        name(&part, &to)
+        name_files(&part, &to)
     });
     let (snapshot, bytes) = match done {
         Ok(done) => done,
@@ -91,7 +91,7 @@ fn begin(part: &Path) -> io::Result<File> {
 }
 
 /// Reads a written snapshot and renames it. Returns its size in bytes, too.
-fn name(part: &Path, to: &Path) -> Result<(Snapshot, usize), Failure> {
+fn name_files(part: &Path, to: &Path) -> Result<(Snapshot, usize), Failure> {
     let bytes =
         fs::read(part).with_context(|| format!("cannot read {} for its verification", part.display()));
     let bytes = bytes.map_err(Failure::Failed)?;

@@ -18,7 +18,7 @@ use madako_supervisor::vault::VaultTransports;
 
 use crate::access::{self, changed_meanwhile, decode, get, put_if};
 use crate::cli::Global;
-use crate::commands::placement::unseen;
+use crate::commands::placement::read_hidden;
 use crate::failure::Failure;
 use crate::input::read_text;
 use crate::limits::MAX_LOGIN_NAME;
@@ -90,7 +90,7 @@ async fn operator(transport: Arc<dyn HttpTransport>, endpoint: &str) -> Result<O
         return Ok(Operator::with_token(transport, endpoint, Secret::new(token))?);
     }
     let user = asked("Vault username: ")?;
-    let password = Secret::new(unseen("Vault password: ")?);
+    let password = Secret::new(read_hidden("Vault password: ")?);
     Ok(Operator::log_in(transport, endpoint, &user, &password).await?)
 }
 

@@ -35,14 +35,15 @@ pub(crate) struct Landscape {
 impl Landscape {
     /// From the API's lists and the last fetched values.
     pub(crate) fn of(clusters: &[Value], applications: &[Value], fetched: &BTreeMap<String, f64>) -> Self {
-        let mut places: Vec<ClusterView> = clusters.iter().map(|cluster| place(cluster, fetched)).collect();
+        let mut places: Vec<ClusterView> =
+            clusters.iter().map(|cluster| view_cluster(cluster, fetched)).collect();
         let mut unbound = Vec::new();
         for application in applications {
             let guest = BoundApplication {
-                name: text(application, "/metadata/name"),
+                name: text_at(application, "/metadata/name"),
                 settled: application.pointer("/spec/constraints/migration") == Some(&Value::Bool(false)),
             };
-            let on = text(application, "/status/scheduled_to/name");
+            let on = text_at(application, "/status/scheduled_to/name");
             match places.iter_mut().find(|place| place.name == on) {
                 Some(place) => place.applications.push(guest),
                 None => unbound.push(guest),
@@ -56,10 +57,10 @@ impl Landscape {
     }
 }
 
-fn place(cluster: &Value, fetched: &BTreeMap<String, f64>) -> ClusterView {
+fn view_cluster(cluster: &Value, fetched: &BTreeMap<String, f64>) -> ClusterView {
     let (mut metrics, mut weighted, mut weights) = (Vec::new(), Some(0.0), 0.0);
     for metric in cluster.pointer("/spec/metrics").and_then(Value::as_array).into_iter().flatten() {
-        let name = text(metric, "/name");
+        let name = text_at(metric, "/name");
         let weight = metric["weight"].as_f64().unwrap_or_default();
         let value = fetched.get(&name).copied();
         weighted = weighted.zip(value).map(|(sum, value)| {
@@ -71,16 +72,16 @@ fn place(cluster: &Value, fetched: &BTreeMap<String, f64>) -> ClusterView {
         metrics.push((short, value));
     }
     ClusterView {
-        name: text(cluster, "/metadata/name"),
-        location: text(cluster, "/metadata/labels/location"),
-        state: text(cluster, "/status/state"),
+        name: text_at(cluster, "/metadata/name"),
+        location: text_at(cluster, "/metadata/labels/location"),
+        state: text_at(cluster, "/status/state"),
         score: weighted.filter(|_| weights > 0.0).map(|sum| sum / weights),
         metrics,
         applications: Vec::new(),
     }
 }
 
-fn text(of: &Value, pointer: &str) -> String {
+fn text_at(of: &Value, pointer: &str) -> String {
     of.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 

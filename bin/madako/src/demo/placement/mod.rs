@@ -52,13 +52,13 @@ pub(crate) fn metrics() -> Vec<RandomWalkMetric> {
 }
 
 /// The running placement; its drop ends the tasks.
-pub(crate) struct Placing {
+pub(crate) struct PlacementDemo {
     seen: watch::Receiver<Arc<Landscape>>,
     told: mpsc::Receiver<String>,
     _tasks: [Task; 2],
 }
 
-impl Placing {
+impl PlacementDemo {
     /// Creates all resources, with metrics from `prometheus_url`, and starts the tasks.
     ///
     /// # Errors

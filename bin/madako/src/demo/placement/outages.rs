@@ -33,7 +33,7 @@ pub(super) async fn run(api: Arc<Api>, seed: u64, say: mpsc::Sender<String>) {
     chance.set_stream(1);
     tokio::time::sleep(FIRST).await;
     loop {
-        let candidates = inhabited(&api).await;
+        let candidates = clusters_in_use(&api).await;
         let cluster = candidates[chance.random_range(0..candidates.len())];
         let stays = RESCHEDULE_AFTER + Duration::from_secs_f64(chance.random_range(BEYOND_SECONDS));
         if set(&api, cluster, "OFFLINE").await {
@@ -50,7 +50,7 @@ pub(super) async fn run(api: Arc<Api>, seed: u64, say: mpsc::Sender<String>) {
 }
 
 /// The clusters with an application that may move; all clusters if there is none or the API does not answer.
-async fn inhabited(api: &Api) -> Vec<&'static str> {
+async fn clusters_in_use(api: &Api) -> Vec<&'static str> {
     let applications = api.list("applications").await.unwrap_or_else(|error| {
         tracing::debug!(error = &error as &dyn std::error::Error, "applications cannot be listed");
         Vec::new()

@@ -17,14 +17,14 @@ pub(crate) fn tell(application: &ObjectKey, decision: &Decision) -> Option<Strin
                 "{name} moves from {} to {}: {} ({score}{fit})",
                 from.name,
                 to.name,
-                because(why, decision)
+                describe_move(why, decision)
             )
         }
         Outcome::Held { on, to, why, rule: Hold::MaxMoves { limit, .. } } => format!(
             "{name} stays on {}; its move to {} waits: {}; at most {limit} applications move at a time",
             on.name,
             to.name,
-            because(why, decision)
+            describe_move(why, decision)
         ),
         Outcome::Degraded { .. } => format!("no cluster fits {name} any more; the scheduler tries again"),
         Outcome::Failed => format!("no cluster fits {name}, and no attempts are left"),
@@ -41,7 +41,7 @@ pub(crate) fn tell(application: &ObjectKey, decision: &Decision) -> Option<Strin
     })
 }
 
-fn because(why: &Move, decision: &Decision) -> String {
+fn describe_move(why: &Move, decision: &Decision) -> String {
     match (why, decision.gain) {
         (Move::Better, Some(gain)) => {
             format!("better by {:.2}, more than the stickiness of {:.2}", gain.gain, gain.stickiness)

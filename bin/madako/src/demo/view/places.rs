@@ -37,7 +37,7 @@ pub(super) fn lines(picture: &Picture, width: u16) -> Vec<Line<'static>> {
         name: longest(|place| place.name.chars().count()),
         location: longest(|place| place.location.chars().count()),
         state: longest(|place| place.state.chars().count()),
-        metrics: longest(|place| measured(place).chars().count()),
+        metrics: longest(|place| describe_metrics(place).chars().count()),
         width,
     };
     let mut lines: Vec<Line<'static>> =
@@ -75,7 +75,7 @@ fn line(picture: &Picture, place: &ClusterView, columns: &Columns) -> Line<'stat
     spans.push(Span::styled(format!("{:<1$}  ", place.state.to_lowercase(), columns.state), state));
     spans.push(Span::styled(format!("{score}  "), bold));
     spans.push(Span::styled(
-        format!("{:<1$}  ", measured(place), columns.metrics),
+        format!("{:<1$}  ", describe_metrics(place), columns.metrics),
         Style::new().fg(Color::DarkGray),
     ));
     let room = columns.width.saturating_sub(spans.iter().map(Span::width).sum());
@@ -83,7 +83,7 @@ fn line(picture: &Picture, place: &ClusterView, columns: &Columns) -> Line<'stat
     Line::from(spans)
 }
 
-fn measured(place: &ClusterView) -> String {
+fn describe_metrics(place: &ClusterView) -> String {
     let metric = |(name, value): &(String, Option<f64>)| match value {
         Some(value) => format!("{name} {value:>2.0}"),
         None => format!("{name}  -"),

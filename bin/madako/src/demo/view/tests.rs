@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use madako_domain::plan::{Action, Change, ChangeKind, Plan, Why};
+use madako_domain::plan::{Action, Change, ChangeKind, Plan, PlanReason};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
@@ -91,11 +91,11 @@ fn picture() -> Picture {
         });
     }
     let fired = |n: u32| {
-        Reason::new(Action::Initialize, Outcome::Fired, Why::NoCluster).about(&format!("10.0.0.{n}"))
+        Reason::new(Action::Initialize, Outcome::Fired, PlanReason::NoCluster).about(&format!("10.0.0.{n}"))
     };
     let others = Action::ALL.iter().copied().filter(|action| *action != Action::Initialize);
     let not_fired =
-        others.map(|action| Reason::new(action, Outcome::NotFired, Why::After(Action::Initialize)));
+        others.map(|action| Reason::new(action, Outcome::NotFired, PlanReason::After(Action::Initialize)));
     let change = Change { change: ChangeKind::Add, address: "10.0.0.1".to_owned(), part: Part::Worker };
     picture.last_plan = Some(Arc::new(Plan {
         action: Some(Action::Initialize),
@@ -242,7 +242,7 @@ fn recently_placed_application_is_highlighted() {
 fn long_sentence_wraps_without_losing_a_word() {
     let sentence = "one two threeandmuchlongerthanaline four";
     for width in 6..60 {
-        let lines = hanging(" h ", sentence, width, Style::new());
+        let lines = wrap_with_heading(" h ", sentence, width, Style::new());
         assert!(lines.iter().all(|line| line.width() <= width), "{width}: {lines:?}");
         let text: String = lines.iter().map(|line| line.to_string()[3..].to_owned()).collect();
         assert_eq!(text.replace(' ', ""), sentence.replace(' ', ""), "{width}");

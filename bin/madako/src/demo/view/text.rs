@@ -22,7 +22,12 @@ pub(super) fn flow(items: impl IntoIterator<Item = Span<'static>>, width: usize)
 }
 
 /// A sentence behind its heading, with a hanging indent. A word longer than a line is broken.
-pub(super) fn hanging(heading: &str, sentence: &str, width: usize, style: Style) -> Vec<Line<'static>> {
+pub(super) fn wrap_with_heading(
+    heading: &str,
+    sentence: &str,
+    width: usize,
+    style: Style,
+) -> Vec<Line<'static>> {
     let indent = heading.chars().count();
     let room = width.saturating_sub(indent).max(1);
     let mut rows = vec![String::new()];

@@ -205,15 +205,15 @@ impl fmt::Display for LabelRule {
         match &self.test {
             LabelTest::Is(value) => write!(f, " is {value}"),
             LabelTest::IsNot(value) => write!(f, " is not {value}"),
-            LabelTest::In(values) => write!(f, " in ({})", Listed(values)),
-            LabelTest::NotIn(values) => write!(f, " not in ({})", Listed(values)),
+            LabelTest::In(values) => write!(f, " in ({})", ListedValues(values)),
+            LabelTest::NotIn(values) => write!(f, " not in ({})", ListedValues(values)),
         }
     }
 }
 
-struct Listed<'a>(&'a BTreeSet<String>);
+struct ListedValues<'a>(&'a BTreeSet<String>);
 
-impl fmt::Display for Listed<'_> {
+impl fmt::Display for ListedValues<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, value) in self.0.iter().enumerate() {
             let separator = if index == 0 { "" } else { ", " };

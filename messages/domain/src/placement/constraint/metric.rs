@@ -137,7 +137,7 @@ impl sealed::Read for MetricRule {
         let (comparison, expected) = comparison(cursor)?;
         let word = cursor.peek_word();
         // Adding 0 turns a negative zero into zero: both are equal, but have different texts.
-        let number = number(word).ok_or_else(|| cursor.error(expected))? + 0.0;
+        let number = parse_number(word).ok_or_else(|| cursor.error(expected))? + 0.0;
         cursor.advance(word.len());
         Ok(Self { metric: name.to_owned(), comparison, number })
     }
@@ -199,7 +199,7 @@ fn keyword(cursor: &mut Cursor<'_>, word: &str, expected: &'static str) -> Resul
 
 /// A finite decimal number with optional sign, fraction and exponent. Rust's further notations of floats are
 /// excluded: names (`inf`, `nan`), `_` between digits, other bases.
-fn number(word: &str) -> Option<f64> {
+fn parse_number(word: &str) -> Option<f64> {
     let decimal = |c: u8| c.is_ascii_digit() || matches!(c, b'+' | b'-' | b'.' | b'e' | b'E');
     if word.len() > MAX_NUMBER || !word.bytes().all(decimal) {
         return None;

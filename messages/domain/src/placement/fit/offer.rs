@@ -110,7 +110,7 @@ impl<'a> Offer<'a> {
         let mut labels = labels(&cluster.metadata);
         let namespace = cluster.metadata.namespace.as_deref();
         let mut metrics: Vec<_> =
-            cluster.spec.metrics.iter().map(|metric| offered(metric, namespace, false, values)).collect();
+            cluster.spec.metrics.iter().map(|metric| offer_of(metric, namespace, false, values)).collect();
         if let Some(cloud) = cloud {
             let wants = &cluster.spec.constraints.cloud;
             let named = |name: &str| {
@@ -131,7 +131,7 @@ impl<'a> Offer<'a> {
                 let inherited = cluster.spec.inherit_metrics || named(&metric.name);
                 // Skip a reference that the cluster has as well; it would count twice.
                 if inherited && metrics.iter().all(|known| known.reference != metric) {
-                    metrics.push(offered(metric, cloud.namespace(), true, values));
+                    metrics.push(offer_of(metric, cloud.namespace(), true, values));
                 }
             }
         }
@@ -146,7 +146,7 @@ impl<'a> Offer<'a> {
         compared: Compared,
     ) -> Self {
         let metrics = cloud.kind().metrics().iter();
-        let metrics = metrics.map(|metric| offered(metric, cloud.namespace(), false, values)).collect();
+        let metrics = metrics.map(|metric| offer_of(metric, cloud.namespace(), false, values)).collect();
         Self::new(labels(cloud.metadata()), &[], metrics, compared)
     }
 
@@ -159,7 +159,7 @@ impl<'a> Offer<'a> {
     ) -> Self {
         let namespace = project.metadata.namespace.as_deref();
         let metrics = project.spec.metrics.iter();
-        let metrics = metrics.map(|metric| offered(metric, namespace, false, values)).collect();
+        let metrics = metrics.map(|metric| offer_of(metric, namespace, false, values)).collect();
         Self::new(labels(&project.metadata), &[], metrics, compared)
     }
 
@@ -169,7 +169,8 @@ impl<'a> Offer<'a> {
         metrics: Vec<OfferedMetric<'a>>,
         compared: Compared,
     ) -> Self {
-        let values = metrics.iter().map(|metric| (metric.reference.name.as_str(), number(metric, compared)));
+        let values =
+            metrics.iter().map(|metric| (metric.reference.name.as_str(), number_of(metric, compared)));
         // Of several references with one name the last counts, as in Krake.
         let compared = values.collect();
         Self { labels, custom_resources, metrics, compared }
@@ -206,7 +207,7 @@ fn labels(metadata: &Metadata) -> BTreeMap<&str, &str> {
     metadata.labels.iter().map(|(name, value)| (name, value.as_str())).collect()
 }
 
-fn offered<'a>(
+fn offer_of<'a>(
     reference: &'a MetricRef,
     namespace: Option<&str>,
     inherited: bool,
@@ -218,7 +219,7 @@ fn offered<'a>(
     OfferedMetric { key, reference, inherited, state }
 }
 
-fn number(metric: &OfferedMetric<'_>, compared: Compared) -> Result<f64, MissingValue> {
+fn number_of(metric: &OfferedMetric<'_>, compared: Compared) -> Result<f64, MissingValue> {
     if let Some(invalid) = metric.invalid() {
         return Err(MissingValue::NoValue { reason: Some(MetricFault::from(&invalid)) });
     }

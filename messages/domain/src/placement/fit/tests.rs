@@ -73,7 +73,7 @@ fn values(of: &[(Option<&str>, &str, f64)]) -> BTreeMap<MetricKey, MetricState> 
 /// The messages of all unmet requirements. Asserts that `met_by` agrees with `unmet`.
 fn judged(constraints: serde_json::Value, offer: &Offer<'_>) -> Vec<String> {
     let application = application(constraints);
-    let wants = Wants::from(&application);
+    let wants = Requirements::from(&application);
     let unmet = wants.unmet(offer);
     assert_eq!(wants.met_by(offer), unmet.is_empty(), "{unmet:?}");
     unmet.iter().map(ToString::to_string).collect()
@@ -224,8 +224,8 @@ fn a_magnum_cluster_goes_only_to_a_project_with_its_labels() {
                 "application_credential": {"id": "i", "secret": "s"}}}}));
         let values = BTreeMap::new();
         let offer = Offer::of_project(&project, &values, Compared::Value);
-        assert_eq!(Wants::from(&picky).met_by(&offer), fits, "{location}");
-        assert!(Wants::from(&cluster(json!(null))).met_by(&offer), "{location}");
+        assert_eq!(Requirements::from(&picky).met_by(&offer), fits, "{location}");
+        assert!(Requirements::from(&cluster(json!(null))).met_by(&offer), "{location}");
     }
 }
 
@@ -252,7 +252,8 @@ fn unmet_constraints_are_shown_in_canonical_form() {
     let known = std::collections::BTreeMap::new();
     let offer = Offer::of_cluster(&cluster, None, &known, Compared::Value);
     let application = application(json!({"labels": ["loc  ==DE"], "metrics": ["load=>5"]}));
-    let told: Vec<String> = Wants::from(&application).unmet(&offer).iter().map(ToString::to_string).collect();
+    let told: Vec<String> =
+        Requirements::from(&application).unmet(&offer).iter().map(ToString::to_string).collect();
     assert_eq!(
         told,
         ["loc is DE: the label is SK", "load greater than or equal 5: it does not refer to this metric",]
@@ -285,7 +286,7 @@ proptest! {
         let compared = if weighted { Compared::Weighted } else { Compared::Value };
         let offer = Offer::of_cluster(&cluster, None, &known, compared);
         let application = application(json!({"labels": wanted, "metrics": measured}));
-        let wants = Wants::from(&application);
+        let wants = Requirements::from(&application);
         let unmet = wants.unmet(&offer);
         prop_assert_eq!(wants.met_by(&offer), unmet.is_empty());
         let lacking = wanted.iter().filter(|wanted| !labels.contains_key(&wanted[..1])).count()

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{is_set, kind};
+use super::{describe_kind, is_set};
 use madako_json::input::Problems;
 use madako_json::krake::free::JsonObject;
 use madako_json::strict::walk::Path;
@@ -76,7 +76,7 @@ fn one_of<'a>(
             [_] => problems.add(path.item(0), "no \"name\"", "an entry with a name"),
             _ => problems.add(path, format!("{} entries", entries.len()), "one"),
         },
-        Some(other) => problems.add(path, kind(other), "a list with one entry"),
+        Some(other) => problems.add(path, describe_kind(other), "a list with one entry"),
     }
     None
 }

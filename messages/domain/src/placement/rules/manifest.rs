@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{is_set, kind};
+use super::{describe_kind, is_set};
 use madako_json::input::Problems;
 use madako_json::krake::free::JsonObject;
 use madako_json::strict::walk::Path;
@@ -33,6 +33,6 @@ fn check_one(resource: &Map<String, Value>, path: Path<'_>, problems: &mut Probl
                 problems.add(path.field("name"), "", "the resource's name");
             }
         }
-        Some(other) => problems.add(path, kind(other), "an object"),
+        Some(other) => problems.add(path, describe_kind(other), "an object"),
     }
 }

@@ -111,7 +111,7 @@ fn tosca(template: &JsonObject, path: Path<'_>, problems: &mut Problems) {
     const VERSION: &str = "tosca_definitions_version";
     match template.parse().map(|template| template.get(VERSION).cloned()) {
         Ok(Some(serde_json::Value::String(_))) => {}
-        Ok(Some(other)) => problems.add(path.field(VERSION), kind(&other), "a text"),
+        Ok(Some(other)) => problems.add(path.field(VERSION), describe_kind(&other), "a text"),
         Ok(None) => problems.add(path.field(VERSION), "", "the version of TOSCA"),
         // The request was parsed before, so no error is expected.
         Err(error) => problems.add(path, error.to_string(), "a TOSCA template"),
@@ -123,7 +123,7 @@ fn has_suffix(url: &str, suffixes: &[&str]) -> bool {
 }
 
 /// The kind of a value, for messages that must not show the value.
-fn kind(value: &serde_json::Value) -> &'static str {
+fn describe_kind(value: &serde_json::Value) -> &'static str {
     use serde_json::Value;
     match value {
         Value::Null => "null",

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{is_set, kind};
+use super::{describe_kind, is_set};
 use madako_json::input::Problems;
 use madako_json::krake::free::JsonObject;
 use madako_json::strict::walk::Path;
@@ -59,7 +59,9 @@ fn check_resource(schema: &Map<String, Value>, path: Path<'_>, problems: &mut Pr
             }
             check_fields(metadata, &["name"], path, problems);
         }
-        Some(value) if !value.is_null() => problems.add(path.field("metadata"), kind(value), "an object"),
+        Some(value) if !value.is_null() => {
+            problems.add(path.field("metadata"), describe_kind(value), "an object")
+        }
         _ => problems.add(path.field("metadata"), "", "the value in the resource"),
     }
     check_fields(schema, &["apiVersion", "kind", "metadata"], path, problems);
@@ -76,7 +78,7 @@ fn check_value(value: &Value, path: Path<'_>, problems: &mut Problems) {
         Value::Null => {}
         Value::Object(fields) => check_fields(fields, &[], path, problems),
         Value::Array(items) => check_list(items, path, problems),
-        _ => problems.add(path, kind(value), "null for a watched field"),
+        _ => problems.add(path, describe_kind(value), "null for a watched field"),
     }
 }
 
@@ -93,7 +95,7 @@ fn check_list(items: &[Value], path: Path<'_>, problems: &mut Problems) {
         if length.is_none() {
             let got = match given {
                 Some(Value::Number(number)) => number.to_string(),
-                other => other.map(kind).unwrap_or_default().to_owned(),
+                other => other.map(describe_kind).unwrap_or_default().to_owned(),
             };
             problems.add(path_here.field(name), got, "a whole number of 0 or more");
         }

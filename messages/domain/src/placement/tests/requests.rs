@@ -10,7 +10,7 @@ use crate::placement::kind::Kind;
 use crate::placement::kubernetes::{ApplicationComplete, Cluster};
 use crate::placement::object_value::{Object, Resource};
 use madako_json::input::InputError;
-use madako_json::krake::document::{RequestError, Requested, from_request};
+use madako_json::krake::document::{RequestError, RequestedDocument, from_request};
 use madako_json::krake::json::MAX_JSON_DEPTH;
 
 fn right(kind: Kind) -> Value {
@@ -20,7 +20,7 @@ fn right(kind: Kind) -> Value {
     serde_json::from_str(example.given).unwrap()
 }
 
-fn request(kind: Kind, document: &Value) -> Result<Requested<Object>, RequestError> {
+fn request(kind: Kind, document: &Value) -> Result<RequestedDocument<Object>, RequestError> {
     Object::from_request(kind, &document.to_string())
 }
 

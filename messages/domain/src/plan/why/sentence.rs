@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Choice, Deselection, LeavingReason, Score, Shortage, Source, Unpromotable, Why};
+use super::{Choice, Deselection, LeavingReason, PlanReason, Score, Shortage, Source, Unpromotable};
 use crate::limits::MAX_NODES_SHOWN;
 use crate::machine::BadLabel;
 use crate::plan::Part;
@@ -12,7 +12,7 @@ fn plural(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for PlanReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoCluster => f.write_str("there is no cluster yet"),
@@ -109,7 +109,7 @@ impl fmt::Display for Why {
                 write!(f, "no worker template has this worker's role, {role:?}")
             }
             Self::DuplicateAddress { serials, in_use } => {
-                write!(f, "{} machines claim this address ({}), ", serials.len(), Listed(serials))?;
+                write!(f, "{} machines claim this address ({}), ", serials.len(), ListedItems(serials))?;
                 f.write_str(if *in_use { "the node stays in the cluster" } else { "none of them is chosen" })
             }
             Self::SharedAddressStays(leaving) => write!(
@@ -123,13 +123,17 @@ impl fmt::Display for Why {
                 state.name()
             ),
             Self::NoSuchLabels(bad) => {
-                write!(f, "the machine is not chosen, because its labels would be invalid: {}", Listed(bad))
+                write!(
+                    f,
+                    "the machine is not chosen, because its labels would be invalid: {}",
+                    ListedItems(bad)
+                )
             }
             Self::UnderRepair => f.write_str(
                 "the machine is not chosen for the control plane, as it is being repaired or rebooted",
             ),
             Self::LabelsLeftOut(bad) => {
-                write!(f, "the node lacks labels that would be invalid: {}", Listed(bad))
+                write!(f, "the node lacks labels that would be invalid: {}", ListedItems(bad))
             }
             Self::NoneUnused(shortage) => {
                 write!(f, "workers beyond minimum-workers are promoted: {shortage}")
@@ -158,9 +162,9 @@ impl fmt::Display for LeavingReason {
     }
 }
 
-struct Listed<'a, T>(&'a [T]);
+struct ListedItems<'a, T>(&'a [T]);
 
-impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
+impl<T: fmt::Display> fmt::Display for ListedItems<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, item) in self.0.iter().take(MAX_NODES_SHOWN).enumerate() {
             if index > 0 {

@@ -5,8 +5,8 @@
 use crate::kubernetes::selector::LabelSelector;
 use crate::schema::{COUNT, POSITIVE_SECONDS, SECONDS, TEXTS};
 use madako_json::go::go_object;
+use madako_json::strict::HasKind as _;
 use madako_json::strict::Kind::{self, OmitEmpty};
-use madako_json::strict::Shaped as _;
 
 go_object! {
     #[derive(Debug, Clone, Default)]

@@ -83,7 +83,7 @@ impl Objects for FakeObjects {
 }
 
 #[derive(Debug)]
-struct Message(FollowEvent, Handled);
+struct Message(FollowEvent, HandledSignal);
 
 impl Addressed for Message {
     const ACTOR: &'static str = "follower";

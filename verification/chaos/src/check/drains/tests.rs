@@ -69,7 +69,7 @@ fn good() -> Story {
 #[test]
 fn requests_of_the_leader_are_right() {
     assert_eq!(good().judged(), []);
-    let counted = counted(&effects(&good().journal, OffsetDateTime::UNIX_EPOCH));
+    let counted = count_effects(&effects(&good().journal, OffsetDateTime::UNIX_EPOCH));
     assert_eq!(counted, Counted { cordoned: 2, uncordoned: 2, evicted: 2, refused: 0, deleted: 2 });
 }
 

@@ -15,7 +15,7 @@ fn line(second: i64, what: LineContent) -> Line {
     Line { at: second * 1_000_000, what }
 }
 
-fn polled(second: i64, machines: Option<Vec<MachineSeen>>, spoilt: Option<Spoilt>) -> Line {
+fn polled(second: i64, machines: Option<Vec<MachineSeen>>, spoilt: Option<CorruptAnswer>) -> Line {
     line(second, LineContent::Polled { question: Question::Machines, machines, spoilt })
 }
 
@@ -62,7 +62,7 @@ fn polls_and_values_are_of_the_leader_and_answers_that_read_as_none_are_no_answe
     let lines = [
         polled(101, Some(vec![healthy("10.0.0.4")]), None),
         polled(104, None, None),
-        polled(105, None, Some(Spoilt::WrongTypes)),
+        polled(105, None, Some(CorruptAnswer::WrongTypes)),
         line(
             106,
             LineContent::Fetched {
@@ -116,7 +116,9 @@ fn command_without_a_reported_end_ends_at_its_deadline() {
     let (began, ends) =
         (|facts: &[(Micros, Fact)]| facts[1].clone(), |facts: &[(Micros, Fact)]| facts[2].clone());
     let lost = facts(&[line(105, acts.clone())], &[], Act::Kill);
-    assert!(matches!(began(&lost), (at, Fact::Began { command: Command::Repair, .. }) if at == 4 * SECOND));
+    assert!(
+        matches!(command_began(&lost), (at, Fact::Began { command: Command::Repair, .. }) if at == 4 * SECOND)
+    );
     assert!(matches!(ends(&lost), (at, Fact::Ended { good: false, .. }) if at == 15 * SECOND));
     let acted = LineContent::Acted { number: 7, whole: true, ran: true };
     let whole = facts(&[line(105, acts), line(107, acted)], &[], Act::Kill);

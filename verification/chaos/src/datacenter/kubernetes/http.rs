@@ -92,11 +92,11 @@ async fn pods(
     Ok(objects::list("Pod", pods.iter().map(|pod| objects::pod(pod, node)).collect()))
 }
 
-type Named = Path<(u32, String, String)>;
+type NamedObject = Path<(u32, String, String)>;
 
 async fn pod(
     State(server): State<ApiServer>,
-    Path((_, namespace, name)): Named,
+    Path((_, namespace, name)): NamedObject,
 ) -> Result<Json<Value>, Failure> {
     let (node, pod) = server.find_pod(&namespace, &name)?;
     Ok(Json(objects::pod(&pod, &node)))
@@ -104,7 +104,7 @@ async fn pod(
 
 async fn evict(
     State(server): State<ApiServer>,
-    Path((instance, namespace, name)): Named,
+    Path((instance, namespace, name)): NamedObject,
     Json(body): Json<Value>,
 ) -> Answer {
     let options = &body["deleteOptions"];
@@ -128,7 +128,7 @@ async fn evict(
 
 async fn delete(
     State(server): State<ApiServer>,
-    Path((instance, namespace, name)): Named,
+    Path((instance, namespace, name)): NamedObject,
     Json(options): Json<Value>,
 ) -> Answer {
     let (node, pod) = server.find_wanted_pod(&namespace, &name, &options)?;

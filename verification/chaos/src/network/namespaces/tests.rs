@@ -74,7 +74,7 @@ async fn cut_off(namespaces: &Namespaces, node: &Node, client: &mut TcpStream, a
     hears(client, b"late").await;
 }
 
-/// DropCounts packets are retransmitted: all data arrives.
+/// Dropped packets are retransmitted: all data arrives.
 async fn lossy(namespaces: &Namespaces, node: &Node, client: &mut TcpStream) {
     assert_eq!(namespaces.dropped(node, DroppedShare::Some).await.unwrap(), 0);
     namespaces.lose(node, DroppedShare::Some, true).await.unwrap();

@@ -86,17 +86,17 @@ impl Waiting<'_> {
 
     /// The result without a wait; `found` has the reason.
     pub(super) fn without_wait(&self, observer: &Observer, found: Vec<String>) -> Calm {
-        Calm { after: None, within: span(self.within(observer)), found }
+        Calm { after: None, within: span(self.allowed_wait(observer)), found }
     }
 
-    fn within(&self, observer: &Observer) -> Duration {
+    fn allowed_wait(&self, observer: &Observer) -> Duration {
         self.allowed.unwrap_or_else(|| self.settings_allow(observer.unfinished()))
     }
 
     pub(super) async fn until_calm(&self, injector: &mut Injector, observer: &Observer) -> Calm {
         let history = injector.world.history.clone();
         let began = history.now();
-        let within = self.within(observer);
+        let within = self.allowed_wait(observer);
         let quiet = self.quiet();
         let last = loop {
             tokio::time::sleep(LOOK).await;

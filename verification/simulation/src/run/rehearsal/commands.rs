@@ -30,7 +30,7 @@ impl Commands {
         Self { host, checks, successes }
     }
 
-    fn simulated(&self, words: &[String]) -> &'static str {
+    fn simulated_program(&self, words: &[String]) -> &'static str {
         if self.checks.contains(words) {
             HEALTH_CHECK
         } else if self.successes.contains(words) {
@@ -50,7 +50,7 @@ impl Host for Commands {
             program: String::new(),
             why: "there are no words".to_owned(),
         })?;
-        let words = vec![self.simulated(words).to_owned(), address.clone()];
+        let words = vec![self.simulated_program(words).to_owned(), address.clone()];
         self.host.run(permit, HostCommand { words, deadline }).await
     }
 }

@@ -145,7 +145,7 @@ impl Observer {
         let applications =
             changes.iter().filter_map(|(key, entry)| Some((application(key)?, entry.as_ref())));
         let retried: BTreeSet<String> = applications
-            .filter(|(key, entry)| inner.retried(key, *entry, wall))
+            .filter(|(key, entry)| inner.note_retry(key, *entry, wall))
             .flat_map(|(key, _)| keys_of(&key))
             .collect();
         for (key, entry) in changes {
@@ -161,8 +161,8 @@ impl Observer {
         }
         for (key, entry) in &own {
             match (key.strip_prefix(keys::PLACEMENT_DECISIONS), entry) {
-                (Some(application), Some(entry)) => inner.decided(application, entry, now),
-                _ if key == keys::LAST_PLAN => inner.planned(entry.as_ref(), now),
+                (Some(application), Some(entry)) => inner.note_decision(application, entry, now),
+                _ if key == keys::LAST_PLAN => inner.note_plan(entry.as_ref(), now),
                 _ => {}
             }
         }
@@ -273,7 +273,7 @@ impl Observer {
 
 impl Inner {
     /// Records a changed or deleted application. Returns true if the write is only a retry.
-    fn retried(&mut self, key: &ObjectKey, entry: Option<&Entry>, wall: OffsetDateTime) -> bool {
+    fn note_retry(&mut self, key: &ObjectKey, entry: Option<&Entry>, wall: OffsetDateTime) -> bool {
         let text = entry.and_then(|entry| std::str::from_utf8(&entry.value).ok());
         // An unreadable application is no retry.
         let object = text.and_then(|text| Object::from_stored(key.kind, text).ok());
@@ -285,7 +285,7 @@ impl Inner {
         self.writes.iter().rev().find(counts).map(|(at, ..)| *at)
     }
 
-    fn planned(&mut self, entry: Option<&Entry>, now: Duration) {
+    fn note_plan(&mut self, entry: Option<&Entry>, now: Duration) {
         let Some(plan) = entry.and_then(read::<LastPlan>) else { return };
         let fired = plan.reasons.into_iter().filter(|reason| reason.outcome == RuleOutcome::Fired);
         self.seen.plans.push(PlanSeen {
@@ -297,7 +297,7 @@ impl Inner {
         });
     }
 
-    fn decided(&mut self, application: &str, entry: &Entry, now: Duration) {
+    fn note_decision(&mut self, application: &str, entry: &Entry, now: Duration) {
         let Some(decision) = read::<Decision>(entry) else { return };
         let row = reasons::row(&decision);
         // A mere retry adds no row.

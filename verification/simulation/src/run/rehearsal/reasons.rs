@@ -21,7 +21,7 @@ pub(super) fn row(decision: &Decision) -> Row {
         Outcome::Failed => {
             (None, None, Some(format!("{}, and no attempts are left", unfit(&decision.clusters))))
         }
-        Outcome::WaitsForMetric { metrics, .. } => (None, None, Some(unfetched(metrics))),
+        Outcome::WaitsForMetric { metrics, .. } => (None, None, Some(describe_unfetched(metrics))),
         Outcome::Creates { cluster, cloud } => (Some(cloud), Some(cluster), Some(unfit(&decision.clusters))),
         Outcome::WaitsForCluster { cluster } => {
             (None, Some(cluster), Some("the cluster that was created for it is not online yet".to_owned()))
@@ -51,7 +51,7 @@ pub(super) fn unfit(counts: &Counts) -> String {
     format!("fits none of {} clusters{colon}{}", counts.considered, parts.join(", "))
 }
 
-fn unfetched(metrics: &[String]) -> String {
+fn describe_unfetched(metrics: &[String]) -> String {
     format!("no value of {} was fetched yet", metrics.join(", "))
 }
 
@@ -71,7 +71,7 @@ fn stays(why: &Stay) -> String {
         Stay::Recent { .. } => "it was bound within reschedule_after",
         Stay::NotOnline { .. } => "its cluster is not online, and not yet for reschedule_after",
         Stay::FailingMetrics => "metrics of its cluster have no value",
-        Stay::WaitsForMetric { metrics, .. } => return unfetched(metrics),
+        Stay::WaitsForMetric { metrics, .. } => return describe_unfetched(metrics),
         Stay::MigrationDisabled => "its constraints forbid migration",
         Stay::MigrationTimeout { .. } => "a move of it failed not long ago",
     };

@@ -43,7 +43,7 @@ pub fn check(copied: &Copied, scenario: &Scenario) -> Result<(), InputError> {
     for Fault { target, .. } in &scenario.faults {
         let expected = match target {
             Target::Rack(rack) if !racks.contains(rack) => {
-                format!("a rack with machines: {}", listed(racks.iter()))
+                format!("a rack with machines: {}", join_names(racks.iter()))
             }
             Target::Address(address) => {
                 let address = address.to_string();
@@ -54,7 +54,7 @@ pub fn check(copied: &Copied, scenario: &Scenario) -> Result<(), InputError> {
                 "an address that a machine of the registry has".to_owned()
             }
             Target::Provider(name) if !providers.contains(name.as_str()) => {
-                let names = listed(providers.iter());
+                let names = join_names(providers.iter());
                 format!("a provider that a metric in use comes from over the network: {names}")
             }
             _ => continue,
@@ -64,7 +64,7 @@ pub fn check(copied: &Copied, scenario: &Scenario) -> Result<(), InputError> {
     problems.finish(&format!("scenario {} for what was copied", scenario.name))
 }
 
-fn listed<T: ToString>(names: impl ExactSizeIterator<Item = T>) -> String {
+fn join_names<T: ToString>(names: impl ExactSizeIterator<Item = T>) -> String {
     let count = names.len();
     let mut listed: Vec<String> = names.take(LISTED).map(|name| name.to_string()).collect();
     if count == 0 {

@@ -74,7 +74,7 @@ pub(super) async fn gather(
     }
     let transport = ReqwestTransport::new().map_err(|error| Failure::Failed(error.into()))?;
     let registry = SabakanRegistry::new(Arc::new(transport));
-    if let Some(machines) = reported(state, &registry).await {
+    if let Some(machines) = read_reports(state, &registry).await {
         let at = clock.now();
         // This command has no memory of earlier answers or removals: the answer is the first one.
         let times = Times::of(&machines, (at, None), hold, &found.kept, &Times::default());
@@ -92,7 +92,8 @@ pub(super) async fn gather(
     // The leader learns the rack of a machine that is neither reported nor a node from the cluster's query.
     let held = found.kept.values().any(|kept| kept.is_held()) || state.unreadable_holds().next().is_some();
     if let Some(hold) = hold.filter(|_| held && !state.repair.entries.is_empty()) {
-        found.observed = observed(state, &registry).await.map(|machines| Racks::of(&machines, &hold.label));
+        found.observed =
+            read_observation(state, &registry).await.map(|machines| Racks::of(&machines, &hold.label));
     }
     Ok(found)
 }
@@ -120,7 +121,7 @@ pub(super) async fn exists(state: &ClusterState, address: &str) -> Result<(), Fa
     }
 }
 
-async fn reported(state: &ClusterState, registry: &dyn Registry) -> Option<Vec<Machine>> {
+async fn read_reports(state: &ClusterState, registry: &dyn Registry) -> Option<Vec<Machine>> {
     if state.reports_query().is_none() {
         if !state.auto_repair_disabled {
             note(if state.url.is_none() {
@@ -146,7 +147,7 @@ async fn reported(state: &ClusterState, registry: &dyn Registry) -> Option<Vec<M
 }
 
 /// The registry's answer to the planner's query, unless the integration is disabled.
-async fn observed(state: &ClusterState, registry: &dyn Registry) -> Option<Vec<Machine>> {
+async fn read_observation(state: &ClusterState, registry: &dyn Registry) -> Option<Vec<Machine>> {
     let usable = state.revision_of(keys::SABAKAN_VARIABLES) == 0 || state.variables.is_some();
     let url = state.url.as_ref().filter(|_| usable && !state.disabled)?;
     let variables = state.variables.as_ref().map(|variables| &*variables.value);
