@@ -113,16 +113,14 @@ fn command_without_a_reported_end_ends_at_its_deadline() {
         gone: false,
         beside: std::collections::BTreeSet::new(),
     };
-    let (began, ends) =
+    let (begin, end) =
         (|facts: &[(Micros, Fact)]| facts[1].clone(), |facts: &[(Micros, Fact)]| facts[2].clone());
     let lost = facts(&[line(105, acts.clone())], &[], Act::Kill);
-    assert!(
-        matches!(command_began(&lost), (at, Fact::Began { command: Command::Repair, .. }) if at == 4 * SECOND)
-    );
-    assert!(matches!(ends(&lost), (at, Fact::Ended { good: false, .. }) if at == 15 * SECOND));
+    assert!(matches!(begin(&lost), (at, Fact::Began { command: Command::Repair, .. }) if at == 4 * SECOND));
+    assert!(matches!(end(&lost), (at, Fact::Ended { good: false, .. }) if at == 15 * SECOND));
     let acted = LineContent::Acted { number: 7, whole: true, ran: true };
     let whole = facts(&[line(105, acts), line(107, acted)], &[], Act::Kill);
-    assert!(matches!(ends(&whole), (at, Fact::Ended { good: true, .. }) if at == 7 * SECOND));
+    assert!(matches!(end(&whole), (at, Fact::Ended { good: true, .. }) if at == 7 * SECOND));
 }
 
 #[test]

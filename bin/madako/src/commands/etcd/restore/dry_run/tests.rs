@@ -6,7 +6,7 @@ use madako_domain::cluster::Node;
 use madako_domain::containers::{Container, ContainerOptions};
 use madako_domain::node_status::{ConfigVersion, ContainerStatus, NodeStatus};
 use madako_json::go::RawJson;
-use madako_operation_runner::{Input, RequestedRestore};
+use madako_operation_runner::{Input, RequestedRestore, Settings};
 use time::Duration;
 use time::macros::datetime;
 
