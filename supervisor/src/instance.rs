@@ -258,8 +258,8 @@ impl Instance {
     }
 
     /// Waits until the tree ends by itself, through a meltdown of its root. Returns the reason.
-    pub async fn ended(&self) -> Option<String> {
-        self.tree.ended().await.map(|meltdown| meltdown.to_string())
+    pub async fn wait_for_end(&self) -> Option<String> {
+        self.tree.wait_for_end().await.map(|meltdown| meltdown.to_string())
     }
 
     /// Stops the tree in reverse order, and releases leadership. Its servers stop accepting connections at once, so
@@ -312,7 +312,7 @@ fn sink(
 ) -> crate::tree::EventSink {
     Arc::new(move |event| match event {
         TreeEvent::ChildFailed { child, reason, restart_in, .. } => {
-            measured::failed(child, &*clock);
+            measured::record_failure(child, &*clock);
             if &**child == LEADER {
                 wanted.0.send_replace(None);
             }

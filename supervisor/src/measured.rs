@@ -23,7 +23,7 @@ fn failure(actor: &str) -> Gauge {
 }
 
 /// Records a failure at the present time.
-pub(crate) fn failed(actor: &str, clock: &dyn Clock) {
+pub(crate) fn record_failure(actor: &str, clock: &dyn Clock) {
     failure(actor).set(unix(clock));
 }
 
@@ -202,7 +202,7 @@ mod tests {
                 ended.await.unwrap();
                 has("handling_seconds_count", "2");
                 has("handling_since_timestamp_seconds", "0");
-                failed("slow", &*clock);
+                record_failure("slow", &*clock);
                 has("failure_timestamp_seconds", "1800000000");
                 // A successor keeps the time of the failure.
                 drop(Measured::new(Slow, "slow", &clock));

@@ -74,7 +74,7 @@ pub(crate) fn ports(
 
 /// Logs the id of the active encryption key, if there is one.
 pub(crate) fn say_how_secrets_are_kept(encryption: &Encryption) {
-    let mut ids = encryption.ids();
+    let mut ids = encryption.key_ids();
     if let Some(key) = ids.next() {
         let former = ids.collect::<Vec<_>>().join(", ");
         tracing::info!(key, former, "secrets of placement's resources are encrypted in the store");
@@ -86,7 +86,7 @@ pub(crate) fn say_how_secrets_are_kept(encryption: &Encryption) {
 pub(crate) fn log_denied_read(objects: Arc<dyn Objects>) -> Task {
     Task::start(async move {
         loop {
-            match objects.fresh().await {
+            match objects.refresh().await {
                 Ok(_) => return,
                 Err(error) if error.kind == StoreErrorKind::Denied => {
                     tracing::error!(

@@ -313,11 +313,11 @@ impl Service {
 
     /// Waits until the service ends by itself: its tree melted down, or its embedded store failed for good. Returns
     /// the reason.
-    pub async fn ended(&self) -> Option<String> {
+    pub async fn wait_for_end(&self) -> Option<String> {
         let store = async {
             match &self.embedded {
                 Some(store) => {
-                    let reason = store.etcd.failed().await;
+                    let reason = store.etcd.wait_for_failure().await;
                     store_failure::show_now(SystemClock.now());
                     reason
                 }
@@ -330,7 +330,7 @@ impl Service {
                 "the embedded store failed for good: {reason}; restart the service, which first checks the \
                  whole file"
             )),
-            why = self.instance.ended() => why,
+            why = self.instance.wait_for_end() => why,
         }
     }
 

@@ -43,7 +43,7 @@ enum Choice<'a> {
 
 fn choose<'a>(scope: &mut Scope<'a>, wants: &Requirements<'a>, seed: u64, uid: &str) -> Choice<'a> {
     let class = scope.class(wants);
-    let until = class.waits.iter().flat_map(|at| scope.target(at).waits().collect::<Vec<_>>());
+    let until = class.waits.iter().flat_map(|at| scope.target(at).awaited_metrics().collect::<Vec<_>>());
     if let Some(until) = until.map(|(_, until)| until).max() {
         return Choice::Waits(until);
     }

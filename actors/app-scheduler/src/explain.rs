@@ -121,17 +121,17 @@ impl<'a> Show<'_, 'a> {
             }
             _ => Vec::new(),
         };
-        unmet.extend(Requirements { metrics: &[], ..self.wants }.unmet(&target.offer));
+        unmet.extend(Requirements { metrics: &[], ..self.wants }.unmet_requirements(&target.offer));
         if unmet.is_empty() && target.availability == Availability::FailingMetrics {
             return Some(drop_for_metrics(target));
         }
         if unmet.is_empty()
-            && let Some((metric, _)) = target.waits().next()
+            && let Some((metric, _)) = target.awaited_metrics().next()
         {
             return Some(Dropped::WaitsForMetric { metric });
         }
         let metrics = Requirements { metrics: self.wants.metrics, ..Requirements::default() };
-        unmet.extend(metrics.unmet(&target.offer));
+        unmet.extend(metrics.unmet_requirements(&target.offer));
         if !unmet.is_empty() {
             return Some(Dropped::Unmet { unmet });
         }

@@ -143,7 +143,7 @@ pub fn pass(input: &PassInput<'_>) -> Pass {
     let mut scopes = Scopes::new(input, &garbage.mark, &mut values);
     let mut draft = Draft::default();
     for target in scopes.all() {
-        upkeep::turn(target, &mut draft);
+        upkeep::update_state(target, &mut draft);
     }
     let mut memory = Memory {
         clusters: cluster_memory(input),
@@ -242,7 +242,7 @@ fn cluster_memory(input: &PassInput<'_>) -> BTreeMap<ObjectKey, ClusterMemory> {
         .snapshot
         .of::<Cluster>()
         .map(|resource| {
-            let standing = input.snapshot.standing(&resource.stored.key);
+            let standing = input.snapshot.online_history(&resource.stored.key);
             let mut memory = known(resource.stored, standing);
             let down = !creation::is_up(resource.value.status.state);
             // While it is not online, its memory tracks every revision, so that a reader knows that no change was

@@ -84,7 +84,7 @@ impl Snapshot {
         }
     }
 
-    pub(crate) fn standing(&self, cluster: &ObjectKey) -> OnlineHistory {
+    pub(crate) fn online_history(&self, cluster: &ObjectKey) -> OnlineHistory {
         self.standings.get(cluster).copied().unwrap_or_default()
     }
 

@@ -184,7 +184,7 @@ impl<'a> Target<'a> {
     }
 
     /// Names of metrics that were never fetched, with deadlines.
-    pub(crate) fn waits(&self) -> impl Iterator<Item = (String, OffsetDateTime)> {
+    pub(crate) fn awaited_metrics(&self) -> impl Iterator<Item = (String, OffsetDateTime)> {
         self.offer.metrics().iter().zip(&self.metric_values).filter_map(|(metric, known)| match known {
             MetricValue::Waiting { until } => Some((metric.key.to_string(), *until)),
             _ => None,
@@ -200,7 +200,11 @@ impl<'a> Target<'a> {
 
     /// Change of the state because of metrics. `online` and `failing` are the stored state and its reasons. Awaited
     /// metrics change nothing, and neither does another text of the same reason.
-    pub(crate) fn turn(&self, online: bool, failing: Option<&Entries<Reason>>) -> Option<MetricsTurn> {
+    pub(crate) fn metrics_transition(
+        &self,
+        online: bool,
+        failing: Option<&Entries<Reason>>,
+    ) -> Option<MetricsTurn> {
         if self.stored.object.metadata().deleted.is_some() {
             return None;
         }

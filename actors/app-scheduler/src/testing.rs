@@ -226,7 +226,7 @@ impl World {
         let cloud = cloud.and_then(|cloud| AnyCloud::of(&self.snapshot.get(&cloud)?.object));
         let metrics = &self.metrics.as_ref().unwrap().metrics;
         let offer = Offer::of_cluster(cluster, cloud, metrics, self.config.metric_constraints);
-        assert_eq!(fit::unmet(application, cluster, &offer), [], "I11");
+        assert_eq!(fit::unmet_requirements(application, cluster, &offer), [], "I11");
         if self.config.candidates == Candidates::Namespace {
             assert_eq!(
                 cluster.metadata.namespace, application.metadata.namespace,

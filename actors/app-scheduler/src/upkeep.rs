@@ -13,9 +13,9 @@ use madako_json::krake::entries::Entries;
 use crate::draft::{Draft, WriteKind};
 use crate::target::{MetricsTurn, Target};
 
-pub(crate) fn turn(target: &Target<'_>, draft: &mut Draft) {
+pub(crate) fn update_state(target: &Target<'_>, draft: &mut Draft) {
     let (online, failing) = shown_failures(&target.stored.object);
-    let Some(turn) = target.turn(online, failing) else { return };
+    let Some(turn) = target.metrics_transition(online, failing) else { return };
     let Some(object) = draft.object(target.stored, WriteKind::Metrics) else { return };
     let (fails, reasons): (bool, Entries<Reason>) = match turn {
         MetricsTurn::Fails(reasons) => (true, reasons.into_iter().collect()),

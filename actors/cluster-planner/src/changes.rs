@@ -20,7 +20,7 @@ pub(crate) fn changes(
         leaving.map(|(node, _)| change_of(ChangeKind::Remove, &node.address, part_of(node))).collect();
     let ids = draft.control_plane().iter().chain(draft.workers());
     for (id, after) in ids.zip(nodes) {
-        let kind = match draft.before(*id) {
+        let kind = match draft.node_before(*id) {
             None => Some(ChangeKind::Add),
             // The node of an address that was listed twice and is now listed once changes in nothing else.
             Some(before) => {

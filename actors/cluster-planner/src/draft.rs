@@ -95,7 +95,7 @@ impl<'a> Draft<'a> {
         self.listed_again.contains(&id)
     }
 
-    pub(crate) fn before(&self, id: Id) -> Option<&'a Node> {
+    pub(crate) fn node_before(&self, id: Id) -> Option<&'a Node> {
         self.before[id]
     }
 

@@ -295,7 +295,7 @@ impl Planner<'_> {
         let ids = || self.draft.control_plane().iter().chain(self.draft.workers()).copied();
         let state = |id: Id| self.inventory.entry(id).state;
         let is_wrong =
-            |id: &Id| self.draft.before(*id).is_some_and(|node| !has_state_taint(node, state(*id)));
+            |id: &Id| self.draft.node_before(*id).is_some_and(|node| !has_state_taint(node, state(*id)));
         let wrong: Vec<Id> = ids().filter(is_wrong).collect();
         if wrong.is_empty() {
             let nodes = ids().count() as u64;

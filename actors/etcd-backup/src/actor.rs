@@ -87,7 +87,7 @@ impl Actor for Backups {
             BackupMessage::Tick => {
                 state.timer = Some(send_later(myself.clone(), TICK, BackupMessage::Tick));
             }
-            BackupMessage::Ended(end) => state.ended(*end),
+            BackupMessage::Ended(end) => state.handle_end(*end),
         }
         state.show();
         state.begin_if_due(&myself);
@@ -139,7 +139,7 @@ impl BackupsState {
         self.running = Some((moment, task));
     }
 
-    fn ended(&mut self, BackupEnd { outcome, removed }: BackupEnd) {
+    fn handle_end(&mut self, BackupEnd { outcome, removed }: BackupEnd) {
         let now = Moment::now();
         if let Some((began, _)) = self.running.take() {
             madako_etcd_backup_seconds().record(now - began);
@@ -157,7 +157,7 @@ impl BackupsState {
                 self.know(record, revision);
             }
             Err(failure) => {
-                self.failures = Some(Failures::after(self.failures, now));
+                self.failures = Some(Failures::add_failure(self.failures, now));
                 madako_etcd_backups_total(failure.name()).increment(1);
                 events.emit(Event::EtcdBackupFailed { why: failure.to_string() });
             }

@@ -17,7 +17,7 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    pub(crate) fn after(before: Option<Self>, now: Moment) -> Self {
+    pub(crate) fn add_failure(before: Option<Self>, now: Moment) -> Self {
         Self { count: before.map_or(0, |before| before.count).saturating_add(1), last: now }
     }
 
@@ -107,7 +107,7 @@ mod tests {
         let mut failures = None;
         let mut pauses = Vec::new();
         for _ in 0..8 {
-            failures = Some(Failures::after(failures, moment));
+            failures = Some(Failures::add_failure(failures, moment));
             pauses.push(next(&schedule(true), None, failures, (at(0), moment)).as_secs() / 60);
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);

@@ -180,7 +180,7 @@ impl Actor for Leader {
             }
             LeaderMessage::Owner(event, _handled) => state.owner_seen(&myself, event),
             LeaderMessage::Claimed { epoch, placement } => state.claimed(&myself, epoch, placement),
-            LeaderMessage::Done { id, result } => state.done(id, result),
+            LeaderMessage::Done { id, result } => state.finish_commit(id, result),
             LeaderMessage::Yield { pause } => {
                 if state.commands.try_send(CampaignCommand::Yield { pause }).is_err() {
                     return Err("the campaign takes no more commands".into());
@@ -198,7 +198,7 @@ impl Actor for Leader {
         if let Some(epoch) = state.epoch.take() {
             state.given.reign.end(&epoch);
         }
-        state.own(Ownership::Unknown);
+        state.set_ownership(Ownership::Unknown);
         show_leadership(None);
         let (done, resigned) = oneshot::channel();
         let resigning = async {
@@ -234,7 +234,7 @@ impl LeaderState {
                     self.starting = None;
                     self.claiming = None;
                     self.reigning = false;
-                    self.own(Ownership::Unknown);
+                    self.set_ownership(Ownership::Unknown);
                     self.given.reign.end(&epoch);
                     show_leadership(None);
                     self.given.events.emit(Event::Lost { epoch: epoch.number, why });
@@ -285,7 +285,7 @@ impl LeaderState {
         if let Some(own) = self.epoch.clone().filter(|own| own.number == epoch) {
             self.starting = None;
             self.reigning = true;
-            self.own(placement);
+            self.set_ownership(placement);
             self.given.reign.begin(&own);
             self.settle(myself);
         }
@@ -343,7 +343,7 @@ impl LeaderState {
         mutation: &Mutation,
         reply: RpcReplyPort<Result<Committed, CommitError>>,
     ) {
-        let what = mutation.what();
+        let what = mutation.name();
         // A process that was paused past its lease checks its own clock before it learns of the loss.
         let own = self
             .epoch
@@ -416,7 +416,7 @@ impl LeaderState {
 
     /// Builds the transaction of a mutation and selects its store.
     fn send_transaction(&self, epoch: &Epoch, mutation: &Mutation) -> Result<SentTransaction, CommitError> {
-        let what = mutation.what();
+        let what = mutation.name();
         let state = || self.given.state.newest().ok_or(CommitError::StoreUnread { what });
         let transaction = match mutation {
             Mutation::Cluster(planned) => {
@@ -452,7 +452,7 @@ impl LeaderState {
         Ok(SentTransaction { store: Arc::clone(&self.given.store), fence: epoch.fence(), transaction })
     }
 
-    fn done(&mut self, id: u64, result: Result<Outcome, StoreError>) {
+    fn finish_commit(&mut self, id: u64, result: Result<Outcome, StoreError>) {
         let Some(mut ended) = self.in_flight.remove(&id) else { return };
         madako_commit_seconds().record(ended.since.elapsed());
         let result = match result {

@@ -11,7 +11,7 @@ pub struct Breaker {
 
 impl Breaker {
     /// Records a failure of the provider. Returns whether it counts as down from now on.
-    pub fn failed(&mut self) -> bool {
+    pub fn record_failure(&mut self) -> bool {
         self.failures = self.failures.saturating_add(1);
         if self.failures >= FAILURES {
             // 1, then 3.
@@ -22,7 +22,7 @@ impl Breaker {
     }
 
     /// Records an answer. Returns whether the provider counted as down until now.
-    pub fn answered(&mut self) -> bool {
+    pub fn record_answer(&mut self) -> bool {
         let was_down = self.is_down();
         *self = Self::default();
         was_down

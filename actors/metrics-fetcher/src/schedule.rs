@@ -157,7 +157,7 @@ impl FetchSchedule {
 
     /// Applies the result of a fetch, unless it is no longer needed.
     pub fn answer(&mut self, fetch: u64, mut samples: Samples, now: Moment) {
-        let Some(EndedFetch { provider, revision, names }) = self.providers.ended(fetch) else { return };
+        let Some(EndedFetch { provider, revision, names }) = self.providers.end_fetch(fetch) else { return };
         // The port promises an answer for each name, and for no other.
         samples.retain(|name, _| names.contains(name));
         for name in names {

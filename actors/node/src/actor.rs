@@ -185,7 +185,7 @@ impl NodeState {
                 // Another attempt may have pinned a key since this one began.
                 match self.pinned_key().map(|(key, _)| key.host_key) {
                     Some(pinned) if pinned == offered => self.up(connection),
-                    Some(pinned) => self.refused(NodeError::HostKey {
+                    Some(pinned) => self.handle_refusal(NodeError::HostKey {
                         address: self.given.address.clone(),
                         pinned: pinned.fingerprint,
                         offered: offered.fingerprint,
@@ -198,12 +198,12 @@ impl NodeState {
                     }
                 }
             }
-            Err(error) => self.refused(error),
+            Err(error) => self.handle_refusal(error),
         }
     }
 
     /// Counts an attempt that gave no connection.
-    fn refused(&mut self, error: NodeError) {
+    fn handle_refusal(&mut self, error: NodeError) {
         let outcome = match error {
             NodeError::HostKey { .. } => "host-key",
             NodeError::Login { .. } => "login",
@@ -244,7 +244,7 @@ impl NodeState {
             None => self.up(connection),
             Some(why) => {
                 let why = format!("its host key could not be stored: {why}");
-                self.refused(NodeError::Unreachable { address: self.given.address.clone(), why });
+                self.handle_refusal(NodeError::Unreachable { address: self.given.address.clone(), why });
             }
         }
     }
@@ -275,7 +275,7 @@ impl NodeState {
         {
             self.backoff.succeeded();
         }
-        let pause = self.backoff.failed(self.chance.random_range(0.0..1.0));
+        let pause = self.backoff.next_pause(self.chance.random_range(0.0..1.0));
         let timer = send_later(self.myself.clone(), pause, NodeMessage::Connect);
         self.link = Link::Down { error, _timer: timer };
     }

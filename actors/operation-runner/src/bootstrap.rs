@@ -131,7 +131,7 @@ fn interrupted(view: &View<'_>, record: &Bootstrap) -> State {
 
 /// True if a member was started on the data of the node.
 fn has_begun(node: &NodeStatus) -> bool {
-    node.has_data() && (node.etcd_empty == Some(false) || node.own(Container::Etcd).is_some())
+    node.has_data() && (node.etcd_empty == Some(false) || node.own_container(Container::Etcd).is_some())
 }
 
 /// The data, mark and container of a node, as text for an operator.
@@ -143,7 +143,7 @@ fn found(node: &NodeView<'_>) -> String {
         (true, _) => "data",
     };
     let mark = if status.etcd_mark { "a mark" } else { "no mark" };
-    let etcd = match status.own(Container::Etcd) {
+    let etcd = match status.own_container(Container::Etcd) {
         Some(container) if container.running => "etcd runs",
         Some(_) => "etcd is stopped",
         None => "no etcd",

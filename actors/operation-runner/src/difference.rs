@@ -97,7 +97,7 @@ fn of_container(
     builtin: &ServiceParams,
 ) -> Vec<String> {
     let is_wanted = container == Container::Rivers || node.control_plane;
-    let status = node.status.own(container);
+    let status = node.status.own_container(container);
     if node.status.is_foreign(container) {
         return if is_wanted { vec!["another program made it: it is held".to_owned()] } else { Vec::new() };
     }

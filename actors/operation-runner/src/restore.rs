@@ -75,7 +75,7 @@ pub fn plan_restore(input: &Input<'_>) -> Decision {
 }
 
 fn is_to_stop(node: &NodeView<'_>) -> bool {
-    node.is_ready() && node.status.own(Container::Etcd).is_some()
+    node.is_ready() && node.status.own_container(Container::Etcd).is_some()
 }
 
 /// True if etcd answers with the restored member alone: others are added only after the restore.

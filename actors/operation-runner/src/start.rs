@@ -51,7 +51,7 @@ fn is_added(view: &View<'_>, node: &NodeView<'_>) -> bool {
 
 fn was_started(node: &NodeView<'_>) -> bool {
     let name = format!("--name={}", node.address);
-    node.status.own(Container::Etcd).is_some_and(|container| container.builtin.args.contains(&name))
+    node.status.own_container(Container::Etcd).is_some_and(|container| container.builtin.args.contains(&name))
 }
 
 /// Waits until etcd is healthy, and renews certificates meanwhile: members do not reach each other with certificates that

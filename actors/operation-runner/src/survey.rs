@@ -73,7 +73,7 @@ pub async fn survey(
 /// True if the image may start a member, and the version of a member is known.
 fn must_know_version(cluster: &Cluster, status: &FleetStatus, image: &str) -> bool {
     let runs_it = |node: &Node| {
-        let own = status.nodes.get(&node.address).and_then(|node| node.own(Container::Etcd));
+        let own = status.nodes.get(&node.address).and_then(|node| node.own_container(Container::Etcd));
         own.is_some_and(|own| own.running && own.image == image)
     };
     let members = status.etcd.iter().flat_map(|etcd| &etcd.members);

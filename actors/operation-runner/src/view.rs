@@ -148,7 +148,7 @@ impl<'a> View<'a> {
         builtin: &ServiceParams,
     ) -> bool {
         let (options, images) = (self.input.options, &self.input.settings.images);
-        let own = node.status.own(container).filter(|status| status.running);
+        let own = node.status.own_container(container).filter(|status| status.running);
         own.is_some_and(|status| wanted::is_outdated(container, status, builtin, options, images))
     }
 

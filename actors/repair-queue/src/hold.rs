@@ -308,7 +308,7 @@ fn bound(hold: &mut Hold) {
     }
     hold.released.truncate(MAX_MACHINES);
     let machines: usize = hold.events.iter().map(|event| event.machines.len()).sum();
-    let Some(since) = hold.since().filter(|_| hold.events.len() > MAX_EVENTS || machines > MAX_MACHINES)
+    let Some(since) = hold.held_since().filter(|_| hold.events.len() > MAX_EVENTS || machines > MAX_MACHINES)
     else {
         return;
     };

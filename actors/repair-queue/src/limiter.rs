@@ -236,7 +236,7 @@ impl<'a> LookupTables<'a> {
         let rebooting = input.reboots.iter().filter(|entry| entry.status == RebootStatus::Rebooting);
         let held = |rack: &str| {
             let hold = holds.get(rack)?;
-            Some((hold.count(), hold.since()?))
+            Some((hold.count(), hold.held_since()?))
         };
         Self {
             input,

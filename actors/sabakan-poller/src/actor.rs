@@ -126,7 +126,7 @@ impl Actor for Poller {
                         // span.
                         let (epoch, observation) = (state.given.epoch, poll);
                         let span = info_span!("observation", epoch, observation);
-                        state.answered(fetched).instrument(span).await;
+                        state.handle_answer(fetched).instrument(span).await;
                     }
                     Err(error) => state.note_failure(error.to_string()),
                 }
@@ -204,7 +204,7 @@ impl PollerState {
         }
     }
 
-    async fn answered(&mut self, fetched: RegistryMachines) {
+    async fn handle_answer(&mut self, fetched: RegistryMachines) {
         madako_polls_total("answered").increment(1);
         let now = self.given.clock.now();
         madako_observation_machines().set(fetched.machines.len() as f64);

@@ -144,11 +144,12 @@ impl<'a> Batch<'a> {
         }
         self.refuse_when_full()?;
         let ttl_seconds = ttl_seconds.max(MIN_TTL_SECONDS);
-        let mut leases = self.transaction.open_table(LEASES).map_err(|error| failed(&error))?;
-        leases.insert(id, ttl_seconds).map_err(|error| failed(&error))?;
+        let mut leases = self.transaction.open_table(LEASES).map_err(|error| internal_error(&error))?;
+        leases.insert(id, ttl_seconds).map_err(|error| internal_error(&error))?;
         if let Some(owner) = &owner {
-            let mut owners = self.transaction.open_table(OWNED_LEASES).map_err(|error| failed(&error))?;
-            owners.insert(id, &**owner).map_err(|error| failed(&error))?;
+            let mut owners =
+                self.transaction.open_table(OWNED_LEASES).map_err(|error| internal_error(&error))?;
+            owners.insert(id, &**owner).map_err(|error| internal_error(&error))?;
         }
         self.change_lease(LeaseChange::Granted { id, ttl_seconds, owner });
         let granted = self.end_write(Ok(()));
@@ -159,12 +160,13 @@ impl<'a> Batch<'a> {
         let lease = self.head.leases.get(id).ok_or(RequestError::LeaseNotFound)?;
         let (keys, is_owned) = (lease.keys.iter().cloned().collect::<Vec<_>>(), lease.owner.is_some());
         {
-            let mut leases = self.transaction.open_table(LEASES).map_err(|error| failed(&error))?;
-            leases.remove(id).map_err(|error| failed(&error))?;
+            let mut leases = self.transaction.open_table(LEASES).map_err(|error| internal_error(&error))?;
+            leases.remove(id).map_err(|error| internal_error(&error))?;
         }
         if is_owned {
-            let mut owners = self.transaction.open_table(OWNED_LEASES).map_err(|error| failed(&error))?;
-            owners.remove(id).map_err(|error| failed(&error))?;
+            let mut owners =
+                self.transaction.open_table(OWNED_LEASES).map_err(|error| internal_error(&error))?;
+            owners.remove(id).map_err(|error| internal_error(&error))?;
         }
         let deleted = keys.into_iter().try_for_each(|key| {
             self.apply_delete(&PbDeleteRequest { key, ..PbDeleteRequest::default() }).map(|_| ())
@@ -182,7 +184,7 @@ impl<'a> Batch<'a> {
 
     pub(crate) fn remove(&mut self, superseded: &[SupersededChange]) -> Result<(), RequestError> {
         for change in superseded {
-            self.table.remove(&change.revision.to_bytes()).map_err(|error| failed(&error))?;
+            self.table.remove(&change.revision.to_bytes()).map_err(|error| internal_error(&error))?;
             self.changes.bytes_removed += u64::from(change.bytes);
             self.changes.touched = true;
         }
@@ -206,7 +208,7 @@ impl<'a> Batch<'a> {
                 }
                 self.table
                     .remove(&Revision { main, sub: sub as u32 }.to_bytes())
-                    .map_err(|error| failed(&error))?;
+                    .map_err(|error| internal_error(&error))?;
             }
             return outcome;
         }
@@ -369,7 +371,9 @@ impl<'a> Batch<'a> {
         let sub = u32::try_from(self.events.len()).map_err(|_| RequestError::TooManyOperations)?;
         let revision = Revision { main: self.next_main(), sub };
         record.encode_into(revision, &mut self.buffer);
-        self.table.insert(&revision.to_bytes(), self.buffer.as_slice()).map_err(|error| failed(&error))?;
+        self.table
+            .insert(&revision.to_bytes(), self.buffer.as_slice())
+            .map_err(|error| internal_error(&error))?;
         let change = Change {
             revision,
             create: record.create,
@@ -382,8 +386,8 @@ impl<'a> Batch<'a> {
     }
 
     fn set_number(&mut self, name: &str, number: u64) -> Result<(), RequestError> {
-        let mut numbers = self.transaction.open_table(META).map_err(|error| failed(&error))?;
-        numbers.insert(name, number).map_err(|error| failed(&error))?;
+        let mut numbers = self.transaction.open_table(META).map_err(|error| internal_error(&error))?;
+        numbers.insert(name, number).map_err(|error| internal_error(&error))?;
         self.changes.touched = true;
         Ok(())
     }
@@ -406,6 +410,6 @@ fn has_put(request: &PbTxnRequest) -> bool {
     })
 }
 
-fn failed(error: &dyn std::fmt::Display) -> RequestError {
+fn internal_error(error: &dyn std::fmt::Display) -> RequestError {
     RequestError::TakenBack(error.to_string())
 }

@@ -172,7 +172,7 @@ impl EmbeddedEtcd {
     }
 
     /// Waits until the store fails. The future does not keep the store open.
-    pub fn failed(&self) -> impl Future<Output = String> + Send + 'static {
+    pub fn wait_for_failure(&self) -> impl Future<Output = String> + Send + 'static {
         let failure = self.store.failure.clone();
         async move { failure.wait().await }
     }

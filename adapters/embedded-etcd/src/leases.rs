@@ -142,7 +142,7 @@ impl TimedLeases {
     }
 
     /// Expired leases, in order of expiry.
-    pub(crate) fn ended(&self, now: Instant) -> impl Iterator<Item = i64> + '_ {
+    pub(crate) fn expired(&self, now: Instant) -> impl Iterator<Item = i64> + '_ {
         self.by_end.iter().take_while(move |(end, _)| *end <= now).map(|(_, id)| *id)
     }
 
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(leases.next_end(), Some(at(5)));
         assert_eq!(leases.renew(2, at(4)), Renewal::Renewed { ttl_seconds: 5 });
         assert_eq!(leases.in_order_of_end().collect::<Vec<_>>(), [2, 1]);
-        assert_eq!(leases.ended(at(9)).collect::<Vec<_>>(), [2]);
+        assert_eq!(leases.expired(at(9)).collect::<Vec<_>>(), [2]);
         assert_eq!(leases.renew(2, at(9)), Renewal::Ended);
         assert_eq!(leases.renew(3, at(9)), Renewal::Unknown);
         leases.apply(&LeaseChange::Revoked { id: 2 }, at(9));

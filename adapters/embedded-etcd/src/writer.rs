@@ -470,7 +470,7 @@ impl Writer {
 fn revoke_ended(store: &Store, batch: &mut Batch<'_>) -> Result<Answer, RequestError> {
     let (ended, revision): (Vec<_>, _) = {
         let state = store.state();
-        (state.leases.ended(Instant::now()).take(MAX_ENDED_LEASES).collect(), state.view.current)
+        (state.leases.expired(Instant::now()).take(MAX_ENDED_LEASES).collect(), state.view.current)
     };
     for id in ended {
         match batch.revoke(id) {

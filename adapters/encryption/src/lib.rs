@@ -87,7 +87,7 @@ struct Key {
 
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.ids()).finish()
+        f.debug_list().entries(self.key_ids()).finish()
     }
 }
 
@@ -177,7 +177,7 @@ impl Keys {
     }
 
     /// Ids of the keys; the first one encrypts.
-    pub fn ids(&self) -> impl Iterator<Item = &str> {
+    pub fn key_ids(&self) -> impl Iterator<Item = &str> {
         self.keys.iter().map(|key| key.id.as_str())
     }
 
@@ -226,11 +226,11 @@ mod tests {
     #[test]
     fn keys_are_one_per_line_and_never_shown_in_errors() {
         let keys = Keys::parse(&format!("# ours\n\n {FIRST} # since May\r\n{SECOND}\n")).unwrap();
-        let ids: Vec<&str> = keys.ids().collect();
+        let ids: Vec<&str> = keys.key_ids().collect();
         assert_eq!((ids.len(), ids[0].len()), (2, 8));
         assert_ne!(ids[0], ids[1]);
         let alone = Keys::parse(FIRST).unwrap();
-        assert_eq!(alone.ids().collect::<Vec<_>>(), ids[..1], "an id depends on the key alone");
+        assert_eq!(alone.key_ids().collect::<Vec<_>>(), ids[..1], "an id depends on the key alone");
         assert_eq!(format!("{keys:?}"), format!("{ids:?}"));
         let many: Vec<String> = (0..=16_u8).map(|byte| STANDARD.encode([byte; KEY_BYTES])).collect();
         for (text, expected) in [
@@ -260,7 +260,7 @@ mod tests {
                 "{key} {field}"
             );
         }
-        let id = first.ids().next().unwrap().to_owned();
+        let id = first.key_ids().next().unwrap().to_owned();
         assert_eq!(second.decrypt("a/b", "/c", &encrypted).unwrap_err(), ValueError::UnknownKey { id });
         assert_eq!(first.decrypt("a/b", "/c", "hunter2").unwrap_err(), ValueError::Form);
         assert_eq!(Keys::default().encrypt("a/b", "/c", "hunter2"), None);

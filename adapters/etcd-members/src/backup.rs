@@ -208,6 +208,6 @@ impl EtcdBackups for BackupsOnHost {
 }
 
 /// An access to a file that the host refused.
-fn refused(what: &'static str, path: impl Into<PathBuf>, why: impl fmt::Display) -> BackupError {
+fn file_error(what: &'static str, path: impl Into<PathBuf>, why: impl fmt::Display) -> BackupError {
     BackupError::File { what, path: path.into(), why: why.to_string() }
 }

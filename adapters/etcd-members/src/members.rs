@@ -50,7 +50,7 @@ pub(crate) struct Change<'a> {
 }
 
 impl Change<'_> {
-    pub(crate) fn what(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.what
     }
 
@@ -62,7 +62,7 @@ impl Change<'_> {
     ) -> Result<Result<T, Failure>, EtcdError> {
         let now = Instant::now();
         self.permit.check(now)?;
-        let by = self.permit.until().min(now + REQUEST);
+        let by = self.permit.expires_at().min(now + REQUEST);
         match timeout_at(by, sent).await {
             Ok(answer) => Ok(answer.map_err(Failure::from)),
             Err(_) => Err(Failure::Unavailable("no answer in time".to_owned()).error(self.what)),
@@ -168,7 +168,7 @@ impl EtcdMembers {
         permit.check(Instant::now())?;
         let late =
             || Failure::Unavailable("the permit ended before any member answered".to_owned()).error(what);
-        let asked = timeout_at(permit.until(), self.ask(what, addresses)).await;
+        let asked = timeout_at(permit.expires_at(), self.ask(what, addresses)).await;
         match asked.map_err(|_| late())??.1 {
             Answer::Granted(session) => Ok(*session),
             Answer::Listed(_, failure) => Err(failure.error(what)),

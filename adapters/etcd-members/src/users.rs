@@ -25,7 +25,7 @@ pub(crate) async fn set_up(change: &Change<'_>, mut auth: AuthClient) -> Result<
             let permission = Permission::read_write(REGISTRY).with_prefix();
             change.ensure(&[], auth.role_grant_permission(name, permission)).await?;
         }
-        let password = password().map_err(|failure| failure.error(change.what()))?;
+        let password = password().map_err(|failure| failure.error(change.name()))?;
         change.ensure(&[done::USER_EXISTS], auth.user_add(name, password, None)).await?;
         change.ensure(&[], auth.user_grant_role(name, name)).await?;
     }
@@ -42,8 +42,8 @@ pub(crate) async fn add(
     name: &str,
     prefix: &str,
 ) -> Result<(), EtcdError> {
-    let refused = |why: String| Failure::Refused(why).error(change.what());
-    let failed = |failure: Failure| failure.error(change.what());
+    let refused = |why: String| Failure::Refused(why).error(change.name());
+    let failed = |failure: Failure| failure.error(change.name());
     let known = change.send(auth.user_list()).await?.map_err(failed)?;
     let exists = known.users().iter().any(|user| user == name);
     if exists && !change.send(auth.user_get(name)).await?.map_err(failed)?.roles().is_empty() {

@@ -30,7 +30,7 @@ impl Hunt {
         Self { since: Instant::now(), seen: BTreeMap::new(), pause: EAGER_PAUSE }
     }
 
-    pub(crate) fn since(&self) -> Instant {
+    pub(crate) fn began(&self) -> Instant {
         self.since
     }
 
@@ -55,7 +55,7 @@ impl Hunt {
         self.seen = seen;
     }
 
-    pub(crate) fn ids(&self) -> impl Iterator<Item = i32> {
+    pub(crate) fn process_ids(&self) -> impl Iterator<Item = i32> {
         self.seen.keys().copied()
     }
 

@@ -67,7 +67,7 @@ impl Guard {
 
     /// Waits until the watcher has ended and, if necessary, its descendants are killed. The error names processes that
     /// cannot be killed.
-    pub(crate) async fn ended(self) -> Result<(), String> {
+    pub(crate) async fn wait(self) -> Result<(), String> {
         finished(self.swept).await
     }
 }
@@ -121,7 +121,7 @@ async fn sweep() -> Result<(), String> {
         if !kill_present(&mut hunt) {
             return Ok(());
         }
-        if hunt.since().elapsed() > KILL_PATIENCE {
+        if hunt.began().elapsed() > KILL_PATIENCE {
             let left = hunt.describe_survivors();
             tracing::error!(left, "processes of a killed watcher cannot be killed");
             return Err(left);
@@ -137,7 +137,7 @@ fn kill_present(hunt: &mut Hunt) -> bool {
     let watchers = WATCHERS.lock().unwrap_or_else(PoisonError::into_inner);
     hunt.kill(|id, child| !watchers.contains(&id) && Some(child.session) != session);
     let mut is_one_left = false;
-    for id in hunt.ids() {
+    for id in hunt.process_ids() {
         is_one_left = true;
         // Not yet a child, or not yet ended; the next scan checks again.
         let _ = waitpid(Pid::from_raw(id), WaitOptions::NOHANG);

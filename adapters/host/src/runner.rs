@@ -57,7 +57,7 @@ impl CommandsOnHost {
         if command.words.is_empty() {
             return Err(not_started("no command was given".to_owned()));
         }
-        let left = permit.until().saturating_duration_since(Instant::now());
+        let left = permit.expires_at().saturating_duration_since(Instant::now());
         let note = self.notes.as_deref().map(Note::make).transpose();
         let note =
             note.map_err(|error| not_started(format!("the command's note cannot be written: {error}")))?;
@@ -94,7 +94,7 @@ impl CommandsOnHost {
         let talk = async {
             tokio::select! {
                 biased;
-                heard = hear(reports) => heard,
+                heard = read_reports(reports) => heard,
                 never = speak(orders, order, self.silence / SIGNS_IN_SILENCE) => match never {},
             }
         };
@@ -121,7 +121,7 @@ impl CommandsOnHost {
             }
             LastReport { last: Some(Report::Begins), fault } => {
                 let why = format!("its watcher ended: {}", last_words(fault, complaints).await);
-                Err(lost_command(name, why, guard.ended().await))
+                Err(lost_command(name, why, guard.wait().await))
             }
             LastReport { last: None, fault } => {
                 Err(not_started(format!("its watcher ended: {}", last_words(fault, complaints).await)))
@@ -160,7 +160,7 @@ struct LastReport {
 }
 
 /// Reads until the watcher reports the command's end, or ends itself.
-async fn hear(reports: ChildStdout) -> LastReport {
+async fn read_reports(reports: ChildStdout) -> LastReport {
     let mut lines = BufReader::new(reports.take(MAX_REPORTS)).lines();
     let mut last = None;
     loop {

@@ -176,11 +176,11 @@ impl Watch {
         while started.reap() {
             if let Some((hunt, _, _)) = &mut started.hunt {
                 hunt.kill(|_, _| true);
-                if !lost && hunt.since().elapsed() > KILL_PATIENCE {
+                if !lost && hunt.began().elapsed() > KILL_PATIENCE {
                     lost = true;
                     send_report(&Report::Lost { why: hunt.describe_survivors() });
                 }
-                if hunt.since().elapsed() > KILL_PATIENCE + LAST_PATIENCE {
+                if hunt.began().elapsed() > KILL_PATIENCE + LAST_PATIENCE {
                     break;
                 }
             }
@@ -195,7 +195,7 @@ impl Watch {
                 () = &mut deadline, if pause.is_none() => WakeReason::Kill(KillCause::Deadline),
                 _ = self.children.recv() => WakeReason::Scan,
                 () = time::sleep(pause.unwrap_or_default()), if pause.is_some() => WakeReason::Scan,
-                () = started.streams.read_to_end(), if !started.streams.ended() => WakeReason::Scan,
+                () = started.streams.read_to_end(), if !started.streams.is_at_end() => WakeReason::Scan,
             };
             match woken {
                 WakeReason::Alive => quiet.as_mut().reset(Instant::now() + silence),

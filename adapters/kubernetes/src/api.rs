@@ -125,11 +125,14 @@ impl ApiServer {
         let now = Instant::now();
         permit.check(now)?;
         let until = RequestDeadline::after(self.limits.write_deadline);
-        if until.at <= permit.until() {
+        if until.at <= permit.expires_at() {
             return Ok(until);
         }
         // The error of a timed-out call names the time that it really had.
-        Ok(RequestDeadline { at: permit.until(), within: permit.until().saturating_duration_since(now) })
+        Ok(RequestDeadline {
+            at: permit.expires_at(),
+            within: permit.expires_at().saturating_duration_since(now),
+        })
     }
 
     async fn patch_node(

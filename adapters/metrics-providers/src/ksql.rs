@@ -60,7 +60,7 @@ async fn ask<T: HttpTransport + ?Sized>(
     let request = Request {
         address: &address,
         method: HttpMethod::Post,
-        url: address.below("query", &[]),
+        url: address.url_of("query", &[]),
         headers: vec![header("content-type", "application/json"), header("accept", "application/json")],
         body,
         secret: "",

@@ -66,7 +66,7 @@ impl SshConnection {
     fn times(&self, permit: &Permit, action: &NodeAction) -> Result<Times, PermitEnded> {
         let now = Instant::now();
         permit.check(now)?;
-        let begin_by = permit.until();
+        let begin_by = permit.expires_at();
         if action.outlives_permit() {
             return Ok(Times { begin_by, end_by: now + self.options.pull, limit: self.options.pull });
         }

@@ -228,7 +228,7 @@ async fn an_action_ends_on_the_node_before_its_permit() {
     let permit = permit(6);
     let error = connection.act(&permit, &KILL).await.unwrap_err();
     assert!(matches!(error, NodeError::Deadline { .. }), "{error}");
-    assert!(Instant::now() < permit.until());
+    assert!(Instant::now() < permit.expires_at());
     let process = node.process().await;
     wait_for(|| !runs(process)).await;
 }

@@ -191,7 +191,7 @@ impl Candidate {
                 self.report_lost(&mut held, "the session lease was not renewed in time");
                 return (SessionEnd::Again, false);
             }
-            match (self.ballot.standing(), &held.epoch) {
+            match (self.ballot.evaluate(), &held.epoch) {
                 (Standing::Gone, _) => {
                     self.report_lost(&mut held, "the leader key is gone");
                     return (SessionEnd::Again, false);

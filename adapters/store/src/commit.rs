@@ -90,7 +90,7 @@ fn outcome(
     if answer.succeeded() {
         return Some(Outcome::Committed { revision });
     }
-    let found = found(namespace, answer);
+    let found = compared_revisions(namespace, answer);
     let failed: Vec<_> =
         transaction.conditions.into_iter().filter(|condition| !holds(condition, &found)).collect();
     (!failed.is_empty()).then_some(Outcome::Refused { failed })
@@ -165,7 +165,7 @@ fn txn(namespace: &Namespace, transaction: &Transaction) -> Txn {
 }
 
 /// Create and mod revision of each compared key that exists.
-fn found(namespace: &Namespace, answer: TxnResponse) -> BTreeMap<String, (i64, i64)> {
+fn compared_revisions(namespace: &Namespace, answer: TxnResponse) -> BTreeMap<String, (i64, i64)> {
     let mut found = BTreeMap::new();
     for response in answer.op_responses() {
         let TxnOpResponse::Get(got) = response else { continue };

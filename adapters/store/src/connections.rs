@@ -218,7 +218,7 @@ impl Connections {
     }
 
     /// Takes a connection out of use after a failure that another one may not have.
-    pub(crate) fn failed(&self, connection: &Connection, kind: StoreErrorKind) {
+    pub(crate) fn replace_after(&self, connection: &Connection, kind: StoreErrorKind) {
         let replace = match kind {
             // It may be half-open.
             StoreErrorKind::Deadline => true,
@@ -271,14 +271,14 @@ impl Connections {
                 Ok(Ok(value)) => break Ok(value),
                 Ok(Err(error)) => {
                     let failure = store_error(operation, object, &connection.name, &error);
-                    self.failed(&connection, failure.kind);
+                    self.replace_after(&connection, failure.kind);
                     endpoints_left -= 1;
                     if endpoints_left == 0 || !never_sent(&error) {
                         break Err(Failed::new(failure, Some(error)));
                     }
                 }
                 Err(_) => {
-                    self.failed(&connection, StoreErrorKind::Deadline);
+                    self.replace_after(&connection, StoreErrorKind::Deadline);
                     let why = format!("no answer within {deadline:?}, from {}", connection.name);
                     let operation = operation.of(object);
                     break Err(Failed::new(

@@ -64,8 +64,8 @@ impl Encryption {
         Keys::parse(text).map(Self)
     }
 
-    pub fn ids(&self) -> impl Iterator<Item = &str> {
-        self.0.ids()
+    pub fn key_ids(&self) -> impl Iterator<Item = &str> {
+        self.0.key_ids()
     }
 
     /// The value of a resource with its secrets encrypted. Encrypted parts stay unchanged.
@@ -73,7 +73,7 @@ impl Encryption {
     /// # Errors
     /// The value is not JSON.
     pub fn encrypt(&self, key: &ObjectKey, text: &str) -> Result<String, EncryptError> {
-        if self.ids().next().is_none() || !key.kind.holds_secrets() {
+        if self.key_ids().next().is_none() || !key.kind.holds_secrets() {
             return Ok(text.to_owned());
         }
         let path = key.etcd_key();
@@ -130,7 +130,7 @@ impl Encryption {
         mut transaction: Transaction,
         absolute: impl Fn(&str) -> String,
     ) -> Result<Transaction, EncryptError> {
-        if self.ids().next().is_none() {
+        if self.key_ids().next().is_none() {
             return Ok(transaction);
         }
         for write in &mut transaction.writes {

@@ -52,7 +52,7 @@ impl EtcdStore {
     ///
     /// # Errors
     /// An invalid setting.
-    pub fn over<F>(
+    pub fn with_connector<F>(
         connect: impl Fn() -> F + Send + Sync + 'static,
         config: &StoreConfig,
         seed: u64,
@@ -187,6 +187,6 @@ impl Store for EtcdStore {
     }
 
     fn holds_until(&self, epoch: &Epoch) -> Option<Instant> {
-        self.epochs.until(epoch)
+        self.epochs.valid_until(epoch)
     }
 }

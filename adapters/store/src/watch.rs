@@ -281,7 +281,7 @@ impl<E: Send + 'static> Watcher<E> {
                 answer = stream.message() => answer,
                 () = sleep_until(answer_by.unwrap_or(silent_at)) => {
                     if answer_by.is_some() {
-                        self.connections.failed(&connection, StoreErrorKind::Deadline);
+                        self.connections.replace_after(&connection, StoreErrorKind::Deadline);
                         return StreamEnd::Failed(self.stream_silent(&connection));
                     }
                     match self.ask(&connection, &mut stream).await {
@@ -333,7 +333,7 @@ impl<E: Send + 'static> Watcher<E> {
 
     fn stream_broken(&self, connection: &Connection, cause: &Error) -> StreamEnd {
         let error = store_error(Operation::Watch, &self.prefix, connection.name(), cause);
-        self.connections.failed(connection, kind(cause));
+        self.connections.replace_after(connection, kind(cause));
         StreamEnd::Failed(error)
     }
 

@@ -59,7 +59,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<(), Failure> {
             service.stop().await;
             Ok(())
         }
-        why = service.ended() => {
+        why = service.wait_for_end() => {
             let why = why.unwrap_or_else(|| "it was stopped".to_owned());
             service.stop().await;
             Err(Failure::failed(format!("the service ended: {why}")))

@@ -93,7 +93,7 @@ pub fn check_cluster_change(change: &ClusterChange<'_>) -> Vec<Violation> {
     violations.extend(few_changes(change));
     violations.extend(honest_nodes(change));
     violations.extend(repair::one_api_server_of_cluster(change.before, change.after, change.repairs));
-    violations.extend(calm(change));
+    violations.extend(check_change(change));
     violations
 }
 
@@ -162,7 +162,7 @@ pub fn honest_nodes(change: &ClusterChange<'_>) -> Vec<Violation> {
 
 /// I12 of a cluster: a write changes the stored cluster, unless the template changed.
 #[must_use]
-pub fn calm(change: &ClusterChange<'_>) -> Option<Violation> {
+pub fn check_change(change: &ClusterChange<'_>) -> Option<Violation> {
     (!change.template_changed && change.before == Some(change.after)).then(|| Violation {
         invariant: Id::I12,
         what: "the plan writes the cluster without a change".to_owned(),

@@ -252,10 +252,10 @@ impl QueryVariables {
         const SUBJECT: &str = "set of query variables";
         if text.len() > MAX_MACHINE_BYTES {
             let got = format!("{} bytes", text.len());
-            return Err(yaml::whole(SUBJECT, got, &format!("at most {MAX_MACHINE_BYTES} bytes")));
+            return Err(yaml::error_of_text(SUBJECT, got, &format!("at most {MAX_MACHINE_BYTES} bytes")));
         }
         let tree = Tree::from_json(text)
-            .map_err(|error| yaml::whole(SUBJECT, error.to_string(), "one JSON object"))?;
+            .map_err(|error| yaml::error_of_text(SUBJECT, error.to_string(), "one JSON object"))?;
         let mut problems = Problems::default();
         let good = strict(tree, Self::SCHEMA, Path::Root, &mut problems);
         let mut broken = Problems::default();

@@ -64,7 +64,7 @@ pub struct NodeStatus {
 impl NodeStatus {
     /// A container that the service or CKE made.
     #[must_use]
-    pub fn own(&self, container: Container) -> Option<&ContainerStatus> {
+    pub fn own_container(&self, container: Container) -> Option<&ContainerStatus> {
         self.containers.get(container.name()).filter(|status| !status.foreign)
     }
 
@@ -77,7 +77,7 @@ impl NodeStatus {
     /// True if the service's own container runs.
     #[must_use]
     pub fn runs(&self, container: Container) -> bool {
-        self.own(container).is_some_and(|status| status.running)
+        self.own_container(container).is_some_and(|status| status.running)
     }
 
     /// True if the configured volume has the data of a member, as far as is known.

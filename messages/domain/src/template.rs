@@ -66,7 +66,7 @@ impl Template {
                 node.is_some_and(|node| node.split_once("].").is_none_or(|(_, name)| is_control_plane(name)))
             };
             parts = Parts::read(cluster, problems);
-            if !shape.any(unclear) {
+            if !shape.has_problem(unclear) {
                 parts.check(problems);
             }
         })?;

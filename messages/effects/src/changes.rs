@@ -46,7 +46,7 @@ impl Changes {
     }
 
     /// Takes the answer to a commit. Returns false if the commit is not the awaited one.
-    pub(crate) fn answered(
+    pub(crate) fn take_answer(
         &mut self,
         number: u64,
         result: &Result<Committed, CommitError>,
@@ -71,7 +71,7 @@ impl Changes {
     }
 
     /// The number of the change whose answer did not come in time.
-    pub(crate) fn lost(&self, now: Moment) -> Option<u64> {
+    pub(crate) fn overdue(&self, now: Moment) -> Option<u64> {
         self.sent.as_ref().filter(|sent| sent.lost_at <= now).map(|sent| sent.number)
     }
 

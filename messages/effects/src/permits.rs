@@ -50,7 +50,7 @@ impl Permits {
             let was_ended = match error {
                 KubernetesError::Permit(_) => true,
                 // The request was cut off at the end of the permit at the latest.
-                KubernetesError::Unavailable { .. } => Moment::now() >= permit.until(),
+                KubernetesError::Unavailable { .. } => Moment::now() >= permit.expires_at(),
                 _ => false,
             };
             if !was_ended {

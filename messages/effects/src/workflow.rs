@@ -210,22 +210,22 @@ impl<A, E: Effect> Workflow<A, E> {
             return Vec::new();
         }
         match event {
-            EffectEvent::Committed { number, result } => self.answered(number, result, now),
+            EffectEvent::Committed { number, result } => self.handle_answer(number, result, now),
             EffectEvent::Permitted { number, permit } => self.handle_permit(number, permit, now),
             EffectEvent::Ended { number, end } => self.attempt_ended(number, end, now),
             EffectEvent::Paused { number, against } => self.handle_pause(number, against, now),
             EffectEvent::Passed => self.passed(now),
-            EffectEvent::Lost => self.lost(),
+            EffectEvent::Lost => self.handle_lost_epoch(),
         }
     }
 
-    fn answered(
+    fn handle_answer(
         &mut self,
         number: u64,
         result: Result<Committed, CommitError>,
         now: Moment,
     ) -> Actions<A, E> {
-        if !self.changes.answered(number, &result, now) {
+        if !self.changes.take_answer(number, &result, now) {
             return Vec::new();
         }
         let purpose = self.purpose.take();
@@ -331,9 +331,9 @@ impl<A, E: Effect> Workflow<A, E> {
 
     fn passed(&mut self, now: Moment) -> Actions<A, E> {
         let mut actions = Vec::new();
-        if let Some(number) = self.changes.lost(now) {
+        if let Some(number) = self.changes.overdue(now) {
             let result = Err(CommitError::Unanswered { deadline: COMMIT_DEADLINE });
-            actions.extend(self.answered(number, result, now));
+            actions.extend(self.handle_answer(number, result, now));
         }
         match self.job.as_ref().map(|job| (&job.phase, &job.effect)) {
             Some((Phase::Asking { again_at, .. } | Phase::Refused { again_at }, _)) if *again_at <= now => {
@@ -356,7 +356,7 @@ impl<A, E: Effect> Workflow<A, E> {
     }
 
     /// Ends all work with the epoch. The next leader finds the record unfinished and cancels it.
-    fn lost(&mut self) -> Actions<A, E> {
+    fn handle_lost_epoch(&mut self) -> Actions<A, E> {
         self.is_over = true;
         self.purpose = None;
         self.changes.forget();

@@ -93,7 +93,7 @@ impl Problems {
     }
 
     /// True if a problem's path satisfies the predicate.
-    pub fn any(&self, field: impl Fn(&str) -> bool) -> bool {
+    pub fn has_problem(&self, field: impl Fn(&str) -> bool) -> bool {
         self.0.iter().any(|problem| field(&problem.field))
     }
 

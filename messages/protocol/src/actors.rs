@@ -119,7 +119,7 @@ pub enum Mutation {
 impl Mutation {
     /// The name of the change for logs and metrics.
     #[must_use]
-    pub fn what(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Cluster(_) => "cluster",
             Self::Guard { .. } => "removal-guard",

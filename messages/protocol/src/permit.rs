@@ -44,7 +44,7 @@ impl Permit {
 
     /// The time at which the permit expires.
     #[must_use]
-    pub fn until(&self) -> Instant {
+    pub fn expires_at(&self) -> Instant {
         self.until
     }
 

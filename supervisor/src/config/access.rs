@@ -88,7 +88,7 @@ fn report_missing(
     findings: &mut Findings,
 ) {
     let fields = names.map(|name| format!("{section}{name}"));
-    if !findings.problems.any(|wrong| fields.iter().any(|field| field == wrong)) {
+    if !findings.problems.has_problem(|wrong| fields.iter().any(|field| field == wrong)) {
         findings.report(fields[missing].clone(), "", expected);
     }
 }

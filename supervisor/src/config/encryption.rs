@@ -84,7 +84,7 @@ mod tests {
         });
         write(KEY, 0o600);
         let config = parse(&format!("{{key_file: {shown}}}")).unwrap();
-        assert_eq!(config.clients.encryption.ids().count(), 1);
+        assert_eq!(config.clients.encryption.key_ids().count(), 1);
         assert!(!format!("{config:?}").contains(KEY));
         write(KEY, 0o644);
         let message = refusal(&format!("{{key_file: {shown}}}"));
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn without_the_section_nothing_is_encrypted_and_one_without_keys_is_refused() {
         let config = Config::parse("placement:", Path::new("c.yml"), None).unwrap();
-        assert_eq!(config.clients.encryption.ids().count(), 0);
+        assert_eq!(config.clients.encryption.key_ids().count(), 0);
         assert!(refusal("").contains("placement.encryption.key_file"));
         assert!(refusal("{key_file: a, key_env: b}").contains("`key_file` or `key_env`"));
     }

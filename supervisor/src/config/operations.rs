@@ -173,7 +173,7 @@ mod tests {
         assert!(backup.is_none());
         assert_eq!((mode, settings), (Some(Mode::Act), Settings::default()));
         assert!(ssh.key.is_some() && ssh.host_keys == HostKeyPolicy::Pin);
-        assert_eq!(pki.unwrap().ids().count(), 1);
+        assert_eq!(pki.unwrap().key_ids().count(), 1);
         assert!(!shown.contains(SSH_KEY.trim()) && !shown.contains(PKI_KEY.trim()), "{shown}");
 
         for (mode, expected) in

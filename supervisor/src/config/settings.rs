@@ -38,7 +38,7 @@ impl Findings {
 
     /// Reports a missing field, unless it is present with a problem.
     pub(super) fn report_missing(&mut self, field: &str, expected: &str) {
-        if !self.problems.any(|wrong| wrong == field) {
+        if !self.problems.has_problem(|wrong| wrong == field) {
             self.report(field, "", expected);
         }
     }

@@ -223,7 +223,7 @@ impl Tree {
     }
 
     /// Waits until nothing of the tree is left. `None`: it was stopped.
-    pub async fn ended(&self) -> Option<Meltdown> {
+    pub async fn wait_for_end(&self) -> Option<Meltdown> {
         self.live.wait_until_ended().await;
         self.control.meltdown()
     }

@@ -178,7 +178,7 @@ impl LiveChild {
             tokio::select! {
                 biased;
                 () = self.wait_until_ended() => return StopOutcome::Stopped,
-                () = until(hurry) => {}
+                () = wait_for_flag(hurry) => {}
                 () = tokio::time::sleep(deadline) => {}
             }
         }
@@ -211,7 +211,7 @@ impl Drop for HaltOnDrop {
 }
 
 /// Waits until the flag is set; for ever if its sender is gone.
-pub(super) async fn until(flag: &mut watch::Receiver<bool>) {
+pub(super) async fn wait_for_flag(flag: &mut watch::Receiver<bool>) {
     if flag.wait_for(|set| *set).await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -133,7 +133,7 @@ impl State {
     }
 
     /// Gives the slot a new generation and phase, and ends its previous task.
-    fn turn(&mut self, order: u64, phase: Phase) -> Option<(&mut Slot, u64)> {
+    fn begin_phase(&mut self, order: u64, phase: Phase) -> Option<(&mut Slot, u64)> {
         self.next_generation += 1;
         let generation = self.next_generation;
         let slot = self.slots.get_mut(&order)?;
@@ -146,7 +146,7 @@ impl State {
     fn start(&mut self, order: u64) {
         let supervisor = self.myself.clone();
         let control = Arc::clone(&self.control);
-        let Some((slot, generation)) = self.turn(order, Phase::Starting) else { return };
+        let Some((slot, generation)) = self.begin_phase(order, Phase::Starting) else { return };
         let spec = slot.spec.clone();
         let cancelled = slot.cancel.subscribe();
         let in_flight = control.begin_start();
@@ -291,7 +291,7 @@ impl State {
 
     fn begin_backoff(&mut self, order: u64, until: Instant) {
         let supervisor = self.myself.clone();
-        let Some((slot, generation)) = self.turn(order, Phase::Backoff(until)) else { return };
+        let Some((slot, generation)) = self.begin_phase(order, Phase::Backoff(until)) else { return };
         let last = slot.live.clone();
         slot.task = Some(Task(tokio::spawn(async move {
             wait_until_ended(last).await;
@@ -302,7 +302,7 @@ impl State {
 
     fn begin_end(&mut self, order: u64, end: ChildEnd) {
         let supervisor = self.myself.clone();
-        let Some((slot, generation)) = self.turn(order, Phase::Ending(end)) else { return };
+        let Some((slot, generation)) = self.begin_phase(order, Phase::Ending(end)) else { return };
         let last = slot.live.clone();
         slot.task = Some(Task(tokio::spawn(async move {
             wait_until_ended(last).await;

@@ -123,12 +123,12 @@ fn differences(document: &str) -> Vec<String> {
         }
     }
     for (row, shipped) in rows(document, &["Name", "Shows"]).iter().zip(SHIPPED) {
-        if row[1] != shipped.shows() {
+        if row[1] != shipped.purpose() {
             findings.push(format!(
                 "{}: the table says \"{}\", the file \"{}\"",
                 shipped.name,
                 row[1],
-                shipped.shows()
+                shipped.purpose()
             ));
         }
     }

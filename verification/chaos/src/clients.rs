@@ -140,7 +140,7 @@ impl Clients {
         let body = application(&name, ZONES.get(zone).copied(), value);
         let op = Op::Create { value };
         self.call(client, &name, op, &Method::POST, &all(), None, Some(&body), chance).await;
-        self.done(slot);
+        self.retire_name(slot);
     }
 
     async fn update(&self, client: u32, slot: u32, over: bool, chance: &mut ChaCha8Rng) {
@@ -154,14 +154,14 @@ impl Clients {
         let op = Op::Write { value, over: expected.map(|_| is) };
         let path = format!("{}/{name}", all());
         self.call(client, &name, op, &Method::PUT, &path, expected, Some(&body), chance).await;
-        self.done(slot);
+        self.retire_name(slot);
     }
 
     async fn delete(&self, client: u32, slot: u32, chance: &mut ChaCha8Rng) {
         let name = self.name(slot);
         let path = format!("{}/{name}", all());
         self.call(client, &name, Op::Delete, &Method::DELETE, &path, None, None, chance).await;
-        self.done(slot);
+        self.retire_name(slot);
     }
 
     /// Calls an instance and records the outcome. Returns the answer on success.
@@ -216,7 +216,7 @@ impl Clients {
     }
 
     /// Abandons a name that was used long enough. Its object stays, or disappears if it is being deleted.
-    fn done(&self, slot: u32) {
+    fn retire_name(&self, slot: u32) {
         let mut shared = self.lock_shared();
         if let Some(slot) = shared.slots.get_mut(&slot)
             && (slot.calls >= CALLS_A_NAME || slot.unknown >= UNKNOWN_A_NAME)

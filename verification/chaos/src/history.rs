@@ -54,7 +54,7 @@ pub struct Call {
 impl Call {
     /// Whether clients count the call as failed: no answer, or a server error.
     #[must_use]
-    pub fn failed(&self) -> bool {
+    pub fn has_failed(&self) -> bool {
         !matches!(&self.end, End::Answered { .. })
     }
 

@@ -297,7 +297,7 @@ impl Network {
     /// Whether a link holds a connection with the node at one of its ends.
     #[must_use]
     pub fn is_connected(&self, node: &Node) -> bool {
-        self.open.any(node)
+        self.open.has_connection(node)
     }
 
     /// Changes the faults of links around a node.
@@ -335,14 +335,14 @@ impl View {
     }
 
     /// Returns when `is_so` holds for the faults of the connection.
-    async fn until(&self, mut is_so: impl FnMut(Trouble) -> bool) {
+    async fn wait_until(&self, mut is_so: impl FnMut(Trouble) -> bool) {
         let mut board = self.board.clone();
         // The sender lives as long as the network that the link holds; a dropped link does not wait.
         let _ = board.wait_for(|board| is_so(self.of(board))).await;
     }
 
     async fn until_whole(&self) {
-        self.until(|trouble| trouble.cut == 0).await;
+        self.wait_until(|trouble| trouble.cut == 0).await;
     }
 }
 

@@ -99,7 +99,7 @@ async fn follow(
     // A watch from the next revision on could miss a deletion there: it can be compacted away without notice (etcd
     // before 3.6, its issue 18089).
     let options = WatchOptions::new().with_start_revision((*last).max(1)).with_prefix();
-    let mut stream = timeout(WITHIN, client.watch(PREFIX, Some(options))).await.map_err(late)??;
+    let mut stream = timeout(WITHIN, client.watch(PREFIX, Some(options))).await.map_err(deadline_error)??;
     loop {
         if until.borrow_and_update().is_some_and(|until| *last >= until) {
             return Ok(RequestState::Whole);
@@ -107,7 +107,7 @@ async fn follow(
         let answer = tokio::select! {
             biased;
             Ok(()) = until.changed() => continue,
-            answer = timeout(SILENCE, stream.message()) => answer.map_err(late)??,
+            answer = timeout(SILENCE, stream.message()) => answer.map_err(deadline_error)??,
         };
         let Some(answer) = answer else { return Ok(RequestState::Broken) };
         if answer.canceled() {
@@ -127,13 +127,13 @@ async fn follow(
     }
 }
 
-fn late(_: tokio::time::error::Elapsed) -> etcd_client::Error {
+fn deadline_error(_: tokio::time::error::Elapsed) -> etcd_client::Error {
     etcd_client::Error::IoError(std::io::ErrorKind::TimedOut.into())
 }
 
 async fn connect(at: SocketAddr) -> Result<Client, etcd_client::Error> {
     let options = ConnectOptions::new().with_connect_timeout(WITHIN).with_timeout(WITHIN);
-    timeout(WITHIN, Client::connect([format!("http://{at}")], Some(options))).await.map_err(late)?
+    timeout(WITHIN, Client::connect([format!("http://{at}")], Some(options))).await.map_err(deadline_error)?
 }
 
 /// Writes about `rate` times a second until `stop`. `registry` is the control door that shows broken machines.

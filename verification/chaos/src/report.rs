@@ -218,14 +218,14 @@ fn counts(seen: &Observations) -> Counts {
         leader_changes: recovery::leader_changes(seen, 0, Micros::MAX),
         commits: seen.revisions.iter().filter(|revision| is_commit(revision)).count() as u64,
         refused_writes: seen.refused,
-        failed_client_calls: seen.events.iter().filter(|(_, event)| failed(event)).count() as u64,
+        failed_client_calls: seen.events.iter().filter(|(_, event)| is_failure(event)).count() as u64,
         faults: seen.events.iter().filter(begun).count() as u64,
     }
 }
 
-fn failed(event: &Event) -> bool {
+fn is_failure(event: &Event) -> bool {
     match event {
-        Event::Call(call) => call.failed(),
+        Event::Call(call) => call.has_failed(),
         Event::Unwritten { .. } => true,
         Event::Searched { why } => why.is_some(),
         _ => false,

@@ -346,7 +346,7 @@ impl RunCourse<'_> {
             wrong: observer.history_faults().into_iter().chain(missed).collect(),
             leading,
             epochs,
-            refused: leaders.refused(),
+            refused: leaders.refused_count(),
             gate: leaders.violations(),
             answered,
             asked,

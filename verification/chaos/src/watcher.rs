@@ -90,14 +90,14 @@ impl Leaders {
 
     /// Writes that the store or the gate refused.
     #[must_use]
-    pub(crate) fn refused(&self) -> u64 {
-        whole(self.inner().refused)
+    pub(crate) fn refused_count(&self) -> u64 {
+        to_count(self.inner().refused)
     }
 
     /// Mutations that instances refused because they break an invariant, by its name.
     #[must_use]
     pub(crate) fn violations(&self) -> BTreeMap<String, u64> {
-        self.inner().violations.iter().map(|(name, count)| (name.clone(), whole(*count))).collect()
+        self.inner().violations.iter().map(|(name, count)| (name.clone(), to_count(*count))).collect()
     }
 
     // No panic happens under the lock.
@@ -107,7 +107,7 @@ impl Leaders {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts of events of one run")]
-fn whole(count: f64) -> u64 {
+fn to_count(count: f64) -> u64 {
     count.max(0.0) as u64
 }
 
@@ -118,7 +118,7 @@ impl Inner {
         known.healthy = healthy;
         known.leads = false;
         let Some(text) = text else { return (None, None) };
-        let before = whole(self.refused);
+        let before = to_count(self.refused);
         let mut led = None;
         for (series, value) in text.lines().filter_map(|line| line.rsplit_once(' ')) {
             let Ok(value) = value.parse::<f64>() else { continue };
@@ -145,7 +145,7 @@ impl Inner {
                 *self.violations.entry(name).or_default() += more;
             }
         }
-        let refused = whole(self.refused);
+        let refused = to_count(self.refused);
         (led, (refused > before).then_some(refused))
     }
 }

@@ -129,7 +129,7 @@ fn text<'t>(tree: &'t Tree, field: &str) -> Option<&'t str> {
     tree.get(field).and_then(Tree::text)
 }
 
-fn whole<N: TryFrom<i64>>(tree: &Tree, field: &str) -> Option<N> {
+fn read_integer<N: TryFrom<i64>>(tree: &Tree, field: &str) -> Option<N> {
     match tree.get(field) {
         Some(Tree::Number(Number::Integer(number))) => N::try_from(*number).ok(),
         _ => None,
@@ -148,7 +148,7 @@ fn name(root: &Tree, problems: &mut Problems) -> String {
 fn world(root: &Tree, problems: &mut Problems) -> World {
     let usual = World::default();
     let Some(given) = root.get("world") else { return usual };
-    let number = |field: &str, usual: u32| whole(given, field).unwrap_or(usual);
+    let number = |field: &str, usual: u32| read_integer(given, field).unwrap_or(usual);
     let store = word(given, "store", problems).unwrap_or(usual.store);
     let operations = word(given, "operations", problems).unwrap_or(usual.operations);
     let machines = number("machines", usual.machines);
@@ -269,7 +269,7 @@ fn expect(root: &Tree, problems: &mut Problems) -> Expect {
     let mut at_least = Counts::default();
     if let Some(counts) = given.get("at_least") {
         for count in Count::ALL {
-            *at_least.of_mut(*count) = whole(counts, count.name()).unwrap_or(0);
+            *at_least.of_mut(*count) = read_integer(counts, count.name()).unwrap_or(0);
         }
     }
     Expect { calm_within, at_least }

@@ -63,7 +63,7 @@ impl ShippedScenario {
 
     /// The purpose of the scenario: the first sentence of the comment at the top of its file.
     #[must_use]
-    pub fn shows(&self) -> String {
+    pub fn purpose(&self) -> String {
         let comment = self.text.lines().map_while(|line| line.strip_prefix('#'));
         let text = comment.map(str::trim).collect::<Vec<_>>().join(" ");
         text.split_once(". ").map_or(text.as_str(), |(first, _)| first).trim_end_matches('.').to_owned()

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use madako_domain::invariants::{BindingEvidence, Id, PlacementChange, Violation, placed_where_allowed};
-use madako_domain::placement::fit::{AnyCloud, Compared, Offer, Unmet, unmet};
+use madako_domain::placement::fit::{AnyCloud, Compared, Offer, Unmet, unmet_requirements};
 use madako_domain::placement::kind::ObjectKey;
 use madako_domain::placement::kubernetes::{Application, Cluster, ClusterState};
 use madako_domain::placement::metadata::{CASCADE_DELETION, ResourceRef};
@@ -56,7 +56,11 @@ pub fn violations_against(
     let cluster = Cluster::of(&cluster.object)?;
     let cloud = cloud(cluster, stored);
     let cloud = cloud.as_ref().and_then(|cloud| AnyCloud::of(&cloud.object));
-    Some(unmet(application, cluster, &Offer::of_cluster(cluster, cloud, values, Compared::Value)))
+    Some(unmet_requirements(
+        application,
+        cluster,
+        &Offer::of_cluster(cluster, cloud, values, Compared::Value),
+    ))
 }
 
 /// Evaluates I11 of a revision that writes an application; `target` is the cluster that it is newly bound to.

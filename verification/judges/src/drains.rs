@@ -112,7 +112,7 @@ impl Predicate for DrainRequests {
                 continue;
             }
             if self.is_explained(&request, *at, slack) {
-                ruling.exemptions.used(Exemption::HeldBack, *asked_at - *sent);
+                ruling.exemptions.record_use(Exemption::HeldBack, *asked_at - *sent);
             } else {
                 ruling.broken(format_args!(
                     "{asked:?} of {node} at {asked_at:?}, sent after {sent:?}; its drains were {:?}",

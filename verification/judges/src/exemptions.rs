@@ -86,7 +86,7 @@ impl Exemptions {
     ///
     /// # Panics
     /// A use of this exemption is a moment, so no bound would judge its duration.
-    pub fn used(&mut self, exemption: Exemption, lasted: Duration) {
+    pub fn record_use(&mut self, exemption: Exemption, lasted: Duration) {
         assert!(exemption.longest().is_some(), "{} has no longest duration", exemption.name());
         let used = self.0.entry(exemption).or_default();
         used.uses += 1;
@@ -148,10 +148,10 @@ mod tests {
     fn run_beyond_a_bound_is_reported() {
         let mut exemptions = Exemptions::default();
         for _ in 0..Exemption::UnderWay.most_an_hour() {
-            exemptions.used(Exemption::UnderWay, Duration::from_secs(1));
+            exemptions.record_use(Exemption::UnderWay, Duration::from_secs(1));
         }
         assert_eq!(exemptions.exceeded_bounds(HOUR), [""; 0]);
-        exemptions.used(Exemption::UnderWay, Duration::from_secs(1));
+        exemptions.record_use(Exemption::UnderWay, Duration::from_secs(1));
         assert_eq!(exemptions.exceeded_bounds(HOUR).len(), 1);
         assert_eq!(exemptions.exceeded_bounds(2 * HOUR), [""; 0]);
     }
@@ -161,15 +161,15 @@ mod tests {
         for exemption in Exemption::ALL {
             let mut long = Exemptions::default();
             if let Some(longest) = exemption.longest() {
-                long.used(*exemption, longest);
+                long.record_use(*exemption, longest);
                 assert_eq!(long.exceeded_bounds(HOUR), [""; 0], "{exemption:?}");
-                long.used(*exemption, longest + Duration::from_millis(1));
+                long.record_use(*exemption, longest + Duration::from_millis(1));
                 assert_eq!(long.exceeded_bounds(HOUR).len(), 1, "{exemption:?}");
             }
             let mut often = Exemptions::default();
             for _ in 0..=exemption.most_an_hour() {
                 match exemption.longest() {
-                    Some(longest) => often.used(*exemption, longest),
+                    Some(longest) => often.record_use(*exemption, longest),
                     None => often.used_once(*exemption),
                 }
             }

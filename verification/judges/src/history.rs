@@ -36,7 +36,7 @@ pub fn queue(stored: &Stored, before: Option<&RepairQueue>) -> RepairQueue {
     RepairQueue::decode(stored, before, &mut Vec::new())
 }
 
-pub fn below<'a>(stored: &'a Stored, prefix: &'a str) -> impl Iterator<Item = (&'a String, &'a Entry)> {
+pub fn with_prefix<'a>(stored: &'a Stored, prefix: &'a str) -> impl Iterator<Item = (&'a String, &'a Entry)> {
     stored.range(prefix.to_owned()..).take_while(move |(key, _)| key.starts_with(prefix))
 }
 

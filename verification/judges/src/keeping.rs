@@ -58,7 +58,7 @@ impl Predicate for FreshObservation {
         match stale {
             Some(stale) if *at <= stale + terms.tolerance => {}
             Some(stale) if now.is_leading_troubled(stale) => {
-                ruling.exemptions.used(Exemption::UnderWay, *at - stale);
+                ruling.exemptions.record_use(Exemption::UnderWay, *at - stale);
             }
             _ => ruling.broken(format_args!(
                 "revision {revision} is a plan, and the leader's last answer of the registry came at {answered:?}"
@@ -118,7 +118,7 @@ impl Predicate for HeldRemoval {
             }
             Fact::Stored { revision, .. } if is_plan(written) => match self.held {
                 Some(held) if now.is_leading_troubled(held) => {
-                    ruling.exemptions.used(Exemption::UnderWay, *at - held);
+                    ruling.exemptions.record_use(Exemption::UnderWay, *at - held);
                 }
                 Some(held) if *at > held + terms.tolerance => ruling.broken(format_args!(
                     "revision {revision} is a plan, and since {held:?} the registry's answers lack {:?}",
@@ -184,7 +184,7 @@ impl Predicate for RetiredNotEarly {
                 continue;
             }
             if now.is_clock_wrong(at.saturating_sub(terms.retire_wait)) {
-                ruling.exemptions.used(Exemption::WrongClock, terms.retire_wait - retired);
+                ruling.exemptions.record_use(Exemption::WrongClock, terms.retire_wait - retired);
             } else {
                 ruling.broken(format_args!(
                     "revision {revision} lets {} go, which is retired since {:?}",

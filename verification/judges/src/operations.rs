@@ -114,7 +114,7 @@ impl QuorumKept {
         let is_kept = in_sync * 2 > voting;
         if !is_kept && (in_sync + ages.len()) * 2 > voting {
             ruling.judged();
-            ruling.exemptions.used(Exemption::UnderWay, ages.into_iter().max().unwrap_or_default());
+            ruling.exemptions.record_use(Exemption::UnderWay, ages.into_iter().max().unwrap_or_default());
             return;
         }
         ruling.holds(is_kept, || {

@@ -92,7 +92,7 @@ fn too_often(
     // Held back requests arrive for about as long as the fault lasted.
     let undisturbed = now.is_undisturbed(at.saturating_sub(interval * WINDOW * 2 + terms.tolerance));
     if terms.holds_back && !undisturbed {
-        ruling.exemptions.used(Exemption::Bunched, at.saturating_sub(now.last_disturbed()));
+        ruling.exemptions.record_use(Exemption::Bunched, at.saturating_sub(now.last_disturbed()));
     } else {
         ruling.broken(what());
     }

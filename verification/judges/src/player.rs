@@ -125,7 +125,7 @@ impl<'a> Player<'a> {
 
     /// Attempts of late faults: beginnings of those that wait, and ends of those whose time is over.
     #[must_use]
-    pub fn late(&self, now: Duration) -> Vec<Attempt<'a>> {
+    pub fn overdue_attempts(&self, now: Duration) -> Vec<Attempt<'a>> {
         let begin = self.waiting.keys().map(|number| self.attempt(*number, true, now));
         let over = self.lasting.iter().filter(|(_, ends)| **ends <= now);
         begin.chain(over.map(|(number, _)| self.attempt(*number, false, now))).collect()
@@ -247,7 +247,7 @@ mod tests {
             while let Some(attempt) = player.scheduled(now) {
                 make(&mut player, attempt, second);
             }
-            for attempt in player.late(now) {
+            for attempt in player.overdue_attempts(now) {
                 make(&mut player, attempt, second);
             }
             if player.due().is_none() && !player.is_late() {
@@ -290,9 +290,9 @@ mod tests {
         let mut player = Player::new(&schedule, strike, PATIENCE);
         let attempt = player.scheduled(Duration::from_secs(1)).unwrap();
         assert_eq!(player.take_outcome(&attempt, Err(FaultRefusal::NotYet)), None);
-        let again = player.late(Duration::from_secs(60)).remove(0);
+        let again = player.overdue_attempts(Duration::from_secs(60)).remove(0);
         assert_eq!(player.take_outcome(&again, Err(FaultRefusal::NotYet)), None);
-        let again = player.late(Duration::from_secs(61)).remove(0);
+        let again = player.overdue_attempts(Duration::from_secs(61)).remove(0);
         assert_eq!(player.take_outcome(&again, Err(FaultRefusal::NotYet)).unwrap().change, "skipped");
         assert!(!player.is_late());
     }

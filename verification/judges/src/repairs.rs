@@ -33,7 +33,7 @@ impl Predicate for QueueDisabled {
         match fact {
             Fact::Began { command: Command::Repair, instance, address } if *at > since + terms.tolerance => {
                 if now.is_leading_troubled(since) {
-                    ruling.exemptions.used(Exemption::UnderWay, *at - since);
+                    ruling.exemptions.record_use(Exemption::UnderWay, *at - since);
                 } else {
                     ruling.broken(format_args!(
                         "{instance} runs a command for {address}, and the queue is disabled since {since:?}"
@@ -182,7 +182,7 @@ impl Predicate for ConcurrentRepairs {
             }
             match hidden_by_clock(now, &others, *at) {
                 Some((hidden, rest)) if count - hidden < most => {
-                    ruling.exemptions.used(Exemption::WrongClock, rest);
+                    ruling.exemptions.record_use(Exemption::WrongClock, rest);
                 }
                 _ => ruling.broken(format_args!(
                     "entry {} becomes {} beside {count}, of at most {most}",
@@ -271,7 +271,7 @@ impl Predicate for WatchLasts {
                 continue;
             }
             if now.is_clock_wrong(since) {
-                ruling.exemptions.used(Exemption::WrongClock, watch - lasted);
+                ruling.exemptions.record_use(Exemption::WrongClock, watch - lasted);
             } else {
                 ruling.broken(format_args!(
                     "entry {} goes on {lasted:?} after the command of step {step}, which is watched for {watch:?}",
@@ -389,11 +389,11 @@ impl Predicate for FreshHealth {
                 // The decision was made before the answer came.
                 Some((asked, true)) if *at <= asked + terms.tolerance => {}
                 Some((asked, _)) if now.is_leading_troubled(asked) => {
-                    ruling.exemptions.used(Exemption::UnderWay, *at - asked);
+                    ruling.exemptions.record_use(Exemption::UnderWay, *at - asked);
                 }
                 _ if now.is_troubled(&Place::Hosts, at.saturating_sub(fresh)) => {
                     let unseen = at.saturating_sub(now.trouble_changed(&Place::Hosts));
-                    ruling.exemptions.used(Exemption::UnseenCheck, unseen);
+                    ruling.exemptions.record_use(Exemption::UnseenCheck, unseen);
                 }
                 _ => ruling.broken(format_args!(
                     "entry {} becomes {}, and its machine's health was asked at {asked:?}",
@@ -428,7 +428,9 @@ impl Predicate for HealthySucceeds {
             let fresh = terms.interval * FRESH_ROUNDS + terms.tolerance;
             let healthy = self.0.has_result(&after.address, true, at.saturating_sub(fresh));
             if !healthy && asked.is_some_and(|(asked, _)| now.is_leading_troubled(asked)) {
-                ruling.exemptions.used(Exemption::UnderWay, *at - asked.map_or(*at, |(asked, _)| asked));
+                ruling
+                    .exemptions
+                    .record_use(Exemption::UnderWay, *at - asked.map_or(*at, |(asked, _)| asked));
                 continue;
             }
             ruling.holds(healthy, || {

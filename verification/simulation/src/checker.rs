@@ -137,7 +137,7 @@ impl Checker {
     }
 
     /// Records a commit that the gate of an instance refused: the decision is wrong even if nothing was written.
-    pub fn refused(&self, name: &str, violations: &[Violation]) {
+    pub fn record_refusal(&self, name: &str, violations: &[Violation]) {
         let told = violations.iter().map(|Violation { invariant, what }| Violation {
             invariant: *invariant,
             what: format!("{name} was about to commit this: {what}"),
@@ -232,7 +232,7 @@ fn best(
         let age = |(at, _, observed): &Observed| {
             judged_by(observed).is_empty().then(|| now.saturating_sub(*at + planned_on))
         };
-        exemptions.used(Exemption::LateCommit, own().filter_map(age).min().unwrap_or_default());
+        exemptions.record_use(Exemption::LateCommit, own().filter_map(age).min().unwrap_or_default());
         return Some(late);
     }
     best
@@ -268,7 +268,7 @@ impl<R: Registry> Registry for ReportingRegistry<R> {
             if let Some((name, judge, faults)) = &self.repairs
                 && is_reports
             {
-                judge.answered(name, fetched, &faults.present());
+                judge.record_answer(name, fetched, &faults.present());
             }
         }
         fetched

@@ -86,7 +86,7 @@ impl Facts {
         let lease = inner.leases.lock().unwrap().get(&permit.epoch()).copied();
         let rest = lease.and_then(|lease| store.etcd()?.lease_remaining(lease));
         let Some(rest) = rest else { return };
-        let until = permit.until().saturating_duration_since(inner.began);
+        let until = permit.expires_at().saturating_duration_since(inner.began);
         let lease_ends = inner.began.elapsed() + rest;
         self.report(&Fact::Permitted { instance: instance.to_owned(), until, lease_ends });
     }
@@ -222,7 +222,7 @@ struct ProviderRequest<'a> {
 
 impl Drop for ProviderRequest<'_> {
     fn drop(&mut self) {
-        for (metric, given) in self.providers.given(&self.asked) {
+        for (metric, given) in self.providers.answers_to(&self.asked) {
             let good = given && self.answered;
             self.facts.report(&Fact::Provided { metric: metric.to_owned(), good });
         }

@@ -99,7 +99,7 @@ impl Holding {
     }
 
     /// An actor of an instance failed: its current work is lost or still in progress.
-    pub fn failed(&mut self, name: &str, now: Duration) {
+    pub fn record_failure(&mut self, name: &str, now: Duration) {
         if let Some(ear) = self.ears.get_mut(name) {
             ear.forget(now);
             ear.forgets_until = now + HANDLED;
@@ -107,7 +107,7 @@ impl Holding {
     }
 
     /// The registry answered an instance with the machines to repair.
-    pub fn answered(&mut self, name: &str, machines: Vec<Machine>) {
+    pub fn record_answer(&mut self, name: &str, machines: Vec<Machine>) {
         if let Some(ear) = self.ears.get_mut(name) {
             ear.answer = machines;
         }

@@ -135,7 +135,7 @@ impl Link {
     }
 
     #[must_use]
-    pub fn used(&self) -> LinkTraffic {
+    pub fn traffic(&self) -> LinkTraffic {
         self.0.lock().unwrap().used
     }
 

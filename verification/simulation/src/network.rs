@@ -84,7 +84,7 @@ impl Network {
         inner.ways = kept;
         for way in gone {
             way.link.set(Mode::Cut);
-            let used = way.link.used();
+            let used = way.link.traffic();
             add(inner.gone.entry(way.ends).or_default(), used);
         }
     }
@@ -111,11 +111,11 @@ impl Network {
 
     /// Traffic of all links whose ends satisfy `is`.
     #[must_use]
-    pub fn used(&self, is: impl Fn(Endpoint, Endpoint) -> bool) -> LinkTraffic {
+    pub fn traffic(&self, is: impl Fn(Endpoint, Endpoint) -> bool) -> LinkTraffic {
         let inner = self.0.lock().unwrap();
         let mut sum = LinkTraffic::default();
         let gone = inner.gone.iter().map(|(ends, used)| (*ends, *used));
-        let there = inner.ways.iter().map(|way| (way.ends, way.link.used()));
+        let there = inner.ways.iter().map(|way| (way.ends, way.link.traffic()));
         for (_, used) in gone.chain(there).filter(|((from, to), _)| is(*from, *to)) {
             add(&mut sum, used);
         }

@@ -183,7 +183,7 @@ impl PlacementChecker {
     }
 
     /// Resources in the store by the last observed revision, with their create revisions.
-    pub fn standing(&self) -> BTreeMap<ObjectKey, i64> {
+    pub fn stored_revisions(&self) -> BTreeMap<ObjectKey, i64> {
         let judged = self.judged.lock().unwrap();
         judged.objects.iter().map(|(key, stored)| (key.clone(), stored.create_revision)).collect()
     }
@@ -282,7 +282,7 @@ impl JudgedPlacement {
     }
 
     /// Unmet constraints of an application on a cluster; `None` if the resource is not a cluster.
-    fn unmet(
+    fn unmet_requirements(
         &self,
         application: &Application,
         cluster: &Stored,

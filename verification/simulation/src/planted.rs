@@ -102,7 +102,7 @@ impl Handling {
 
     /// Number of writes of all instances that the store refused: the writer is deposed, or a compared key changed.
     #[must_use]
-    pub fn refused(&self) -> u64 {
+    pub fn refused_count(&self) -> u64 {
         self.inner.lock().unwrap().refused
     }
 
@@ -231,11 +231,11 @@ mod tests {
             for outcome in ["committed", "store", "invariant", "encoding"] {
                 counter!(WRITES, "subject" => "cluster", "outcome" => outcome).increment(1);
             }
-            assert_eq!(handling.refused(), 0);
+            assert_eq!(handling.refused_count(), 0);
             for outcome in REFUSED {
                 counter!(WRITES, "subject" => "placement", "outcome" => outcome).increment(1);
             }
         });
-        assert_eq!(handling.refused(), 2);
+        assert_eq!(handling.refused_count(), 2);
     }
 }

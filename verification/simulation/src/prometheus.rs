@@ -210,7 +210,7 @@ impl Prometheus {
 
     /// The series that a request names, each with true if the last answer had a usable value.
     #[must_use]
-    pub fn given(&self, url: &str) -> Vec<(&'static str, bool)> {
+    pub fn answers_to(&self, url: &str) -> Vec<(&'static str, bool)> {
         let inside = self.inside.lock().unwrap();
         let about = SERIES.iter().filter(|(server, name)| url.contains(server) && url.contains(name));
         about.map(|(_, name)| (*name, inside.given.get(name).copied().unwrap_or(false))).collect()

@@ -99,7 +99,7 @@ pub fn change_of(event: &Event) -> Change {
 }
 
 /// The stored keys and their revision; `None` if the store does not answer.
-async fn standing(store: &StoreProcess) -> Option<(BTreeMap<String, Entry>, i64)> {
+async fn read_entries(store: &StoreProcess) -> Option<(BTreeMap<String, Entry>, i64)> {
     let mut client = store.client().await?;
     let answer = client.get(PREFIX, Some(GetOptions::new().with_prefix())).await.ok()?;
     let entries = answer.kvs().iter().map(|kv| (key_of(kv), entry_of(kv))).collect();
@@ -161,7 +161,7 @@ impl RepairJudge {
         let (now, mut judged) = (self.history.now(), self.judged.lock().unwrap());
         match event {
             ActorEvent::Elected { epoch } => judged.holding.elected(name, *epoch),
-            ActorEvent::ActorFailed { .. } => judged.holding.failed(name, now),
+            ActorEvent::ActorFailed { .. } => judged.holding.record_failure(name, now),
             ActorEvent::Reported { .. } => judged.holding.note_publication(name, now),
             _ => {}
         }
@@ -169,14 +169,14 @@ impl RepairJudge {
 
     /// Takes an answer of the registry to an instance about machines to repair, and the faults of the registry at that
     /// time.
-    pub fn answered(&self, name: &str, fetched: &RegistryMachines, faults: &[Fault]) {
+    pub fn record_answer(&self, name: &str, fetched: &RegistryMachines, faults: &[Fault]) {
         let mut judged = self.judged.lock().unwrap();
         let is_false = |fault: &Fault| matches!(fault, Fault::FalseReports(_));
         judged.seen.false_answers += u64::from(faults.iter().any(is_false));
         judged.seen.shifted_answers +=
             u64::from(faults.iter().any(|fault| matches!(fault, Fault::ClockSet(_))));
         let machines = fetched.machines.iter().chain(&fetched.left_out).cloned().collect();
-        judged.holding.answered(name, machines);
+        judged.holding.record_answer(name, machines);
     }
 
     /// A user deleted all leader keys now; this epoch led until then.
@@ -253,12 +253,12 @@ impl RepairJudge {
     /// True if a violation is known. A revision counts as the service's until its user reports it.
     #[must_use]
     pub fn found_something(&self) -> bool {
-        !self.found().is_empty()
+        !self.violations().is_empty()
     }
 
     /// Violations so far. A revision counts as the service's until its user reports it.
     #[must_use]
-    pub fn found(&self) -> Vec<Violation> {
+    pub fn violations(&self) -> Vec<Violation> {
         let judged = self.judged.lock().unwrap();
         let held = |(revision, _): &&(i64, Violation)| !judged.users.contains(revision);
         let mut found: Vec<Violation> =
@@ -279,7 +279,7 @@ impl RepairJudge {
         judged.standing.count(self.history.now(), &mut exemptions);
         for (_, began) in judged.unheld.iter().filter(|(revision, began)| judged.counts(*revision, began)) {
             if let Some(forgotten_for) = began.forgotten_for {
-                exemptions.used(Exemption::ForgottenReports, forgotten_for);
+                exemptions.record_use(Exemption::ForgottenReports, forgotten_for);
             }
         }
         exemptions
@@ -287,7 +287,7 @@ impl RepairJudge {
 
     /// All violations at the end of a run, when every repair must have ended.
     pub fn finish(&self) -> Vec<Violation> {
-        let mut found = self.found();
+        let mut found = self.violations();
         let judged = self.judged.lock().unwrap();
         for (revision, index) in &judged.acknowledged {
             if !judged.steps_known(*index, *revision) {
@@ -310,7 +310,7 @@ impl RepairJudge {
 
     /// The stored keys and their revision, or the last known ones while the store is down or its disk is full.
     async fn shown(&self, store: &StoreProcess) -> (BTreeMap<String, Entry>, i64) {
-        match standing(store).await {
+        match read_entries(store).await {
             Some(standing) => standing,
             None => {
                 let judged = self.judged.lock().unwrap();

@@ -14,7 +14,7 @@ use madako_domain::repair::{RepairQueueEntry, RepairStatus};
 use madako_domain::store::Entry;
 use serde::de::DeserializeOwned;
 
-pub use madako_judges::history::{Change, below};
+pub use madako_judges::history::{Change, with_prefix};
 
 pub fn read<T: DeserializeOwned>(entry: &Entry) -> Option<T> {
     serde_json::from_slice(&entry.value).ok()
@@ -40,7 +40,7 @@ pub fn newly_held(before: &BTreeMap<String, Entry>, changes: &[Change]) -> u64 {
 pub fn violations(before: &BTreeMap<String, Entry>, changes: &[Change]) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut wrong = |what: String| found.push(Violation { invariant: Id::I7, what });
-    let held: BTreeMap<String, &str> = below(before, keys::REPAIR_HOLDS)
+    let held: BTreeMap<String, &str> = with_prefix(before, keys::REPAIR_HOLDS)
         .filter_map(|(key, entry)| Some((key.strip_prefix(keys::REPAIR_HOLDS)?, read::<Hold>(entry)?)))
         .flat_map(|(rack, hold)| {
             let addresses: Vec<String> =
@@ -48,7 +48,7 @@ pub fn violations(before: &BTreeMap<String, Entry>, changes: &[Change]) -> Vec<V
             addresses.into_iter().map(move |address| (address, rack))
         })
         .collect();
-    let mut taken: BTreeSet<String> = below(before, keys::REPAIRS)
+    let mut taken: BTreeSet<String> = with_prefix(before, keys::REPAIRS)
         .filter_map(|(_, entry)| read::<RepairQueueEntry>(entry))
         .map(|entry| entry.address)
         .collect();
@@ -77,7 +77,7 @@ pub fn violations(before: &BTreeMap<String, Entry>, changes: &[Change]) -> Vec<V
     if new > 0 {
         let maximum = before.get(keys::CONSTRAINTS).and_then(read::<Constraints>);
         let maximum = maximum.map_or(0, |constraints| constraints.maximum_repair_queue_entries);
-        let entries = below(before, keys::REPAIRS).count() as u64 + new;
+        let entries = with_prefix(before, keys::REPAIRS).count() as u64 + new;
         if i64::try_from(entries).is_ok_and(|entries| entries > maximum) {
             wrong(format!("{new} new entries make {entries}, of at most {maximum}"));
         }

@@ -160,7 +160,7 @@ impl Rivals {
 
     /// Number of refused transactions, by the family of the first changed key.
     #[must_use]
-    pub fn refused(&self) -> BTreeMap<&'static str, u64> {
+    pub fn refused_counts(&self) -> BTreeMap<&'static str, u64> {
         self.0.state.lock().unwrap().refused.clone()
     }
 
@@ -219,14 +219,15 @@ impl Rivals {
                 let kv = answer.kvs().first()?;
                 let (value, what) = edit_value(family, kv.value(), number, draw)?;
                 let put = TxnOp::put(kv.key().to_vec(), value, None);
-                self.done(&mut client, (kv.key().to_vec(), kv.mod_revision()), vec![put], None).await?;
+                self.write_unchanged(&mut client, (kv.key().to_vec(), kv.mod_revision()), vec![put], None)
+                    .await?;
                 Some(what)
             }
         }
     }
 
     /// Writes if the key still has the revision.
-    async fn done(
+    async fn write_unchanged(
         &self,
         client: &mut Client,
         (key, revision): (Vec<u8>, i64),
@@ -250,7 +251,7 @@ impl Rivals {
         }
         let revision = kv.map_or(0, |kv| kv.mod_revision());
         let put = TxnOp::put(absolute(key), "true", None);
-        self.done(client, (absolute(key).into_bytes(), revision), vec![put], None).await?;
+        self.write_unchanged(client, (absolute(key).into_bytes(), revision), vec![put], None).await?;
         self.0.state.lock().unwrap().thrown.insert(key);
         let rivals = self.clone();
         tokio::spawn(async move {
@@ -286,7 +287,7 @@ impl Rivals {
             TxnOp::put(counter.clone(), (index + 1).to_string(), None),
             TxnOp::put(absolute(&keys::repair(index)), serde_json::to_vec(&entry).ok()?, None),
         ];
-        self.done(client, (counter.into_bytes(), revision), puts, Some(index)).await?;
+        self.write_unchanged(client, (counter.into_bytes(), revision), puts, Some(index)).await?;
         Some(format!("adds entry {index} for {address}"))
     }
 
@@ -301,7 +302,7 @@ impl Rivals {
             TxnOp::put(counter.clone(), (id + 1).to_string(), None),
             TxnOp::put(absolute(&keys::record(id)), serde_json::to_vec(&record).ok()?, None),
         ];
-        self.done(client, (counter.into_bytes(), revision), puts, None).await?;
+        self.write_unchanged(client, (counter.into_bytes(), revision), puts, None).await?;
         Some(format!("adds record {id}"))
     }
 
@@ -415,8 +416,8 @@ struct ContendedObjects {
 
 #[async_trait]
 impl Objects for ContendedObjects {
-    async fn fresh(&self) -> Result<i64, StoreError> {
-        self.inner.fresh().await
+    async fn refresh(&self) -> Result<i64, StoreError> {
+        self.inner.refresh().await
     }
 
     fn revision(&self) -> Option<i64> {
@@ -516,7 +517,7 @@ mod tests {
         let rivals = Rivals::new(store.clone(), judge, history, ChaCha8Rng::seed_from_u64(1));
         let link = Network::new(1).link(Endpoint::Instance(1), Endpoint::Store);
         let config = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
-        let own = EtcdStore::over(link.connector(store.clone()), &config, 1).unwrap();
+        let own = EtcdStore::with_connector(link.connector(store.clone()), &config, 1).unwrap();
         let contended = rivals.wrap_store(Arc::new(own), PREFIX);
         let transaction = |revision| Transaction {
             conditions: vec![Condition::Unchanged { key: keys::RECORD_ID.to_owned(), revision }],
@@ -526,11 +527,11 @@ mod tests {
         let Outcome::Committed { revision } = contended.commit(transaction(0)).await.unwrap() else {
             panic!()
         };
-        assert!(rivals.refused().is_empty());
+        assert!(rivals.refused_counts().is_empty());
         rivals.begin(0.1);
         let refused = contended.commit(transaction(revision)).await.unwrap();
         assert!(matches!(refused, Outcome::Refused { .. }), "{refused:?}");
-        assert_eq!(rivals.refused(), BTreeMap::from([(keys::RECORD_ID, 1)]));
+        assert_eq!(rivals.refused_counts(), BTreeMap::from([(keys::RECORD_ID, 1)]));
         // A transaction soon after that meets no rival.
         let again = contended.commit(transaction(revision + 1)).await.unwrap();
         assert!(matches!(again, Outcome::Committed { .. }), "{again:?}");

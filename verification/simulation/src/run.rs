@@ -311,7 +311,7 @@ async fn play(
     let mut player = Player::new(&schedule, length, PATIENCE);
     let mut to_the_end = true;
     while let Some(due) = player.due() {
-        to_the_end = idle.until(idle.began + due, injector, &mut player).await;
+        to_the_end = idle.run_until(idle.began + due, injector, &mut player).await;
         if !to_the_end {
             break;
         }
@@ -323,7 +323,7 @@ async fn play(
         // A planted panic whose actor gets no message waits as long as a fault without its target.
         let latest = Instant::now() + LATEST;
         while (player.is_late() || injector.awaits_panic()) && Instant::now() < latest {
-            if !idle.until(idle.next_tick(), injector, &mut player).await {
+            if !idle.run_until(idle.next_tick(), injector, &mut player).await {
                 break;
             }
         }
@@ -351,7 +351,7 @@ impl Idle {
     }
 
     /// Waits until a time, with the upkeep of the world. Returns false if the run ends before.
-    async fn until(&mut self, until: Instant, injector: &mut Injector, player: &mut Player<'_>) -> bool {
+    async fn run_until(&mut self, until: Instant, injector: &mut Injector, player: &mut Player<'_>) -> bool {
         loop {
             if self.is_hopeless(injector) || self.is_wrong() {
                 return false;

@@ -302,21 +302,21 @@ impl User {
     }
 
     /// Resources in the store, by the checker's observations.
-    async fn standing(&mut self) -> BTreeMap<ObjectKey, i64> {
+    async fn stored_revisions(&mut self) -> BTreeMap<ObjectKey, i64> {
         self.caught_up().await;
-        self.checker.standing()
+        self.checker.stored_revisions()
     }
 
     async fn count(&mut self, kind: Kind) -> usize {
-        self.standing().await.keys().filter(|key| key.kind == kind).count()
+        self.stored_revisions().await.keys().filter(|key| key.kind == kind).count()
     }
 
     /// Reads a resource. An older version than the acknowledged one is a violation.
     async fn read(&mut self, key: &ObjectKey) -> Option<(i64, Value)> {
-        let before = self.checker.standing();
+        let before = self.checker.stored_revisions();
         let told = self.told.get(&of(key)).copied();
         let answer = self.ask("GET", &of(key), None, None).await?;
-        let after = self.standing().await;
+        let after = self.stored_revisions().await;
         if answer.status == 404 && before.contains_key(key) && before.get(key) == after.get(key) {
             self.checker.violate(Id::I9, format!("{key} is not found, though it was there all the time"));
         }
@@ -329,9 +329,9 @@ impl User {
 
     /// Lists the names of a kind. A missing resource that existed all the time is a violation.
     async fn list(&mut self, kind: Kind) -> Vec<ObjectKey> {
-        let before = self.checker.standing();
+        let before = self.checker.stored_revisions();
         let Some(answer) = self.ask("GET", &collection(kind), None, None).await else { return Vec::new() };
-        let after = self.standing().await;
+        let after = self.stored_revisions().await;
         if answer.status != 200 {
             return Vec::new();
         }

@@ -163,7 +163,7 @@ impl Walk {
 
     /// The providers behind the links of one instance.
     #[must_use]
-    pub fn over(&self, network: &Network, from: Endpoint, requests: &Arc<AtomicU64>) -> Fetching {
+    pub fn providers_of(&self, network: &Network, from: Endpoint, requests: &Arc<AtomicU64>) -> Fetching {
         let numbers = 0..u32::try_from(self.0.names.len()).unwrap_or(u32::MAX);
         let ways = numbers.map(|number| {
             let link = network.link(from, Endpoint::ProviderOf(number));

@@ -238,7 +238,7 @@ impl EventSink for Sink {
             }
         }
         if let Event::Violated(violations) = &event {
-            self.checker.refused(&self.name, violations);
+            self.checker.record_refusal(&self.name, violations);
         }
         if let Event::Committed { what, revision, epoch, .. } = &event {
             self.checker.acknowledge(what, *revision, *epoch);
@@ -306,7 +306,7 @@ impl World {
     ) -> PlacementPorts {
         let requests = Arc::clone(&self.requests.providers);
         let providers: Arc<dyn MetricsProviders> = match &self.walk {
-            Some(walk) => Arc::new(walk.over(&self.network, place, &requests)),
+            Some(walk) => Arc::new(walk.providers_of(&self.network, place, &requests)),
             None => {
                 let link = self.network.link(place, Endpoint::Provider);
                 let (providers, facts) = (self.prometheus.clone(), self.facts.clone());
@@ -397,7 +397,7 @@ impl World {
         let link = self.network.link(place, Endpoint::Store);
         let encryption = self.working.encryption.clone();
         let config = StoreConfig { prefix: PREFIX.to_owned(), encryption, ..StoreConfig::default() };
-        let store = EtcdStore::over(link.connector(self.store.clone()), &config, seed).unwrap();
+        let store = EtcdStore::with_connector(link.connector(self.store.clone()), &config, seed).unwrap();
         let store = store.with_clock(Arc::new(clock.clone()));
         let objects = self.places.then(|| Arc::new(CachedObjects::start(&store)) as Arc<dyn Objects>);
         let placement = objects.as_ref().map(|objects| self.placement(&store, objects, (name, place)));

@@ -270,7 +270,8 @@ impl<'a> Evaluation<'_, '_, 'a> {
         let mut found: Option<(Rank, Rc<Target<'a>>)> = None;
         for scope in clouds {
             let class = scope.class(&self.wants);
-            let waits = class.waits.iter().flat_map(|at| scope.target(at).waits().collect::<Vec<_>>());
+            let waits =
+                class.waits.iter().flat_map(|at| scope.target(at).awaited_metrics().collect::<Vec<_>>());
             if let Some(waits) = limit_metrics(waits) {
                 return Cloud::Waits(waits);
             }
@@ -321,7 +322,9 @@ impl<'a> Evaluation<'_, '_, 'a> {
     }
 
     fn waits_of(&self, places: &[usize]) -> Option<(Vec<String>, OffsetDateTime)> {
-        limit_metrics(places.iter().flat_map(|at| self.clusters.target(*at).waits().collect::<Vec<_>>()))
+        limit_metrics(
+            places.iter().flat_map(|at| self.clusters.target(*at).awaited_metrics().collect::<Vec<_>>()),
+        )
     }
 
     pub(super) fn verdict(&self, outcome: Outcome, act: Act<'a>) -> Verdict<'a> {

@@ -45,7 +45,7 @@ impl LeaderState {
         if self.reigning && self.epoch.as_ref().is_some_and(|own| own.number == epoch) {
             self.claiming = None;
             if placement != Ownership::Unknown {
-                self.own(placement);
+                self.set_ownership(placement);
             }
             self.settle(myself);
         }
@@ -63,7 +63,7 @@ impl LeaderState {
             return;
         }
         match ownership::step(owner.as_ref(), &gate.prefix, epoch) {
-            Step::Settled(settled) => self.own(settled),
+            Step::Settled(settled) => self.set_ownership(settled),
             Step::Claim(_) => self.claim(myself),
         }
     }
@@ -99,7 +99,7 @@ impl LeaderState {
         }));
     }
 
-    pub(super) fn own(&mut self, ownership: Ownership) {
+    pub(super) fn set_ownership(&mut self, ownership: Ownership) {
         let Some(gate) = &self.given.placement else { return };
         if self.ownership == ownership {
             return;

@@ -79,7 +79,7 @@ impl Follower for FakeFollower {
 
 #[async_trait]
 impl Objects for FakeObjects {
-    async fn fresh(&self) -> Result<i64, StoreError> {
+    async fn refresh(&self) -> Result<i64, StoreError> {
         Ok(self.now_revision())
     }
 

@@ -102,7 +102,7 @@ impl Providers {
     /// Fetches to begin now: all tables, which do not block, and as many others as slots allow.
     pub(super) fn start(&mut self, elapsed: Duration, deadline: Duration, at_once: usize) -> Vec<Fetch> {
         let all = &self.all;
-        self.queue.retain(|key| all.get(key).is_some_and(Provider::waits));
+        self.queue.retain(|key| all.get(key).is_some_and(Provider::is_due));
         let (tables, others): (VecDeque<_>, VecDeque<_>) =
             self.queue.drain(..).partition(|key| all.get(key).is_some_and(Provider::is_table));
         self.queue = others;
@@ -136,7 +136,7 @@ impl Providers {
     }
 
     /// Ends a fetch; `None`: its answer is not needed.
-    pub(super) fn ended(&mut self, fetch: u64) -> Option<EndedFetch> {
+    pub(super) fn end_fetch(&mut self, fetch: u64) -> Option<EndedFetch> {
         let (key, provider) = self
             .all
             .iter_mut()
@@ -162,10 +162,10 @@ impl Providers {
         let mut errors = samples.values().map(|sample| sample.as_ref().err());
         let answered = errors.clone().any(|error| error.is_none_or(|error| !error.is_providers()));
         if answered {
-            return breaker.answered().then_some(Notice::Up { provider });
+            return breaker.record_answer().then_some(Notice::Up { provider });
         }
         let why = errors.next().flatten().filter(|error| !error.is_definition())?.clone();
-        breaker.failed().then_some(Notice::Down { provider, why })
+        breaker.record_failure().then_some(Notice::Down { provider, why })
     }
 
     pub(super) fn providers_down(&self) -> impl Iterator<Item = &MetricsProviderKind> {
@@ -174,7 +174,7 @@ impl Providers {
 
     /// Appends a provider to the queue, unless it is queued or has nothing due.
     fn enqueue(&mut self, key: &ProviderKey) {
-        if self.all.get(key).is_some_and(Provider::waits) && !self.queue.contains(key) {
+        if self.all.get(key).is_some_and(Provider::is_due) && !self.queue.contains(key) {
             self.queue.push_back(key.clone());
         }
     }
@@ -182,7 +182,7 @@ impl Providers {
 
 impl Provider {
     /// Whether it has due names and no running fetch.
-    fn waits(&self) -> bool {
+    fn is_due(&self) -> bool {
         self.running.is_none() && !self.due.is_empty()
     }
 

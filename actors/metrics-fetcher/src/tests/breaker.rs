@@ -5,7 +5,7 @@ fn asked(breaker: &mut Breaker, rounds: usize) -> Vec<bool> {
     let round = |_| {
         let asks = breaker.begin_round();
         if asks {
-            breaker.failed();
+            breaker.record_failure();
         }
         asks
     };
@@ -24,13 +24,13 @@ fn failing_provider_is_asked_in_fewer_passes_but_at_least_in_every_fourth() {
 #[test]
 fn it_is_down_from_the_third_failure_until_it_answers() {
     let mut breaker = Breaker::default();
-    assert_eq!([breaker.failed(), breaker.failed()], [false, false]);
+    assert_eq!([breaker.record_failure(), breaker.record_failure()], [false, false]);
     assert!(!breaker.is_down() && breaker.failures() == 2);
-    assert!(breaker.failed(), "that is news");
-    assert!(!breaker.failed(), "that is none");
+    assert!(breaker.record_failure(), "that is news");
+    assert!(!breaker.record_failure(), "that is none");
     assert!(breaker.is_down());
-    assert!(breaker.answered(), "that is news");
-    assert!(!breaker.answered(), "that is none");
+    assert!(breaker.record_answer(), "that is news");
+    assert!(!breaker.record_answer(), "that is none");
     assert!(!breaker.is_down() && breaker.failures() == 0 && breaker.begin_round());
 }
 
@@ -38,9 +38,9 @@ fn it_is_down_from_the_third_failure_until_it_answers() {
 fn answer_resets_the_count_of_failures() {
     let mut breaker = Breaker::default();
     for _ in 0..10 {
-        breaker.failed();
-        breaker.failed();
-        breaker.answered();
+        breaker.record_failure();
+        breaker.record_failure();
+        breaker.record_answer();
     }
     assert!(!breaker.is_down());
 }

@@ -21,12 +21,12 @@ impl Request {
     /// Executes the request, and returns true if the node answered it. A caller that drops its receiver cancels it.
     pub(super) async fn execute(self, connection: Arc<dyn NodeConnection>) -> bool {
         match self {
-            Self::Observe { volume, reply } => answered(connection.status(&volume), reply).await,
+            Self::Observe { volume, reply } => reply_with(connection.status(&volume), reply).await,
             Self::Act { mut permit, action, reply } => {
                 if is_planted(Canary::PermitOutlived) {
-                    permit = Permit::give(permit.epoch(), permit.until() + Duration::from_secs(3600));
+                    permit = Permit::give(permit.epoch(), permit.expires_at() + Duration::from_secs(3600));
                 }
-                answered(connection.act(&permit, &action), reply).await
+                reply_with(connection.act(&permit, &action), reply).await
             }
         }
     }
@@ -41,7 +41,7 @@ impl Request {
     }
 }
 
-async fn answered<T>(request: impl Future<Output = Result<T, NodeError>>, mut reply: Reply<T>) -> bool {
+async fn reply_with<T>(request: impl Future<Output = Result<T, NodeError>>, mut reply: Reply<T>) -> bool {
     let result = tokio::select! {
         biased;
         () = reply.closed() => return false,

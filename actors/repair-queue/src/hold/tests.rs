@@ -89,7 +89,7 @@ fn an_event_lasts_until_fewer_of_its_machines_than_count_are_reported() {
     }
     let third = holds_at(&reports, Some(&settings()), &second, later(6000.0));
     assert_eq!(held(&third), ["3"]);
-    assert_eq!(third["3"].since(), Some(now()));
+    assert_eq!(third["3"].held_since(), Some(now()));
     // One recovers and fails again much later: it was not reported throughout.
     let recovered = reports.remove(3);
     let fourth = holds_at(&reports, Some(&settings()), &third, later(6060.0));
@@ -120,7 +120,7 @@ fn an_event_grows_and_keeps_its_beginning() {
     reports.extend(rack(3, 9, &[0.0]));
     let second = holds_at(&reports, Some(&settings()), &first, later(60.0));
     assert_eq!(second["3"].events.len(), 1);
-    assert_eq!((second["3"].machines().len(), second["3"].since()), (4, Some(now())));
+    assert_eq!((second["3"].machines().len(), second["3"].held_since()), (4, Some(now())));
 }
 
 #[test]

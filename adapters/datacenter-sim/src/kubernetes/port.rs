@@ -71,7 +71,7 @@ impl SimulatedKubernetes {
         act: impl FnOnce(&mut Cluster) -> Result<R, KubernetesError>,
     ) -> Result<R, KubernetesError> {
         permit.check(Instant::now())?;
-        self.exchange(what, WRITE_DEADLINE, Some(permit.until()), act).await
+        self.exchange(what, WRITE_DEADLINE, Some(permit.expires_at()), act).await
     }
 
     async fn set_cordon(

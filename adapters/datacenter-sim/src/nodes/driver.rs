@@ -204,10 +204,10 @@ impl NodeConnection for Connection {
             outlives_permit,
         };
         let deadline = now + ACTION_DEADLINE;
-        let until = if outlives_permit { deadline } else { deadline.min(permit.until()) };
+        let until = if outlives_permit { deadline } else { deadline.min(permit.expires_at()) };
         let patience = Patience { what: &what, limit: until - now, until };
         match self
-            .exchange(Order::Act(Box::new(action.clone()), effect), Some(permit.until()), patience)
+            .exchange(Order::Act(Box::new(action.clone()), effect), Some(permit.expires_at()), patience)
             .await?
         {
             Answer::Acted(Ok(output)) => Ok(output),

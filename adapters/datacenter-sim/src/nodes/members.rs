@@ -57,7 +57,7 @@ impl SimulatedNodes {
         }
         let what = change.name();
         let deadline = sent + ETCD_DEADLINE;
-        let until = permit.map_or(deadline, |permit| deadline.min(permit.until()));
+        let until = permit.map_or(deadline, |permit| deadline.min(permit.expires_at()));
         let (reply, answer) = oneshot::channel();
         let effect = permit.map(|permit| Effect {
             number: self.with(World::number),

@@ -68,7 +68,7 @@ impl Disk {
             storage,
             rehearsing: AtomicBool::new(true),
             rehearsal: Mutex::new(Rehearsal {
-                overlay: Overlay::over(len),
+                overlay: Overlay::new(len),
                 effects: Vec::new(),
                 progress: Progress::of(len, Instant::now()),
             }),
@@ -134,7 +134,7 @@ impl Disk {
 
     /// A backend for a read-only database, for a storage that accepts no writes.
     pub(crate) fn open_overlay(self: &Arc<Self>) -> io::Result<OverlayBackend> {
-        Ok(OverlayBackend { disk: Arc::clone(self), overlay: Mutex::new(Overlay::over(self.storage.len()?)) })
+        Ok(OverlayBackend { disk: Arc::clone(self), overlay: Mutex::new(Overlay::new(self.storage.len()?)) })
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -269,7 +269,7 @@ impl StorageBackend for OverlayBackend {
 }
 
 impl Overlay {
-    fn over(len: u64) -> Self {
+    fn new(len: u64) -> Self {
         Self { len, blocks: BTreeMap::new() }
     }
 

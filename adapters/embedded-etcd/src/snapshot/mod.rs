@@ -63,7 +63,8 @@ pub(crate) async fn send(
     while let Some(from) = next {
         let (leaf, rest) = leaf(&revisions, from)?;
         if leaf.first_key().is_some() {
-            let page = pages.next().ok_or_else(|| failed(&"the store changed during the snapshot"))?;
+            let page =
+                pages.next().ok_or_else(|| internal_error(&"the store changed during the snapshot"))?;
             sender.push(&leaf.build(page)).await?;
         }
         next = rest;
@@ -80,8 +81,8 @@ fn leaf(
     let start = from.to_bytes();
     let bounds = (Bound::Included(&start), Bound::Unbounded);
     let mut leaf = LeafBuilder::default();
-    for entry in revisions.range::<&[u8; REVISION_BYTES]>(bounds).map_err(|error| failed(&error))? {
-        let (revision, stored) = entry.map_err(|error| failed(&error))?;
+    for entry in revisions.range::<&[u8; REVISION_BYTES]>(bounds).map_err(|error| internal_error(&error))? {
+        let (revision, stored) = entry.map_err(|error| internal_error(&error))?;
         let revision = Revision::from_bytes(revision.value());
         if leaf.is_full() {
             return Ok((leaf, Some(revision)));
@@ -108,20 +109,20 @@ fn small_buckets(
     revisions: &StoredRevisions,
 ) -> Result<Vec<Bucket>, RequestError> {
     let mut leases = Vec::new();
-    let stored = snapshot.open_table(LEASES).map_err(|error| failed(&error))?;
-    for lease in stored.iter().map_err(|error| failed(&error))? {
-        let (id, ttl) = lease.map_err(|error| failed(&error))?;
+    let stored = snapshot.open_table(LEASES).map_err(|error| internal_error(&error))?;
+    for lease in stored.iter().map_err(|error| internal_error(&error))? {
+        let (id, ttl) = lease.map_err(|error| internal_error(&error))?;
         let (id, ttl) = (id.value(), ttl.value());
         leases.push(Entry { key: id.to_be_bytes().to_vec(), value: StoredLease { id, ttl }.encode_to_vec() });
     }
     // As bytes, negative ids sort after the others.
     leases.sort_by(|a, b| a.key.cmp(&b.key));
-    let numbers = snapshot.open_table(META).map_err(|error| failed(&error))?;
+    let numbers = snapshot.open_table(META).map_err(|error| internal_error(&error))?;
     let compacted = numbers
         .get(meta::COMPACTED_PLUS_ONE)
-        .map_err(|error| failed(&error))?
+        .map_err(|error| internal_error(&error))?
         .map_or(-1, |number| number.value() as i64 - 1);
-    let current = match revisions.last().map_err(|error| failed(&error))? {
+    let current = match revisions.last().map_err(|error| internal_error(&error))? {
         Some((revision, _)) => Revision::from_bytes(revision.value()).main,
         None => 1,
     };
@@ -192,6 +193,6 @@ impl Sender<'_> {
     }
 }
 
-fn failed(error: &dyn std::fmt::Display) -> RequestError {
+fn internal_error(error: &dyn std::fmt::Display) -> RequestError {
     RequestError::Failed(format!("making a snapshot: {error}"))
 }

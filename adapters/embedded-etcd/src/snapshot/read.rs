@@ -122,7 +122,7 @@ impl<'a> Pages<'a> {
     /// Every entry of a bucket; none if the bucket does not exist.
     fn each_of(&self, bucket: &[u8], take: Take<'_>) -> Result<(), &'static str> {
         let mut header = None;
-        self.each(self.page(self.root)?, &mut self.pages(), &mut |flags, key, value| {
+        self.visit_elements(self.page(self.root)?, &mut self.pages(), &mut |flags, key, value| {
             if flags & IS_BUCKET != 0 && key == bucket {
                 header = Some(value);
             }
@@ -132,7 +132,7 @@ impl<'a> Pages<'a> {
         let root = number_at(header, 0).ok_or("a bucket has no header")?;
         // A small bucket is inline, after its header.
         let page = if root == 0 { header.get(16..).ok_or("a bucket has no page")? } else { self.page(root)? };
-        self.each(page, &mut self.pages(), &mut |_, key, value| take(key, value))
+        self.visit_elements(page, &mut self.pages(), &mut |_, key, value| take(key, value))
     }
 
     /// Upper bound of pages in a valid walk over a tree; exceeding it means a cycle.
@@ -145,7 +145,7 @@ impl<'a> Pages<'a> {
         at.and_then(|at| self.bytes.get(at..)).ok_or("a page is beyond its end")
     }
 
-    fn each(
+    fn visit_elements(
         &self,
         page: &'a [u8],
         left: &mut usize,
@@ -165,7 +165,7 @@ impl<'a> Pages<'a> {
             match flags {
                 BRANCH => {
                     let child = number_at(element, 8).ok_or(CUT_OFF)?;
-                    self.each(self.page(child)?, left, take)?;
+                    self.visit_elements(self.page(child)?, left, take)?;
                 }
                 LEAF => {
                     let [flags, position, key, value] =

@@ -155,7 +155,7 @@ async fn after_a_failed_sync_nothing_is_acknowledged_any_more() {
 
 /// Requests fail with this text after the store has failed, reads included, so that `/health` reports it.
 async fn assert_failed(store: &EmbeddedEtcd, client: &mut Client, why: &str) {
-    let reason = tokio::time::timeout(DEADLINE, store.failed()).await.expect("it says so at once");
+    let reason = tokio::time::timeout(DEADLINE, store.wait_for_failure()).await.expect("it says so at once");
     assert!(reason.contains(why), "{reason}");
     assert_eq!(store.failure(), Some(reason));
     for refused in [client.put("b", "1", None).await.err(), client.get("a", None).await.err()] {

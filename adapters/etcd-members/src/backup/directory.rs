@@ -9,7 +9,7 @@ use madako_protocol::backup::BackupError;
 use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use rustix::fs::{FlockOperation, flock};
 
-use super::refused;
+use super::file_error;
 use crate::limits::{MOST_FILES, VERIFIED_AT_ONCE};
 
 /// Locked while a process works in the directory. It stays there.
@@ -38,7 +38,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BackupError> + Send + 'static,
 ) -> Result<T, BackupError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(refused("work in", "the directory of backups", error)))
+    done.unwrap_or_else(|error| Err(file_error("work in", "the directory of backups", error)))
 }
 
 impl Directory {
@@ -47,16 +47,16 @@ impl Directory {
         let path = path.to_owned();
         blocking(move || {
             let create = DirBuilder::new().recursive(true).mode(0o700).create(&path);
-            create.map_err(|error| refused("create", &path, error))?;
+            create.map_err(|error| file_error("create", &path, error))?;
             let lock = path.join(LOCK);
             let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&lock);
-            let opened = opened.map_err(|error| refused("open", &lock, error))?;
+            let opened = opened.map_err(|error| file_error("open", &lock, error))?;
             match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => {
                     return Err(BackupError::Busy { directory: path });
                 }
-                Err(error) => return Err(refused("lock", lock, error)),
+                Err(error) => return Err(file_error("lock", lock, error)),
             }
             let directory = Self { path, _lock: opened };
             directory.remove_left()?;
@@ -73,13 +73,13 @@ impl Directory {
                 name if name.starts_with('.') && name.ends_with(PART) => fs::remove_file(&path),
                 _ => continue,
             };
-            removed.map_err(|error| refused("remove", path, error))?;
+            removed.map_err(|error| file_error("remove", path, error))?;
         }
         Ok(())
     }
 
     fn listed(&self) -> Result<Vec<String>, BackupError> {
-        let failed = |error: io::Error| refused("list", &self.path, error);
+        let failed = |error: io::Error| file_error("list", &self.path, error);
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path).map_err(failed)? {
             // Names of others may be no UTF-8; ours are ASCII.
@@ -110,8 +110,8 @@ impl Directory {
     pub(crate) fn must_lack(&self, name: &str) -> Result<(), BackupError> {
         match self.path(name).symlink_metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(refused("create", self.path(name), error)),
-            Ok(_) => Err(refused("create", self.path(name), "it exists already")),
+            Err(error) => Err(file_error("create", self.path(name), error)),
+            Ok(_) => Err(file_error("create", self.path(name), "it exists already")),
         }
     }
 
@@ -119,7 +119,7 @@ impl Directory {
     pub(crate) async fn rename(&self, from: &Path, name: &str) -> Result<(), BackupError> {
         let (from, to, directory) = (from.to_owned(), self.path(name), self.path.clone());
         blocking(move || {
-            fs::rename(&from, &to).map_err(|error| refused("rename a backup to", &to, error))?;
+            fs::rename(&from, &to).map_err(|error| file_error("rename a backup to", &to, error))?;
             synced(&directory)
         })
         .await
@@ -133,7 +133,7 @@ impl Directory {
                 let path = directory.join(name);
                 match fs::remove_file(&path) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(refused("remove", path, error));
+                        return Err(file_error("remove", path, error));
                     }
                     _ => {}
                 }
@@ -147,7 +147,7 @@ impl Directory {
     pub(crate) async fn scratch(&self) -> Result<ScratchPlace, BackupError> {
         let (path, ended) = (self.path.join(SCRATCH), self.path.join(ENDED_SCRATCH));
         let made = DirBuilder::new().mode(0o700).create(&path);
-        made.map_err(|error| refused("create", &path, error))?;
+        made.map_err(|error| file_error("create", &path, error))?;
         Ok(ScratchPlace { path, ended, is_there: true })
     }
 }
@@ -167,7 +167,7 @@ impl ScratchPlace {
     /// Removes the directory. Its etcd is being killed, and cannot make new files below another name.
     pub(crate) fn remove(mut self) -> Result<(), BackupError> {
         self.is_there = false;
-        self.removed().map_err(|error| refused("remove", &self.path, error))
+        self.removed().map_err(|error| file_error("remove", &self.path, error))
     }
 
     fn removed(&self) -> io::Result<()> {
@@ -202,13 +202,13 @@ impl Drop for Part {
 
 fn synced(directory: &Path) -> Result<(), BackupError> {
     let synced = File::open(directory).and_then(|opened| opened.sync_all());
-    synced.map_err(|error| refused("sync", directory, error))
+    synced.map_err(|error| file_error("sync", directory, error))
 }
 
 /// Reads a snapshot of etcd again, and compares the checksum that etcd appended. Returns its size in bytes.
 pub(crate) async fn verified(path: PathBuf) -> Result<u64, BackupError> {
     blocking(move || {
-        let read = checksums(&path).map_err(|error| refused("read", &path, error))?;
+        let read = checksums(&path).map_err(|error| file_error("read", &path, error))?;
         read.map_err(|why| BackupError::Damaged { why })
     })
     .await

@@ -29,7 +29,7 @@ pub(crate) async fn check(
         let answered = asked.stdout.lines().find_map(|line| read(line.split_once(": ")?.1));
         let version = answered.filter(|_| asked.succeeded()).ok_or_else(|| BackupError::Program {
             program,
-            why: format!("{program} {question} does not tell its version: {}", told(&asked)),
+            why: format!("{program} {question} does not tell its version: {}", last_message(&asked)),
         })?;
         suits(version, cluster).map_err(|why| BackupError::Program { program, why })?;
     }
@@ -92,7 +92,7 @@ pub(crate) async fn run(
 }
 
 /// The last lines of what a program told, on one line.
-pub(crate) fn told(ended: &HostOutcome) -> String {
+pub(crate) fn last_message(ended: &HostOutcome) -> String {
     let texts = [&ended.stderr, &ended.stdout];
     let said = texts.into_iter().find(|text| !text.trim().is_empty());
     let lines: Vec<&str> = said.map(|text| text.trim().lines().collect()).unwrap_or_default();

@@ -21,8 +21,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tonic::transport::{Certificate, Endpoint};
 
 use super::contents::present_revision;
-use super::programs::{ETCD, ETCDCTL, run, told};
-use super::refused;
+use super::file_error;
+use super::programs::{ETCD, ETCDCTL, last_message, run};
 use crate::limits::{CONNECT, ELECTION_MS, HEARTBEAT_MS, PROOF, RESTORE, START, START_PAUSE};
 
 const ADDRESS: &str = "127.0.0.1";
@@ -83,7 +83,7 @@ fn early_end(ended: Result<HostOutcome, BackupError>, backup: &str) -> BackupErr
     match ended {
         Ok(ended) => BackupError::NotRestored {
             name: backup.to_owned(),
-            why: format!("the restored etcd ended: {}", told(&ended)),
+            why: format!("the restored etcd ended: {}", last_message(&ended)),
         },
         Err(error) => error,
     }
@@ -107,11 +107,12 @@ pub(crate) async fn restore(
     name: &str,
     place: &Path,
 ) -> Result<i64, BackupError> {
-    let refused = |ended: &HostOutcome| BackupError::NotRestored { name: name.to_owned(), why: told(ended) };
+    let refusal =
+        |ended: &HostOutcome| BackupError::NotRestored { name: name.to_owned(), why: last_message(ended) };
     let status = ["snapshot", "status", &backup.display().to_string(), "--write-out=json"].map(str::to_owned);
     let asked = run(host, permits, ETCDCTL, &status, RESTORE).await?;
     let status: Option<Status> = serde_json::from_str(&asked.stdout).ok();
-    let status = status.filter(|_| asked.succeeded()).ok_or_else(|| refused(&asked))?;
+    let status = status.filter(|_| asked.succeeded()).ok_or_else(|| refusal(&asked))?;
     let peer = format!("https://{ADDRESS}:2380");
     let arguments = [
         "snapshot".to_owned(),
@@ -125,7 +126,7 @@ pub(crate) async fn restore(
     let ended = run(host, permits, ETCDCTL, &arguments, RESTORE).await?;
     match ended.succeeded() {
         true => Ok(status.revision),
-        false => Err(refused(&ended)),
+        false => Err(refusal(&ended)),
     }
 }
 
@@ -138,7 +139,7 @@ pub(crate) async fn start<'a>(
     place: &Path,
 ) -> Result<Running<'a>, BackupError> {
     let tls = credentials(place)?;
-    let port = free_port().map_err(|error| refused("find a port for", place, error))?;
+    let port = free_port().map_err(|error| file_error("find a port for", place, error))?;
     let url = format!("https://{ADDRESS}:{port}");
     let file = |name: &str| place.join(name).display().to_string();
     let arguments = [
@@ -163,7 +164,7 @@ pub(crate) async fn start<'a>(
     ];
     let mut process: Process<'a> = Box::pin(async move { run(host, permits, ETCD, &arguments, PROOF).await });
     let client =
-        client(&url, tls).map_err(|error| refused("connect to the restored etcd in", place, error))?;
+        client(&url, tls).map_err(|error| file_error("connect to the restored etcd in", place, error))?;
     let by = Instant::now() + START;
     let answers = async {
         loop {
@@ -213,7 +214,7 @@ const KEY: &str = "server.key";
 
 /// Makes an authority for this proof alone, and writes the files of a server. Returns the credentials of a client.
 fn credentials(place: &Path) -> Result<TlsOptions, BackupError> {
-    let failed = |error: rcgen::Error| refused("make certificates in", place, error);
+    let failed = |error: rcgen::Error| file_error("make certificates in", place, error);
     let authority_key = KeyPair::generate().map_err(failed)?;
     let mut authority = named(NAME);
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -248,5 +249,5 @@ fn named(name: &str) -> CertificateParams {
 fn write(path: &Path, text: &str) -> Result<(), BackupError> {
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| refused("write", PathBuf::from(path), error))
+    written.map_err(|error| file_error("write", PathBuf::from(path), error))
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::directory::blocking;
-use super::{Step, TAKE, refused};
+use super::{Step, TAKE, file_error};
 use crate::failure::Failure;
 use crate::limits::{MOST_SNAPSHOT_BYTES, PARTS_IN_MEMORY, SNAPSHOT_SILENCE};
 
@@ -24,7 +24,7 @@ pub(crate) async fn write(
     let (parts, mut waiting) = mpsc::channel::<Vec<u8>>(PARTS_IN_MEMORY);
     let file = path.to_owned();
     let writing = blocking(move || {
-        let failed = |error| refused("write", &file, error);
+        let failed = |error| file_error("write", &file, error);
         let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file);
         let mut opened = opened.map_err(failed)?;
         while let Some(part) = waiting.blocking_recv() {

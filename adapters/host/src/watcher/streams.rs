@@ -29,7 +29,7 @@ impl Streams {
         tokio::join!(self.failure.read_to_end(), self.stdout.read_to_end(), self.stderr.read_to_end());
     }
 
-    pub(super) fn ended(&self) -> bool {
+    pub(super) fn is_at_end(&self) -> bool {
         [&self.failure, &self.stdout, &self.stderr].iter().all(|stream| stream.from.is_none())
     }
 

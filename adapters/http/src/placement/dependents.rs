@@ -25,7 +25,7 @@ impl RequestContext {
     /// Answers with the dependents that a deletion of the resource would delete.
     pub(super) async fn dependents(mut self, owner: ObjectKey) -> Result<Response, Problem> {
         self.authorize_one(&owner, None, Verb::Get).await?;
-        self.fresh().await?;
+        self.refresh().await?;
         let objects = &self.service.api.objects;
         let listed = Kind::ALL.iter().flat_map(|&kind| objects.list(Selection { kind, namespace: None }).1);
         let all: BTreeMap<ObjectKey, Arc<Stored>> =
@@ -44,7 +44,7 @@ impl RequestContext {
                 Entry::Vacant(unknown) => unknown.insert(self.visible(key.kind).await?),
             };
             // A kind without namespaces is shown completely or not at all.
-            let shown = granted.shows(key.namespace.as_deref());
+            let shown = granted.includes(key.namespace.as_deref());
             match shown {
                 true => {
                     named.push(json!({"kind": key.kind.name(), "namespace": key.namespace, "name": key.name}))

@@ -32,16 +32,16 @@ impl RequestContext {
         let clouds = self.visible(Kind::Cloud).await?;
         let global = self.visible(Kind::GlobalCloud).await?;
         let shows = |target: &ObjectKey| match target.kind {
-            Kind::Cluster => clusters.shows(target.namespace.as_deref()),
+            Kind::Cluster => clusters.includes(target.namespace.as_deref()),
             Kind::GlobalCloud => global == GrantedScope::Whole,
-            _ => clouds.shows(target.namespace.as_deref()),
+            _ => clouds.includes(target.namespace.as_deref()),
         };
         let mut what_if = what_if(&self.query)?;
         if let GrantedScope::Namespaces(names) = &clusters {
             what_if.namespaces = Some(names.clone());
         }
         // The explanation includes all earlier writes.
-        self.fresh().await?;
+        self.refresh().await?;
         let Some(explainer) = &self.service.api.explainer else {
             return Err(elsewhere("this instance does not control placement"));
         };

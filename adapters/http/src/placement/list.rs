@@ -25,10 +25,10 @@ impl RequestContext {
         selector: &Selector,
     ) -> Result<Response, Problem> {
         let page = Page::read(&self.query, kind)?;
-        self.fresh().await?;
+        self.refresh().await?;
         let (_, mut items) = self.service.api.objects.list(Selection { kind, namespace });
         items.retain(|stored| {
-            granted.shows(stored.key.namespace.as_deref())
+            granted.includes(stored.key.namespace.as_deref())
                 && selector.selects(&stored.object.metadata().labels)
         });
         let metadata = cut_to_page(&mut items, &page);

@@ -56,7 +56,7 @@ impl Query {
     /// Interval of heartbeats; `None` for no heartbeats.
     pub(super) fn heartbeat(&self) -> Result<Option<Duration>, Problem> {
         let Some(text) = self.get("heartbeat") else { return Ok(Some(HEARTBEAT)) };
-        let seconds: u64 = whole(text).ok_or_else(|| {
+        let seconds: u64 = parse_number(text).ok_or_else(|| {
             Problem::invalid_field(
                 "heartbeat",
                 format!("{:?}", shortened(text)),
@@ -119,7 +119,7 @@ pub(super) fn state(object: &Object) -> Option<&'static str> {
 }
 
 /// A whole number of at least 0, with a sign and surrounding spaces as in Python.
-pub(super) fn whole(text: &str) -> Option<u64> {
+pub(super) fn parse_number(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.strip_prefix('+').unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {

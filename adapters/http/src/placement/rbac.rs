@@ -33,7 +33,7 @@ pub(super) enum GrantedScope {
 
 impl GrantedScope {
     /// True if the user may see resources of the namespace.
-    pub(super) fn shows(&self, namespace: Option<&str>) -> bool {
+    pub(super) fn includes(&self, namespace: Option<&str>) -> bool {
         match self {
             Self::Whole => true,
             Self::Namespaces(names) => namespace.is_some_and(|namespace| names.contains(namespace)),
@@ -146,7 +146,7 @@ mod tests {
         let other_verb = rule("", &["applications"], &["c"], &[Verb::Get]);
         assert_eq!(granted(&wish, [of(&["a"]), other_verb].iter()), names(&["a"]));
         let shown = names(&["a"]).unwrap();
-        assert!(shown.shows(Some("a")) && !shown.shows(Some("b")) && !shown.shows(None));
+        assert!(shown.includes(Some("a")) && !shown.includes(Some("b")) && !shown.includes(None));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use madako_domain::placement::kind::Kind;
 use madako_json::krake::entries::Labels;
 
 use super::problem::Problem;
-use super::query::{Query, shortened, whole};
+use super::query::{Query, parse_number, shortened};
 use crate::limits::MAX_TERMS;
 
 const EXPECTED: &str = "requirements such as key=value, key!=value, key in (a,b), key notin (a,b), key or !key, \
@@ -97,7 +97,7 @@ impl Page {
     pub(super) fn read(query: &Query, kind: Kind) -> Result<Self, Problem> {
         let limit = match query.get("limit") {
             None => None,
-            Some(text) => match whole(text) {
+            Some(text) => match parse_number(text) {
                 Some(limit) if limit > 0 => Some(usize::try_from(limit).unwrap_or(usize::MAX)),
                 _ => {
                     return Err(Problem::invalid_field(

@@ -130,8 +130,8 @@ impl Service {
     }
 
     /// Waits until the view has reached the present state of the store.
-    pub(super) async fn fresh(&self) -> Result<i64, Problem> {
-        self.api.objects.fresh().await.map_err(|error| Problem::store(&error))
+    pub(super) async fn refresh(&self) -> Result<i64, Problem> {
+        self.api.objects.refresh().await.map_err(|error| Problem::store(&error))
     }
 
     pub(super) fn stream(&self) -> Result<OwnedSemaphorePermit, Problem> {
@@ -168,11 +168,11 @@ impl RequestContext {
     }
 
     /// The store's revision at the time of the request or later, which the view has reached.
-    pub(super) async fn fresh(&mut self) -> Result<i64, Problem> {
+    pub(super) async fn refresh(&mut self) -> Result<i64, Problem> {
         match self.fresh {
             Some(revision) => Ok(revision),
             None => {
-                let revision = self.service.fresh().await?;
+                let revision = self.service.refresh().await?;
                 self.fresh = Some(revision);
                 Ok(revision)
             }
@@ -189,7 +189,7 @@ impl RequestContext {
             Authorization::AlwaysDeny => Err(Problem::plain(StatusCode::FORBIDDEN)),
             Authorization::Rbac if self.user == ANONYMOUS => Err(Problem::plain(StatusCode::UNAUTHORIZED)),
             Authorization::Rbac => {
-                self.fresh().await?;
+                self.refresh().await?;
                 self.service.granted(&self.user, wish).ok_or_else(|| Problem::plain(StatusCode::FORBIDDEN))
             }
         }
@@ -206,7 +206,7 @@ impl RequestContext {
     }
 
     async fn me(mut self) -> Result<Response, Problem> {
-        self.fresh().await?;
+        self.refresh().await?;
         let (_, bindings) =
             self.service.api.objects.list(Selection { kind: Kind::RoleBinding, namespace: None });
         let bindings = bindings.iter().filter_map(|stored| RoleBinding::of(&stored.object));
@@ -237,7 +237,7 @@ impl RequestContext {
 
     async fn read(mut self, key: ObjectKey) -> Result<Response, Problem> {
         self.authorize_one(&key, None, Verb::Get).await?;
-        self.fresh().await?;
+        self.refresh().await?;
         let stored = self.service.api.objects.get(&key).ok_or_else(|| self.service.absent(&key))?;
         ExpectedTag::read(&self.parts.headers).holds(Some(stored.mod_revision))?;
         Ok(object_answer(stored.wire.clone(), Some(stored.mod_revision)))
@@ -258,7 +258,7 @@ impl RequestContext {
         let expected = ExpectedTag::read(&self.parts.headers);
         if expected != ExpectedTag::Any {
             // The client requires an existing version, so the creation fails either way.
-            self.fresh().await?;
+            self.refresh().await?;
             expected.holds(self.service.revision(&object.key()))?;
         }
         let awaited = self.expect(awaited).await?;
@@ -294,7 +294,7 @@ impl RequestContext {
         self.authorize_one(&key, Some(part), Verb::Update).await?;
         // Krake looks for the resource first in this one case.
         if (key.kind, part) == (Kind::MagnumCluster, Subresource::Binding) {
-            self.fresh().await?;
+            self.refresh().await?;
             self.service.api.objects.get(&key).ok_or_else(|| self.service.absent(&key))?;
         }
         let text = match part {
@@ -308,7 +308,7 @@ impl RequestContext {
 
     async fn write(mut self, key: ObjectKey, change: change::Change) -> Result<Response, Problem> {
         let awaited = self.query.awaited_condition(key.kind)?;
-        self.fresh().await?;
+        self.refresh().await?;
         let expected = ExpectedTag::read(&self.parts.headers);
         let awaited = self.expect(awaited).await?;
         let written = self.service.change(&key, &expected, &change).await?;
@@ -318,7 +318,7 @@ impl RequestContext {
     /// Waits if the request asks for it, and answers.
     async fn finish(self, written: Written, awaited: Option<super::wait::Wait>) -> Result<Response, Problem> {
         let written = match awaited {
-            Some(wait) => wait.until(written).await,
+            Some(wait) => wait.wait_for_state(written).await,
             None => written,
         };
         let revision = (!written.gone).then_some(written.revision);

@@ -153,7 +153,7 @@ impl MemoryObjects {
 
 #[async_trait]
 impl Objects for MemoryObjects {
-    async fn fresh(&self) -> Result<i64, StoreError> {
+    async fn refresh(&self) -> Result<i64, StoreError> {
         if let Some(failure) = self.inner().failure.clone() {
             return Err(failure);
         }

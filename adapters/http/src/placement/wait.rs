@@ -63,7 +63,7 @@ impl RequestContext {
 
 impl Wait {
     /// The resource in the awaited state, or as it was written if the state is not reached in time, as in Krake.
-    pub(super) async fn until(mut self, written: Written) -> Written {
+    pub(super) async fn wait_for_state(mut self, written: Written) -> Written {
         if self.is_satisfied(&written) {
             return written;
         }
@@ -88,7 +88,7 @@ impl Wait {
         loop {
             let Ok(changes) = self.follower.next().await else {
                 // Changes were missed: check the present state, then follow later changes.
-                let revision = self.service.fresh().await.ok()?;
+                let revision = self.service.refresh().await.ok()?;
                 self.follower = self.service.api.objects.follow(revision).ok()?;
                 match self.service.api.objects.get(&written.key) {
                     Some(stored) => {

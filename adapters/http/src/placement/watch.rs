@@ -44,7 +44,7 @@ enum WatchEnd {
 impl RequestContext {
     /// Follows all changes after the store's revision at the time of the request.
     pub(super) async fn follow(&mut self) -> Result<Box<dyn Follower>, Problem> {
-        let mut revision = self.fresh().await?;
+        let mut revision = self.refresh().await?;
         let mut attempt = 1;
         loop {
             match self.service.api.objects.follow(revision) {
@@ -53,7 +53,7 @@ impl RequestContext {
                 Err(gap) if attempt == ATTEMPTS => return Err(Problem::replaced(&gap)),
                 Err(_) => {
                     attempt += 1;
-                    revision = self.service.fresh().await?;
+                    revision = self.service.refresh().await?;
                 }
             }
         }
@@ -183,7 +183,7 @@ impl SelectedWatch {
         let key = &change.key;
         let concerns = key.kind == self.kind
             && self.namespace.as_ref().is_none_or(|namespace| key.namespace.as_ref() == Some(namespace))
-            && self.granted.shows(key.namespace.as_deref());
+            && self.granted.includes(key.namespace.as_deref());
         if !concerns {
             return None;
         }

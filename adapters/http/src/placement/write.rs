@@ -113,7 +113,7 @@ impl Service {
                 })
             }
             None => {
-                self.fresh().await?;
+                self.refresh().await?;
                 Err(match self.api.objects.unread(&key) {
                     Some(unread) => Problem::unreadable(&key, &unread.why),
                     None => Problem::exists(&key),
@@ -132,7 +132,7 @@ impl Service {
     ) -> Result<Written, Problem> {
         for attempt in 0..=self.api.settings.retry_transactions {
             if attempt > 0 {
-                self.fresh().await?;
+                self.refresh().await?;
             }
             if let Some(written) = self.attempt(key, expected, change).await? {
                 return Ok(written);
@@ -140,7 +140,7 @@ impl Service {
             tracing::debug!(%key, attempt, "another client wrote the resource at the same time");
         }
         // A client that requires a version must learn that it has changed.
-        self.fresh().await?;
+        self.refresh().await?;
         match self.api.objects.get(key) {
             Some(stored) => expected.holds(Some(stored.mod_revision)).and(Err(Problem::conflict())),
             None => Err(Problem::conflict()),
@@ -217,7 +217,7 @@ impl Service {
     /// Deletes an unreadable value at a resource's key. `false` if there is none.
     pub(super) async fn discard(&self, key: &ObjectKey, expected: &ExpectedTag) -> Result<bool, Problem> {
         for _ in 0..=self.api.settings.retry_transactions {
-            self.fresh().await?;
+            self.refresh().await?;
             let Some(unread) = self.api.objects.unread(key) else { return Ok(false) };
             expected.holds(Some(unread.mod_revision))?;
             if unread.encrypted {

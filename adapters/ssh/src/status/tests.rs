@@ -38,7 +38,7 @@ fn a_whole_answer_is_read() {
     let status = read(&answer, "my-volume").unwrap();
     assert!(status.reachable && status.etcd_data && !status.etcd_mark && !status.etcd_other_volume);
     assert_eq!(status.etcd_empty, Some(false));
-    let own = status.own(Container::Etcd).unwrap();
+    let own = status.own_container(Container::Etcd).unwrap();
     assert!(own.running && own.image == "etcd:1" && own.builtin.args == ["a"]);
     assert!(status.is_foreign(Container::Rivers) && !status.containers["rivers"].running);
     assert_eq!(status.containers.len(), 2);

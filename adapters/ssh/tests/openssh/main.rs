@@ -88,7 +88,7 @@ async fn a_late_action_is_killed_with_its_process_group_before_its_permit_ends()
     let (connection, permit) = (node.connect().await, permit(8));
     let error = connection.act(&permit, &KILL).await.unwrap_err();
     assert!(matches!(error, NodeError::Deadline { .. }), "{error}");
-    assert!(Instant::now() < permit.until());
+    assert!(Instant::now() < permit.expires_at());
     wait_for_end(&node.processes().await).await;
 }
 

@@ -79,7 +79,7 @@ impl Ballot {
         self.candidates.insert(key, (entry.create_revision, entry.value));
     }
 
-    pub(super) fn standing(&mut self) -> Standing {
+    pub(super) fn evaluate(&mut self) -> Standing {
         let Some(own) = &self.own else { return Standing::Unknown };
         let there = self.candidates.get(&own.key).is_some_and(|(created, _)| *created == own.create_revision);
         if !there {
@@ -142,45 +142,45 @@ mod tests {
     #[test]
     fn a_candidate_waits_for_all_that_came_before_and_for_none_that_came_after() {
         let mut ballot = enrolled("b", 7);
-        assert_eq!(ballot.standing(), Standing::Unknown);
+        assert_eq!(ballot.evaluate(), Standing::Unknown);
         ballot.take(listed(8, &[("c", 5), ("a", 6), ("b", 7), ("0", 8)]));
-        assert_eq!(ballot.standing(), Standing::Behind { leader: "c".into() });
+        assert_eq!(ballot.evaluate(), Standing::Behind { leader: "c".into() });
         ballot.take(changed(9, "c", None));
-        assert_eq!(ballot.standing(), Standing::Behind { leader: "a".into() });
+        assert_eq!(ballot.evaluate(), Standing::Behind { leader: "a".into() });
         ballot.take(changed(10, "a", None));
-        assert_eq!(ballot.standing(), Standing::First);
+        assert_eq!(ballot.evaluate(), Standing::First);
     }
 
     #[test]
     fn a_watch_that_has_not_come_as_far_as_our_key_decides_nothing() {
         let mut ballot = enrolled("b", 7);
         ballot.take(listed(6, &[]));
-        assert_eq!(ballot.standing(), Standing::Unknown, "an empty list of before is no election");
+        assert_eq!(ballot.evaluate(), Standing::Unknown, "an empty list of before is no election");
         ballot.take(changed(7, "b", Some(7)));
-        assert_eq!(ballot.standing(), Standing::First);
+        assert_eq!(ballot.evaluate(), Standing::First);
     }
 
     #[test]
     fn leader_key_deleted_or_recreated_by_another_client_counts_as_lost() {
         let mut ballot = enrolled("b", 7);
         ballot.take(listed(7, &[("b", 7)]));
-        assert_eq!(ballot.standing(), Standing::First);
+        assert_eq!(ballot.evaluate(), Standing::First);
         ballot.take(changed(8, "b", None));
-        assert_eq!(ballot.standing(), Standing::Gone);
+        assert_eq!(ballot.evaluate(), Standing::Gone);
         ballot.take(changed(9, "b", Some(9)));
-        assert_eq!(ballot.standing(), Standing::Gone, "a key of the same name is not the same key");
+        assert_eq!(ballot.evaluate(), Standing::Gone, "a key of the same name is not the same key");
 
         let mut ballot = enrolled("b", 7);
         ballot.take(listed(7, &[("b", 7)]));
-        assert_eq!(ballot.standing(), Standing::First);
+        assert_eq!(ballot.evaluate(), Standing::First);
         ballot.take(listed(3, &[]));
-        assert_eq!(ballot.standing(), Standing::Gone, "a store that went back does not have it");
+        assert_eq!(ballot.evaluate(), Standing::Gone, "a store that went back does not have it");
     }
 
     #[test]
     fn a_deletion_that_the_list_had_swallowed_is_noticed() {
         let mut ballot = enrolled("b", 7);
         ballot.take(listed(9, &[("a", 2)]));
-        assert_eq!(ballot.standing(), Standing::Gone);
+        assert_eq!(ballot.evaluate(), Standing::Gone);
     }
 }

@@ -64,7 +64,7 @@ impl fmt::Debug for ValidEpochs {
 
 impl ValidEpochs {
     /// End of an epoch's validity. `None`: the epoch is over.
-    pub(crate) fn until(&self, epoch: &Epoch) -> Option<Instant> {
+    pub(crate) fn valid_until(&self, epoch: &Epoch) -> Option<Instant> {
         let until = *self.held().get(&(epoch.number, epoch.lease))?;
         (Instant::now() < until).then_some(until)
     }
@@ -106,12 +106,12 @@ mod tests {
     async fn an_epoch_ends_by_the_clock_alone() {
         let epochs = ValidEpochs::default();
         let epoch = Epoch { number: 7, key: "leader//1".into(), lease: 1 };
-        assert_eq!(epochs.until(&epoch), None);
+        assert_eq!(epochs.valid_until(&epoch), None);
         let until = Instant::now() + Duration::from_secs(3);
         epochs.hold(&epoch, until);
-        assert_eq!(epochs.until(&epoch), Some(until));
-        assert_eq!(epochs.until(&Epoch { number: 8, ..epoch.clone() }), None);
+        assert_eq!(epochs.valid_until(&epoch), Some(until));
+        assert_eq!(epochs.valid_until(&Epoch { number: 8, ..epoch.clone() }), None);
         tokio::time::advance(Duration::from_secs(3)).await;
-        assert_eq!(epochs.until(&epoch), None);
+        assert_eq!(epochs.valid_until(&epoch), None);
     }
 }

@@ -53,7 +53,7 @@ fn only_the_secrets_are_sealed_and_the_same_value_in_the_same_way() {
 fn failed_decryption_is_an_error_with_its_reason() {
     let (first, second, key) = (with(&[FIRST]), with(&[SECOND]), cluster("c"));
     let encrypted = first.encrypt(&key, VALUE).unwrap();
-    let id = first.ids().next().unwrap().to_owned();
+    let id = first.key_ids().next().unwrap().to_owned();
     let field = "/spec/kubeconfig".to_owned();
     let unknown = DecryptError::UnknownKey { field: field.clone(), id: id.clone() };
     let altered = DecryptError::Altered { field: field.clone() };
@@ -63,7 +63,7 @@ fn failed_decryption_is_an_error_with_its_reason() {
     assert_eq!(refused(&Encryption::default(), &key, &encrypted), unknown);
     assert_eq!(refused(&first, &cluster("d"), &encrypted), altered, "it was moved");
     // A value that claims another key's id.
-    let renamed = encrypted.replace(&id, second.ids().next().unwrap());
+    let renamed = encrypted.replace(&id, second.key_ids().next().unwrap());
     assert_eq!(refused(&second, &key, &renamed), altered);
     for bad in [r#"["madako-sealed"]"#, r#"["madako-sealed", 2, "a", "b"]"#, r#"["madako-sealed", 1, 2, 3]"#]
     {

@@ -92,7 +92,7 @@ pub(super) fn asker(
 }
 
 /// Waits until the view shows the store's present state. Returns a revision that it has reached.
-pub(super) async fn fresh(
+pub(super) async fn refresh(
     asker: &RevisionReader,
     shared: &Shared,
     deadline: Duration,
@@ -100,7 +100,7 @@ pub(super) async fn fresh(
     let began = Instant::now();
     let mut wanted = None;
     let reached = timeout_at(began + deadline, wait_for_revision(asker, shared, &mut wanted)).await;
-    let result = reached.unwrap_or_else(|_| Err(late(shared, wanted, deadline)));
+    let result = reached.unwrap_or_else(|_| Err(deadline_error(shared, wanted, deadline)));
     let outcome = if result.is_ok() { "ok" } else { "failed" };
     telemetry::madako_objects_fresh_reads_total(outcome).increment(1);
     telemetry::madako_objects_fresh_seconds().record(began.elapsed());
@@ -148,7 +148,7 @@ fn feed_ended() -> StoreError {
     StoreError { operation: OPERATION.to_owned(), kind: StoreErrorKind::Other, why }
 }
 
-fn late(shared: &Shared, wanted: Option<i64>, deadline: Duration) -> StoreError {
+fn deadline_error(shared: &Shared, wanted: Option<i64>, deadline: Duration) -> StoreError {
     let now = shared.position();
     let trouble = if now.attached { None } else { shared.trouble().clone() };
     let why = match wanted {

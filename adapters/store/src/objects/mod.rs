@@ -134,10 +134,10 @@ impl CachedObjects {
     /// Starts to watch the given store from its root. Needs a tokio runtime.
     #[must_use]
     pub fn start(store: &EtcdStore) -> Self {
-        Self::over(Arc::new(store.at_root()))
+        Self::with_source(Arc::new(store.at_root()))
     }
 
-    fn over(source: Arc<dyn Source>) -> Self {
+    fn with_source(source: Arc<dyn Source>) -> Self {
         let shared = Shared::new();
         let feed = Task::start(feed::run(Arc::clone(&source), Arc::clone(&shared)));
         let (asker, asking) = freshness::asker(Arc::clone(&source), Arc::clone(&shared));
@@ -157,8 +157,8 @@ impl Drop for CachedObjects {
 
 #[async_trait]
 impl Objects for CachedObjects {
-    async fn fresh(&self) -> Result<i64, StoreError> {
-        freshness::fresh(&self.asker, &self.shared, self.source.deadline()).await
+    async fn refresh(&self) -> Result<i64, StoreError> {
+        freshness::refresh(&self.asker, &self.shared, self.source.deadline()).await
     }
 
     fn revision(&self) -> Option<i64> {
@@ -177,7 +177,7 @@ impl Objects for CachedObjects {
             _ => selection.kind.prefix().to_owned(),
         };
         let view = self.shared.read();
-        (view.revision(), view.below(&prefix))
+        (view.revision(), view.with_prefix(&prefix))
     }
 
     fn unread(&self, key: &ObjectKey) -> Option<Unread> {

@@ -61,7 +61,7 @@ impl Ring {
     }
 
     /// Number of the first change after a revision. `None` if changes since then may be missing.
-    pub(super) fn after(&self, revision: i64) -> Option<u64> {
+    pub(super) fn number_after(&self, revision: i64) -> Option<u64> {
         let older = self.changes.partition_point(|change| change.revision <= revision);
         (revision >= self.floor).then(|| self.first + older as u64)
     }
@@ -108,8 +108,8 @@ mod tests {
             ring.push(change(revision));
         }
         assert_eq!((ring.len(), ring.floor), (most.min(MOST_CHANGES), 10));
-        assert_eq!(ring.after(9), None);
-        assert_eq!(ring.after(10), Some(10));
+        assert_eq!(ring.number_after(9), None);
+        assert_eq!(ring.number_after(10), Some(10));
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
             for size in before { (now, known) = push(&mut ring, size); }
             let start = (now - behind).max(0);
             let missing = known.len() - known.iter().filter(|revision| **revision <= start).count();
-            let Some(mut next) = ring.after(start) else {
+            let Some(mut next) = ring.number_after(start) else {
                 prop_assert!(missing > most || known.len() > most);
                 return Ok(());
             };

@@ -65,7 +65,7 @@ fn cache() -> Fixture {
     let (seen, watched) = mpsc::channel(16);
     let (sender, questions) = mpsc::unbounded_channel();
     let script = Script { seen: Mutex::new(Some(watched)), questions: sender };
-    Fixture { objects: Arc::new(CachedObjects::over(Arc::new(script))), seen, questions }
+    Fixture { objects: Arc::new(CachedObjects::with_source(Arc::new(script))), seen, questions }
 }
 
 fn entry(name: &str, revision: i64) -> Entry {
@@ -108,7 +108,7 @@ impl Fixture {
 
     fn read(&self) -> tokio::task::JoinHandle<Result<i64, StoreError>> {
         let objects = Arc::clone(&self.objects);
-        tokio::spawn(async move { objects.fresh().await })
+        tokio::spawn(async move { objects.refresh().await })
     }
 
     async fn question(&mut self) -> Question {

@@ -49,7 +49,7 @@ impl Writer {
             self.waiting.send(WaitingTransaction { transaction, reply }).await.map_err(|_| sender_ended())?;
             answer.await.map_err(|_| sender_ended())?
         };
-        timeout(self.patience, committed).await.unwrap_or_else(|_| Err(late(self.patience)))
+        timeout(self.patience, committed).await.unwrap_or_else(|_| Err(deadline_error(self.patience)))
     }
 }
 
@@ -61,7 +61,7 @@ fn sender_ended() -> StoreError {
     StoreError { operation: OPERATION.to_owned(), kind: StoreErrorKind::Unavailable, why }
 }
 
-fn late(patience: Duration) -> StoreError {
+fn deadline_error(patience: Duration) -> StoreError {
     let why = format!("no answer within {patience:?}");
     StoreError { operation: OPERATION.to_owned(), kind: StoreErrorKind::Deadline, why }
 }

@@ -67,7 +67,7 @@ impl View {
         self.objects.values().cloned().collect()
     }
 
-    pub(super) fn below(&self, prefix: &str) -> Vec<Arc<Stored>> {
+    pub(super) fn with_prefix(&self, prefix: &str) -> Vec<Arc<Stored>> {
         let from = self.objects.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
         from.take_while(|(key, _)| key.starts_with(prefix)).map(|(_, stored)| Arc::clone(stored)).collect()
     }
@@ -168,7 +168,7 @@ impl View {
         if after > self.revision || after < self.listed {
             return Err(self.relist_gap());
         }
-        self.ring.after(after).ok_or_else(|| self.lag_gap())
+        self.ring.number_after(after).ok_or_else(|| self.lag_gap())
     }
 
     /// The changes from a number of a generation on.

@@ -51,7 +51,7 @@ impl Address {
             async move { Ok(Box::new(ours) as BoxedStream) }
         };
         let config = StoreConfig { prefix: "/cke/".into(), ..StoreConfig::default() };
-        (EtcdStore::over(connect, &config, seed).expect("a good configuration"), way)
+        (EtcdStore::with_connector(connect, &config, seed).expect("a good configuration"), way)
     }
 }
 

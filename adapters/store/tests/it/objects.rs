@@ -38,13 +38,13 @@ fn shown(objects: &CachedObjects) -> BTreeMap<String, String> {
 }
 
 pub(crate) async fn fresh(objects: &CachedObjects) -> BTreeMap<String, String> {
-    objects.fresh().await.expect("a fresh view");
+    objects.refresh().await.expect("a fresh view");
     shown(objects)
 }
 
 /// Repeats a read while the store comes and goes, until it succeeds.
 async fn fresh_at_last(objects: &CachedObjects) -> BTreeMap<String, String> {
-    eventually("a fresh view", async || objects.fresh().await.ok()).await;
+    eventually("a fresh view", async || objects.refresh().await.ok()).await;
     shown(objects)
 }
 
@@ -63,7 +63,7 @@ async fn fresh_read_includes_all_earlier_writes_of_any_client() {
         let uid = n.to_string();
         let transaction = Transaction { conditions: vec![], writes: vec![role("own", &uid)] };
         let Outcome::Committed { revision } = objects.commit(transaction).await.unwrap() else { panic!() };
-        assert!(objects.fresh().await.unwrap() >= revision);
+        assert!(objects.refresh().await.unwrap() >= revision);
         assert_eq!(objects.get(&key("own")).unwrap().object.metadata().uid, uid);
         assert_eq!(objects.get(&key("own")).unwrap().mod_revision, revision);
 
@@ -89,9 +89,9 @@ async fn fresh_read_reaches_revisions_of_foreign_keys() {
     for at in [&b"\xff\xfe"[..], b"\x01", b"/cke/cluster", b"/core/\xff", b"/core/rolesque", b"\xff\xff\xff"]
     {
         let put = by_hand.put(at, vec![b'x'; 100_000], None).await.unwrap();
-        assert!(objects.fresh().await.unwrap() >= put.header().unwrap().revision());
+        assert!(objects.refresh().await.unwrap() >= put.header().unwrap().revision());
         by_hand.delete(at, None).await.unwrap();
-        objects.fresh().await.unwrap();
+        objects.refresh().await.unwrap();
     }
     // A lease, a compaction and a transaction without a change do not raise the revision.
     let lease = by_hand.lease_grant(1, None).await.unwrap().id();
@@ -99,9 +99,9 @@ async fn fresh_read_reaches_revisions_of_foreign_keys() {
     let last = by_hand.put("/x", "1", Some(with_lease)).await.unwrap().header().unwrap().revision();
     by_hand.compact(last, None).await.unwrap();
     by_hand.delete("/not-there", None).await.unwrap();
-    assert_eq!(objects.fresh().await.unwrap(), last);
+    assert_eq!(objects.refresh().await.unwrap(), last);
     // The expiry of the lease does.
-    eventually("the lease ends", async || (objects.fresh().await.unwrap() > last).then_some(())).await;
+    eventually("the lease ends", async || (objects.refresh().await.unwrap() > last).then_some(())).await;
     assert_eq!(shown(&objects), of(&[("a", "1")]));
 }
 
@@ -157,7 +157,7 @@ async fn fresh_reads_include_all_acknowledged_writes() {
                 for _ in 0..READS {
                     let before: Vec<i64> =
                         acknowledged.iter().map(|count| count.load(Ordering::SeqCst)).collect();
-                    objects.fresh().await.unwrap();
+                    objects.refresh().await.unwrap();
                     for (n, before) in before.iter().enumerate() {
                         let seen = objects.get(&key(&n.to_string()));
                         let seen: i64 =
@@ -295,7 +295,7 @@ async fn followers_resume_after_a_restart_of_etcd() {
     let Some(mut etcd) = Etcd::start(&[]).await else { return };
     let store = etcd.store("/cke/");
     let objects = CachedObjects::start(&store);
-    objects.fresh().await.unwrap();
+    objects.refresh().await.unwrap();
     let mut followed = Followed::all(&objects);
     let mut written = Vec::new();
     for round in 0..3 {
@@ -304,7 +304,7 @@ async fn followers_resume_after_a_restart_of_etcd() {
         followed.until(last).await;
         etcd.kill().await;
         let began = Instant::now();
-        let error = objects.fresh().await.unwrap_err();
+        let error = objects.refresh().await.unwrap_err();
         assert!(
             matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Deadline),
             "{error}: readers are not told what may be old"
@@ -329,14 +329,14 @@ async fn no_change_is_lost_or_delivered_twice_under_repeated_cuts() {
     let proxy = Proxy::to(etcd.endpoint()).await;
     let root = etcd.store("/cke/").at_root();
     let objects = CachedObjects::start(&EtcdStore::open(&config_at(&proxy.endpoint(), "/cke/"), 1).unwrap());
-    objects.fresh().await.unwrap();
+    objects.refresh().await.unwrap();
     let mut all = Followed::all(&objects);
     let mut rng = ChaCha8Rng::seed_from_u64(11);
     let mut written = Vec::new();
     let mut reads = 0;
     for round in 0..ROUNDS {
         let start = fresh_at_last(&objects).await.len();
-        let after = objects.fresh().await.unwrap_or_else(|_| objects.revision().unwrap());
+        let after = objects.refresh().await.unwrap_or_else(|_| objects.revision().unwrap());
         let mut since = objects.follow(after).expect("it is kept");
         let first = written.len();
         let (mut last, mut begun) = (0, Instant::now());
@@ -360,7 +360,7 @@ async fn no_change_is_lost_or_delivered_twice_under_repeated_cuts() {
             last = now;
             if begun.elapsed() > Duration::from_millis(50) {
                 // A read succeeds correctly or fails; it does not hang.
-                let read = timeout(PATIENCE, objects.fresh()).await.expect("within the deadline");
+                let read = timeout(PATIENCE, objects.refresh()).await.expect("within the deadline");
                 if let Ok(revision) = read {
                     assert!(revision >= now && objects.revision().unwrap() >= now);
                     reads += 1;
@@ -400,7 +400,7 @@ async fn follower_across_a_compaction_gets_a_gap_and_the_view_is_complete() {
     let root = etcd.store("/cke/").at_root();
     write(&root, vec![role("old", 1)]).await;
     let objects = CachedObjects::start(&EtcdStore::open(&config_at(&proxy.endpoint(), "/cke/"), 1).unwrap());
-    let before = objects.fresh().await.unwrap();
+    let before = objects.refresh().await.unwrap();
     let mut follower = objects.follow(before).unwrap();
     proxy.weather(Weather::BlackHole);
     proxy.cut();

@@ -145,17 +145,17 @@ async fn placement_cache_reports_a_user_without_access_to_the_whole_key_space() 
     switch_authentication_on(&etcd).await;
     let store = EtcdStore::open(&with_password(etcd.config("/cke/"), "hunter2"), 1).unwrap();
     let objects = CachedObjects::start(&store);
-    assert_eq!(objects.fresh().await.unwrap_err().kind, StoreErrorKind::Denied);
+    assert_eq!(objects.refresh().await.unwrap_err().kind, StoreErrorKind::Denied);
     // Now it may read the store's revision, but still not watch the store.
     let options = ConnectOptions::new().with_user("root", "toor");
     let mut root = Client::connect([etcd.endpoint()], Some(options)).await.unwrap();
     let ours = Permission::read("/madako/").with_prefix();
     root.role_grant_permission("cke", ours).await.unwrap();
-    let error = objects.fresh().await.unwrap_err();
+    let error = objects.refresh().await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Denied);
     assert!(error.why.contains("watch of every key failed"), "{error}");
     root.role_grant_permission("cke", Permission::read_write("").with_all_keys()).await.unwrap();
-    eventually("it may do everything now", async || objects.fresh().await.ok()).await;
+    eventually("it may do everything now", async || objects.refresh().await.ok()).await;
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@ async fn many_create_at_a_time(store: &EtcdStore) {
         }
     }
     assert_eq!(creators.len(), 50);
-    objects.fresh().await.unwrap();
+    objects.refresh().await.unwrap();
     for (name, (uid, revision)) in creators {
         let stored = objects.get(&key(&name)).unwrap();
         assert_eq!((&stored.object.metadata().uid, stored.mod_revision), (&uid, revision), "{name}");

@@ -129,7 +129,7 @@ fn stuck(state: &ClusterState) -> Vec<StatusObstacle> {
     for (rack, hold) in state.holds.iter().filter(|(_, hold)| hold.value.is_held()) {
         found.push(StatusObstacle {
             what: format!("repairs of {} {rack}", hold.value.label),
-            since: hold.value.since(),
+            since: hold.value.held_since(),
             rule: RACK_HELD,
             why: format!(
                 "{} machines failed together: {}",

@@ -111,7 +111,7 @@ async fn show(
         tokio::select! {
             biased;
             () = &mut stop => break,
-            why = world.service.ended() => {
+            why = world.service.wait_for_end() => {
                 anyhow::bail!("the service ended: {}", why.unwrap_or_else(|| "it was stopped".to_owned()))
             }
             () = async { tokio::time::sleep_until(end.unwrap_or(began)).await }, if end.is_some() => break,

@@ -122,7 +122,7 @@ impl BindingCheck {
         let values = evidence.metrics.as_ref().map_or(&none, |observed| &observed.metrics);
         let cloud = given.and_then(|cloud| AnyCloud::of(&cloud.object));
         let offer = Offer::of_cluster(cluster, cloud, values, evidence.compared);
-        for unmet in fit::unmet(application, cluster, &offer) {
+        for unmet in fit::unmet_requirements(application, cluster, &offer) {
             self.violate(of, format_args!("it is bound to {target}: {unmet}"));
         }
     }

@@ -89,7 +89,7 @@ impl Requirements<'_> {
 
     /// All unmet requirements, in the order of the specification.
     #[must_use]
-    pub fn unmet(&self, offer: &Offer<'_>) -> Vec<Unmet> {
+    pub fn unmet_requirements(&self, offer: &Offer<'_>) -> Vec<Unmet> {
         let labels = self.labels.iter().filter_map(|constraint| unmet_label(constraint, offer));
         let resources = self
             .custom_resources
@@ -113,9 +113,9 @@ pub fn unavailable(cluster: &Cluster) -> Vec<Unmet> {
 /// All reasons why a cluster cannot take an application: the cluster's state, and each unmet constraint. Empty if it
 /// fits.
 #[must_use]
-pub fn unmet(application: &Application, cluster: &Cluster, offer: &Offer<'_>) -> Vec<Unmet> {
+pub fn unmet_requirements(application: &Application, cluster: &Cluster, offer: &Offer<'_>) -> Vec<Unmet> {
     let mut all = unavailable(cluster);
-    all.extend(Requirements::from(application).unmet(offer));
+    all.extend(Requirements::from(application).unmet_requirements(offer));
     all
 }
 

@@ -160,7 +160,7 @@ impl Hold {
 
     /// Start of the hold.
     #[must_use]
-    pub fn since(&self) -> Option<OffsetDateTime> {
+    pub fn held_since(&self) -> Option<OffsetDateTime> {
         self.events.iter().map(|event| event.since).min()
     }
 

@@ -31,7 +31,7 @@ impl<'a> Document<'a> {
     ) -> Result<Self, InputError> {
         if text.len() > most {
             let got = format!("{} bytes", text.len());
-            return Err(yaml::whole(subject, got, &format!("at most {most} bytes")));
+            return Err(yaml::error_of_text(subject, got, &format!("at most {most} bytes")));
         }
         let tree = yaml::read(subject, text)?;
         let mut problems = Problems::default();
@@ -48,7 +48,7 @@ impl<'a> Document<'a> {
     /// True if a field and all fields below it have the right shape.
     #[must_use]
     pub fn is_sound(&self, field: &str) -> bool {
-        !self.problems.any(|wrong| related(wrong, field))
+        !self.problems.has_problem(|wrong| related(wrong, field))
     }
 
     /// `Ok` if nothing is wrong. `broken` are the rules that the content breaks.

@@ -15,7 +15,7 @@ use crate::strict::tree::{Tree, shown_text};
 pub fn read(subject: &str, text: &str) -> Result<Tree, InputError> {
     if text.len() > MAX_TEXT_BYTES {
         let got = format!("{} bytes", text.len());
-        return Err(whole(subject, got, &format!("at most {MAX_TEXT_BYTES} bytes")));
+        return Err(error_of_text(subject, got, &format!("at most {MAX_TEXT_BYTES} bytes")));
     }
     // JSON is YAML as well, but its own reader is many times faster. The YAML reader explains errors.
     if text.trim_start().starts_with('{')
@@ -24,9 +24,11 @@ pub fn read(subject: &str, text: &str) -> Result<Tree, InputError> {
         return Ok(tree);
     }
     match parse(text) {
-        Ok(Tree::Null) => Err(whole(subject, String::new(), "a YAML or JSON object, not an empty text")),
+        Ok(Tree::Null) => {
+            Err(error_of_text(subject, String::new(), "a YAML or JSON object, not an empty text"))
+        }
         Ok(tree) => Ok(tree),
-        Err(why) => Err(whole(subject, why, "one YAML or JSON document")),
+        Err(why) => Err(error_of_text(subject, why, "one YAML or JSON document")),
     }
 }
 
@@ -111,7 +113,7 @@ fn explain(error: &Error) -> String {
 }
 
 /// An error about the text as a whole.
-pub fn whole(subject: &str, got: String, expected: &str) -> InputError {
+pub fn error_of_text(subject: &str, got: String, expected: &str) -> InputError {
     let mut problems = Problems::default();
     problems.add("", got, expected);
     problems.into_error(subject)

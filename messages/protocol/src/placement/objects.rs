@@ -62,7 +62,7 @@ pub trait Objects: Send + Sync + 'static {
     ///
     /// # Errors
     /// The store did not answer, or the view did not catch up, within the store's deadline.
-    async fn fresh(&self) -> Result<i64, StoreError>;
+    async fn refresh(&self) -> Result<i64, StoreError>;
 
     /// The revision of the view; `None` before the first read of the store.
     fn revision(&self) -> Option<i64>;

@@ -35,7 +35,7 @@ fn an_empty_section_means_the_defaults() {
     assert_eq!(scheduler.debounce, Duration::ZERO);
     assert_eq!(scheduler.cluster_creation.deletion_retention, Duration::from_secs(600));
     assert_eq!(metrics.interval, Duration::from_secs(15));
-    assert_eq!(encryption.ids().count(), 0);
+    assert_eq!(encryption.key_ids().count(), 0);
 }
 
 #[test]

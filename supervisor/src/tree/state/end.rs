@@ -97,7 +97,7 @@ impl State {
         let supervisor = self.myself.clone();
         let grace = self.spec.kill_grace;
         let ended = self.has_ended(order);
-        let Some((slot, generation)) = self.turn(order, Phase::Stopping) else { return };
+        let Some((slot, generation)) = self.begin_phase(order, Phase::Stopping) else { return };
         slot.up = None;
         let live = slot.live.clone();
         let deadline = slot.spec.stop_deadline;

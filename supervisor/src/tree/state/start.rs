@@ -8,7 +8,7 @@ use ractor::ActorCell;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::tree::roster::{LiveChild, until};
+use crate::tree::roster::{LiveChild, wait_for_flag};
 use crate::tree::spec::{ChildSpec, StartError};
 
 /// Starts and links a child within its deadline, unless it is cancelled.
@@ -24,8 +24,8 @@ pub(super) async fn start_child(
     let starting = AssertUnwindSafe(async move { start(cell).await }).catch_unwind();
     let result = tokio::select! {
         biased;
-        () = until(&mut cancelled) => return Err(StartError::Cancelled),
-        () = until(&mut hurried) => return Err(StartError::Cancelled),
+        () = wait_for_flag(&mut cancelled) => return Err(StartError::Cancelled),
+        () = wait_for_flag(&mut hurried) => return Err(StartError::Cancelled),
         result = timeout(spec.start_deadline, starting) => result,
     };
     let live = match result {

@@ -24,7 +24,7 @@ async fn a_supervisor_melts_down_when_its_budget_is_exceeded() {
     let spec = stage.supervisor("root").budget(TWO);
     let tree = start(spec.child(stage.worker("a")).child(stage.worker("b")).child(stage.worker("c"))).await;
     fail_until(&stage, "b", "meltdown root").await;
-    let meltdown = tree.ended().await.expect("a meltdown");
+    let meltdown = tree.wait_for_end().await.expect("a meltdown");
     assert_eq!(
         meltdown.to_string(),
         "root melted down: b needed more than 2 restarts within 10s; last exit: failed: cannot reach the \
@@ -59,7 +59,7 @@ async fn failures_of_different_children_count_together() {
     for id in ["a", "b", "c"] {
         stage.say(id, Say::Fail);
     }
-    let meltdown = tree.ended().await.expect("a meltdown");
+    let meltdown = tree.wait_for_end().await.expect("a meltdown");
     assert_eq!(&*meltdown.exceeded.child, "c");
 }
 
@@ -95,7 +95,7 @@ async fn failures_that_are_far_apart_are_borne_for_ever_and_wait_little() {
 async fn a_start_that_always_fails_exceeds_the_budget_too() {
     let stage = TestTree::new("budget-start");
     let tree = start(stage.supervisor("root").budget(TWO).child(stage.starting("a", |_| Start::Fails))).await;
-    let meltdown = tree.ended().await.expect("a meltdown");
+    let meltdown = tree.wait_for_end().await.expect("a meltdown");
     assert!(matches!(meltdown.exceeded.reason, ChildExit::StartFailed(_)));
     assert_eq!(stage.began.elapsed().as_millis(), 300);
 }
@@ -109,7 +109,7 @@ async fn a_child_with_a_budget_of_its_own_does_not_charge_its_supervisors() {
     let tree = start(spec.child(a).child(stage.worker("b"))).await;
     fail_until(&stage, "a", "restarted a #5").await;
     stage.say("a", Say::Fail);
-    let meltdown = tree.ended().await.expect("a meltdown");
+    let meltdown = tree.wait_for_end().await.expect("a meltdown");
     assert_eq!((&*meltdown.exceeded.child, meltdown.exceeded.restarts), ("a", 5));
 }
 

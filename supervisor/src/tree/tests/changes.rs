@@ -27,7 +27,7 @@ async fn children_start_one_after_the_other_and_stop_in_reverse() {
             "2000 stopped root",
         ]
     );
-    assert_eq!(tree.ended().await, None);
+    assert_eq!(tree.wait_for_end().await, None);
 }
 
 #[tokio::test(start_paused = true)]

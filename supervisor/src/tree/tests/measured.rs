@@ -29,7 +29,7 @@ fn restarts_running_actors_and_meltdowns_are_counted_by_label() {
             has("madako_actor_restarts_total{actor=\"node\"} 1");
             has("madako_actor_up{actor=\"node\"} 2");
             stage.say("a", Say::Fail);
-            tree.ended().await.expect("a meltdown");
+            tree.wait_for_end().await.expect("a meltdown");
             has("madako_actor_up{actor=\"node\"} 0");
             has("madako_actor_meltdowns_total{supervisor=\"root\"} 1");
         });

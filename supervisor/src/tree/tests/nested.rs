@@ -80,7 +80,7 @@ async fn without_a_report_the_root_melts_down_after_it() {
     let bad = stage.supervisor("reign").budget(TWO).child(stage.starting("planner", |_| Start::Fails));
     let root = stage.supervisor("root").budget(Budget { restarts: 1, ..TWO });
     let tree = start(root.child(stage.worker("http")).child(ChildSpec::supervisor(bad))).await;
-    let meltdown = tree.ended().await.expect("a meltdown");
+    let meltdown = tree.wait_for_end().await.expect("a meltdown");
     assert_eq!(&*meltdown.exceeded.child, "reign");
     assert!(matches!(meltdown.exceeded.reason, ChildExit::Meltdown(_)));
 }

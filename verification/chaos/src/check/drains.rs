@@ -169,7 +169,7 @@ pub fn judge(
                 format!("instance={instance} asked for {asked:?} at {node} at {at} us, and did not lead");
             verdicts.violated(&Violation { invariant: Id::I1, what });
         } else if !led_since(*at) {
-            exemptions.used(Exemption::HeldBack, Duration::from_micros(at - sent));
+            exemptions.record_use(Exemption::HeldBack, Duration::from_micros(at - sent));
         }
     }
     exemptions

@@ -177,7 +177,7 @@ async fn pass(State(tap): State<Arc<Tap>>, request: Request, next: Next) -> Resp
 
 fn spoil(answer: &mut Value, way: CorruptAnswer) {
     if way == CorruptAnswer::WrongTypes {
-        return turn(answer);
+        return change_kinds(answer);
     }
     for list in LISTS {
         if let Some(Value::Array(items)) = answer.pointer_mut(list) {
@@ -187,12 +187,12 @@ fn spoil(answer: &mut Value, way: CorruptAnswer) {
     }
 }
 
-fn turn(value: &mut Value) {
+fn change_kinds(value: &mut Value) {
     match value {
         Value::String(text) => *value = Value::from(text.len()),
         Value::Number(number) => *value = Value::from(number.to_string()),
-        Value::Array(items) => items.iter_mut().for_each(turn),
-        Value::Object(members) => members.values_mut().for_each(turn),
+        Value::Array(items) => items.iter_mut().for_each(change_kinds),
+        Value::Object(members) => members.values_mut().for_each(change_kinds),
         Value::Null | Value::Bool(_) => {}
     }
 }

@@ -40,7 +40,7 @@ pub(super) async fn carry(
     };
     tokio::select! {
         biased;
-        () = view.until(|trouble| trouble.resets != resets) => End::Reset,
+        () = view.wait_until(|trouble| trouble.resets != resets) => End::Reset,
         ended = both => if ended.is_ok() { End::Done } else { End::Reset },
     }
 }
@@ -64,7 +64,7 @@ async fn take(
         let length = from.read(&mut buffer).await?;
         let piece = buffer[..length].to_vec();
         let last = piece.is_empty();
-        let due = Instant::now() + late(view.now(), &mut chance);
+        let due = Instant::now() + delay(view.now(), &mut chance);
         if pieces.send((due, piece)).await.is_err() || last {
             return Ok(());
         }
@@ -72,7 +72,7 @@ async fn take(
 }
 
 /// Additional delay of a piece.
-pub(super) fn late(trouble: Trouble, chance: &mut ChaCha8Rng) -> Duration {
+pub(super) fn delay(trouble: Trouble, chance: &mut ChaCha8Rng) -> Duration {
     let mut late = if trouble.delay > 0 { DELAY } else { Duration::ZERO };
     if trouble.loss > 0 {
         let mut again = RETRANSMIT;

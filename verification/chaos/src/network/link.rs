@@ -105,7 +105,7 @@ async fn serve(client: &mut TcpStream, upstream: SocketAddr, view: &View, chance
     };
     let server = tokio::select! {
         biased;
-        () = view.until(|trouble| trouble.resets != resets) => return End::Reset,
+        () = view.wait_until(|trouble| trouble.resets != resets) => return End::Reset,
         server = dialled => server,
     };
     let Ok(mut server) = server else { return End::Reset };
@@ -246,11 +246,11 @@ mod tests {
     fn a_tenth_is_lost_and_comes_later_the_more_often_it_is() {
         let mut chance = chance();
         let trouble = Trouble { loss: 1, ..Trouble::default() };
-        let late: Vec<Duration> = (0..10_000).map(|_| carry::late(trouble, &mut chance)).collect();
+        let late: Vec<Duration> = (0..10_000).map(|_| carry::delay(trouble, &mut chance)).collect();
         let lost = late.iter().filter(|late| !late.is_zero()).count();
         assert!((900..1100).contains(&lost), "{lost}");
         let twice = late.iter().filter(|late| **late == Duration::from_millis(600)).count();
         assert!((50..150).contains(&twice), "{twice}");
-        assert_eq!(carry::late(Trouble::default(), &mut chance), Duration::ZERO);
+        assert_eq!(carry::delay(Trouble::default(), &mut chance), Duration::ZERO);
     }
 }

@@ -24,7 +24,7 @@ impl Open {
         Counted { open: self.clone(), ends }
     }
 
-    pub(super) fn any(&self, node: &Node) -> bool {
+    pub(super) fn has_connection(&self, node: &Node) -> bool {
         self.lock_counts().get(node).is_some_and(|count| *count > 0)
     }
 

@@ -53,10 +53,10 @@ fn struck(seen: &Observations, calls: &[&Call], wanted: usize) -> Option<FaultEf
         .map(|call| call.returned)
         .min();
     let until = wrote.unwrap_or(over).max(over);
-    let failed = |call: &&&Call| call.failed() && call.returned >= begins && call.called <= until;
+    let failed = |call: &&&Call| call.has_failed() && call.returned >= begins && call.called <= until;
     // Other clients record the time of a failure, not its duration.
     let others = seen.events.iter().filter(|(at, event)| {
-        !matches!(event, Event::Call(_)) && super::failed(event) && (begins..=until).contains(at)
+        !matches!(event, Event::Call(_)) && super::is_failure(event) && (begins..=until).contains(at)
     });
     // A fault that began may be impossible to end.
     let skipped = second.into_iter().chain([first]).find(|(_, _, change, ..)| *change == "skipped");

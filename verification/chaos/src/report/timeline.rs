@@ -87,7 +87,7 @@ pub(super) fn draw(seen: &Observations, calls: &[&Call]) -> String {
         picture.bar(*first, times.last().copied().unwrap_or(*first), color, &name);
     }
     picture.lane("calls that failed");
-    for call in calls.iter().filter(|call| call.failed()) {
+    for call in calls.iter().filter(|call| call.has_failed()) {
         picture.bar(call.called, call.returned, "#c23030", &call.object);
     }
     picture.lane("writes acknowledged");

@@ -36,7 +36,7 @@ impl RunCourse<'_> {
                 processes.make(&mut player, attempt).await;
             }
             if glance == Some(wakes) {
-                for attempt in player.late(began.elapsed()) {
+                for attempt in player.overdue_attempts(began.elapsed()) {
                     processes.make(&mut player, attempt).await;
                 }
             }

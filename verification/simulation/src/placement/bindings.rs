@@ -100,7 +100,7 @@ impl JudgedPlacement {
             }
         }
         if let Some(oldest) = oldest {
-            self.exemptions.used(Exemption::OlderValue, oldest);
+            self.exemptions.record_use(Exemption::OlderValue, oldest);
         }
         for violation in best {
             self.violate(violation.invariant, revision, violation.what);
@@ -149,7 +149,7 @@ impl JudgedPlacement {
         if cluster.metadata.deleted.is_some() {
             return;
         }
-        let unmet = self.unmet(was, &left, &BTreeMap::new()).unwrap_or_default();
+        let unmet = self.unmet_requirements(was, &left, &BTreeMap::new()).unwrap_or_default();
         let fits =
             !unmet.iter().any(|unmet| matches!(unmet, Unmet::Label { .. } | Unmet::CustomResource { .. }));
         match self.down.get(former).copied() {
@@ -161,7 +161,7 @@ impl JudgedPlacement {
                 };
                 let age = self.expired_value(was, &left, now).map(|age| (Exemption::OlderValue, age));
                 match age.or_else(unaware) {
-                    Some((exemption, lasted)) => self.exemptions.used(exemption, lasted),
+                    Some((exemption, lasted)) => self.exemptions.record_use(exemption, lasted),
                     None => self.violate(
                         Id::I5,
                         revision,
@@ -204,7 +204,7 @@ impl JudgedPlacement {
     /// Age of a value with an unmet constraint on a metric; `None` if every value that a decision may use meets them.
     fn expired_value(&self, application: &Application, cluster: &Stored, now: Duration) -> Option<Duration> {
         let is_outgrown = |values: &BTreeMap<MetricKey, MetricState>| {
-            let unmet = self.unmet(application, cluster, values).unwrap_or_default();
+            let unmet = self.unmet_requirements(application, cluster, values).unwrap_or_default();
             unmet.iter().any(|unmet| matches!(unmet, Unmet::Metric { .. }))
         };
         let latest = self.latest(now);

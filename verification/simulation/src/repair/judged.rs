@@ -76,7 +76,7 @@ impl Judged {
         }
         if self.cannot_know(epoch, now) {
             let lasted = self.deposed.get(&epoch).map_or(now, |at| now.saturating_sub(*at));
-            self.exemptions.used(Exemption::Deposed, lasted);
+            self.exemptions.record_use(Exemption::Deposed, lasted);
             return None;
         }
         Some(violation(Id::I1, format!("epoch {epoch} acts while {leader:?} leads")))

@@ -54,7 +54,7 @@ impl Standing {
         }
         for (id, (_, began)) in before {
             if self.0.get(&id).is_none_or(|(_, since)| *since != began) && now > began {
-                exemptions.used(Exemption::Standing, now - began);
+                exemptions.record_use(Exemption::Standing, now - began);
             }
         }
         found
@@ -63,7 +63,7 @@ impl Standing {
     /// Adds the violations that stand at the end of a run.
     pub(super) fn count(&self, now: Duration, exemptions: &mut Exemptions) {
         for (_, began) in self.0.values().filter(|(_, began)| now > *began) {
-            exemptions.used(Exemption::Standing, now - *began);
+            exemptions.record_use(Exemption::Standing, now - *began);
         }
     }
 }

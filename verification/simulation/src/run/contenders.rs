@@ -94,7 +94,7 @@ impl Contenders {
     /// Four clients change one resource at once: two only in the version that they read, two in any version.
     async fn burst(&mut self, kind: Kind) -> String {
         let there: Vec<ObjectKey> =
-            self.placement.standing().into_keys().filter(|key| key.kind == kind).collect();
+            self.placement.stored_revisions().into_keys().filter(|key| key.kind == kind).collect();
         if there.is_empty() {
             return format!("finds no {kind}");
         }

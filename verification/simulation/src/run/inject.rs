@@ -404,7 +404,7 @@ impl Injector {
     /// values.
     pub(super) async fn look_after(&mut self, player: &mut Player<'_>, now: Duration) {
         self.judge_leaders();
-        for attempt in player.late(now) {
+        for attempt in player.overdue_attempts(now) {
             self.make(player, attempt).await;
         }
         self.move_panic().await;
@@ -432,7 +432,8 @@ impl Injector {
         };
         let names: Vec<&'static str> = self.running.keys().copied().collect();
         for name in names {
-            let ended = tokio::time::timeout(Duration::ZERO, self.running[name].instance.ended()).await;
+            let ended =
+                tokio::time::timeout(Duration::ZERO, self.running[name].instance.wait_for_end()).await;
             if let Ok(why) = ended {
                 let told = format!("ended by itself: {why:?}");
                 self.world.history.note(name, &told);

@@ -60,7 +60,7 @@ pub(super) struct Done {
 }
 
 impl Done {
-    pub(super) fn failed(&self) -> u64 {
+    pub(super) fn failure_count(&self) -> u64 {
         self.calls.values().map(|calls| calls.failed).sum()
     }
 }
@@ -100,7 +100,7 @@ impl People {
         });
         let link = world.network.link(Endpoint::People, Endpoint::Store);
         let config = StoreConfig { prefix: PREFIX.to_owned(), ..StoreConfig::default() };
-        let store = EtcdStore::over(link.connector(world.store.clone()), &config, seed);
+        let store = EtcdStore::with_connector(link.connector(world.store.clone()), &config, seed);
         let etcd = OfEtcd {
             store: store.expect("a prefix is all that was set"),
             operator,

@@ -301,7 +301,7 @@ impl RehearsalParameters<'_> {
             counts: Counts {
                 leader_changes: counts.leader_changes,
                 commits: counts.commits,
-                refused_writes: self.handling.refused(),
+                refused_writes: self.handling.refused_count(),
                 failed_client_calls: 0,
                 faults: injected,
             },

@@ -126,8 +126,8 @@ pub(super) async fn settle(
         counts: Counts {
             leader_changes: counts.leader_changes,
             commits: counts.commits,
-            refused_writes: injector.world.handling.refused(),
-            failed_client_calls: done.failed(),
+            refused_writes: injector.world.handling.refused_count(),
+            failed_client_calls: done.failure_count(),
             faults: injector.injected,
         },
         skipped: injector.skipped.len() as u64,
@@ -136,7 +136,7 @@ pub(super) async fn settle(
     };
     let mut violations = injector.world.checker.finish();
     violations.extend(placement.finish());
-    violations.extend(if to_the_end { repairs.finish() } else { repairs.found() });
+    violations.extend(if to_the_end { repairs.finish() } else { repairs.violations() });
     for (_, running) in std::mem::take(&mut injector.running) {
         running.instance.stop().await;
     }
@@ -150,7 +150,7 @@ pub(super) async fn settle(
     exemptions.add(&placement.exemptions());
     found.extend(injector.world.unplanted.lock().unwrap().iter().cloned());
     found.extend(exemptions.exceeded_bounds(history.now()));
-    let refused = injector.world.rivals.as_ref().map(Rivals::refused);
+    let refused = injector.world.rivals.as_ref().map(Rivals::refused_counts);
     found.extend(refused.iter().filter(|_| to_the_end).flat_map(|refused| too_few(refused, length)));
     if to_the_end {
         found.extend(missing_events(scenario, &repairs.counts(), placement.counts()));
@@ -342,13 +342,13 @@ fn traffic(injector: &Injector) -> BTreeMap<String, u64> {
         .into_iter()
         .map(|(actor, count)| (format!("messages of {actor}"), count))
         .collect();
-    let to_store = world.network.used(|_, to| to == Endpoint::Store);
+    let to_store = world.network.traffic(|_, to| to == Endpoint::Store);
     traffic.insert("connections to the store".to_owned(), to_store.connections);
     traffic.insert("bytes to the store".to_owned(), to_store.sent);
     traffic.insert("bytes from the store".to_owned(), to_store.received);
     traffic.insert("disk syncs".to_owned(), injector.syncs());
     let to_api =
-        world.network.used(|from, to| from == Endpoint::People && matches!(to, Endpoint::Instance(_)));
+        world.network.traffic(|from, to| from == Endpoint::People && matches!(to, Endpoint::Instance(_)));
     traffic.insert("connections to instances".to_owned(), to_api.connections);
     if world.nodes.is_some() {
         let failed = world.counts.lock().unwrap().failed_operations;

@@ -19,7 +19,7 @@ impl User {
 
     /// Makes the missing metrics and providers.
     pub(super) async fn define(&mut self) {
-        let there = self.standing().await;
+        let there = self.stored_revisions().await;
         let global = |kind: Kind, name: &str| ObjectKey::new(kind, None, name);
         let mut wanted = vec![(
             global(Kind::GlobalMetricsProvider, "table"),
@@ -39,7 +39,7 @@ impl User {
 
     /// Deletes a definition, or restores the missing ones.
     pub(super) async fn define_anew(&mut self) -> String {
-        let there = self.standing().await;
+        let there = self.stored_revisions().await;
         if there.keys().filter(|key| key.kind == Kind::GlobalMetric).count() <= SERIES.len() {
             self.define().await;
             return "defines what is missing".to_owned();

@@ -148,7 +148,7 @@ impl Follower for FakeFollower {
 
 #[async_trait]
 impl Objects for FakeStore {
-    async fn fresh(&self) -> Result<i64, StoreError> {
+    async fn refresh(&self) -> Result<i64, StoreError> {
         Ok(self.lock().revision)
     }
 

@@ -206,7 +206,7 @@ pub(super) struct FakeObjects(pub(super) Mutex<BTreeMap<ObjectKey, Arc<Stored>>>
 
 #[async_trait]
 impl Objects for FakeObjects {
-    async fn fresh(&self) -> Result<i64, StoreError> {
+    async fn refresh(&self) -> Result<i64, StoreError> {
         Ok(1)
     }
 

@@ -190,7 +190,7 @@ impl FakeKubernetes {
         let cut = self.0.lock().unwrap().cut.pop_front();
         if let Some(error) = cut {
             self.0.lock().unwrap().calls.push(format!("cut {call}"));
-            tokio::time::sleep_until(permit.until()).await;
+            tokio::time::sleep_until(permit.expires_at()).await;
             return Err(error);
         }
         self.ask(call).await

@@ -34,7 +34,7 @@ fn delete(name: &str, revision: i64) -> Step {
 }
 
 fn names(view: &View) -> Vec<String> {
-    view.below("/core/roles/").iter().map(|stored| stored.key.name.clone()).collect()
+    view.with_prefix("/core/roles/").iter().map(|stored| stored.key.name.clone()).collect()
 }
 
 fn listed(revision: i64) -> View {

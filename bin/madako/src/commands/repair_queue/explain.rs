@@ -99,7 +99,7 @@ fn held(kept: &KeptRacks<'_>, after: &Holds) -> Vec<Held> {
     let held = |rack: &str, hold: &Hold, expected| Held {
         rack: rack.to_owned(),
         label: hold.label.to_string(),
-        since: hold.since().map(|since| super::moment(Some(since))),
+        since: hold.held_since().map(|since| super::moment(Some(since))),
         machines: hold.serials(),
         expected,
         unreadable: false,

@@ -57,7 +57,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The position behind this number of bytes of the peeked word.
-    pub(super) fn after(&self, bytes: usize) -> Self {
+    pub(super) fn skip_bytes(&self, bytes: usize) -> Self {
         Self { text: self.text, at: self.at + bytes }
     }
 

@@ -128,7 +128,7 @@ fn test(cursor: &mut Cursor<'_>) -> Result<LabelTest, ConstraintError> {
         return Ok(LabelTest::Is(value(cursor, VALUE)?));
     }
     let operator = cursor.peek_word();
-    let mut after = cursor.after(operator.len());
+    let mut after = cursor.skip_bytes(operator.len());
     match operator {
         // A label may have the value `not`, so `is not` without a further value is complete.
         "is" if after.eat_word("not") && !after.peek_word().is_empty() => {

@@ -74,7 +74,7 @@ fn values(of: &[(Option<&str>, &str, f64)]) -> BTreeMap<MetricKey, MetricState> 
 fn judged(constraints: serde_json::Value, offer: &Offer<'_>) -> Vec<String> {
     let application = application(constraints);
     let wants = Requirements::from(&application);
-    let unmet = wants.unmet(offer);
+    let unmet = wants.unmet_requirements(offer);
     assert_eq!(wants.met_by(offer), unmet.is_empty(), "{unmet:?}");
     unmet.iter().map(ToString::to_string).collect()
 }
@@ -145,7 +145,7 @@ fn a_cluster_that_is_offline_or_deleted_takes_nothing() {
     let application = application(json!({}));
     let none = BTreeMap::new();
     let judge = |cluster: &Cluster| {
-        unmet(&application, cluster, &Offer::of_cluster(cluster, None, &none, Compared::Value))
+        unmet_requirements(&application, cluster, &Offer::of_cluster(cluster, None, &none, Compared::Value))
     };
     assert_eq!(judge(&cluster), []);
     for state in ClusterState::ALL.iter().filter(|state| **state != ClusterState::Online) {
@@ -253,7 +253,7 @@ fn unmet_constraints_are_shown_in_canonical_form() {
     let offer = Offer::of_cluster(&cluster, None, &known, Compared::Value);
     let application = application(json!({"labels": ["loc  ==DE"], "metrics": ["load=>5"]}));
     let told: Vec<String> =
-        Requirements::from(&application).unmet(&offer).iter().map(ToString::to_string).collect();
+        Requirements::from(&application).unmet_requirements(&offer).iter().map(ToString::to_string).collect();
     assert_eq!(
         told,
         ["loc is DE: the label is SK", "load greater than or equal 5: it does not refer to this metric",]
@@ -287,7 +287,7 @@ proptest! {
         let offer = Offer::of_cluster(&cluster, None, &known, compared);
         let application = application(json!({"labels": wanted, "metrics": measured}));
         let wants = Requirements::from(&application);
-        let unmet = wants.unmet(&offer);
+        let unmet = wants.unmet_requirements(&offer);
         prop_assert_eq!(wants.met_by(&offer), unmet.is_empty());
         let lacking = wanted.iter().filter(|wanted| !labels.contains_key(&wanted[..1])).count()
             + measured.iter().filter(|wanted| offer.compared(&wanted[..1]).is_err()).count();

@@ -41,7 +41,7 @@ impl Follower for FakeFollower {
 
 #[async_trait]
 impl Objects for FakeObjects {
-    async fn fresh(&self) -> Result<i64, StoreError> {
+    async fn refresh(&self) -> Result<i64, StoreError> {
         unreachable!("only what changes is followed")
     }
 

@@ -65,7 +65,7 @@ async fn patch_node(
     };
     let missing = Failure::not_found(&format!("nodes {node:?}"));
     match server.change(instance, &Change { asked, node, pod: None })? {
-        ChangeOutcome::Done => Ok(objects::done(StatusCode::OK)),
+        ChangeOutcome::Done => Ok(objects::success(StatusCode::OK)),
         ChangeOutcome::Refused(why) => Err(Failure::internal(why)),
         ChangeOutcome::NotThere => Err(missing),
     }
@@ -120,7 +120,7 @@ async fn evict(
         }
     };
     match came {
-        ChangeOutcome::Done => Ok(objects::done(StatusCode::CREATED)),
+        ChangeOutcome::Done => Ok(objects::success(StatusCode::CREATED)),
         ChangeOutcome::Refused(why) => Err(Failure::budget(why)),
         ChangeOutcome::NotThere => Err(Failure::not_found(&format!("pods {pod}"))),
     }
@@ -135,7 +135,7 @@ async fn delete(
     match server
         .change(instance, &Change { asked: KubernetesRequest::Delete, node, pod: Some(pod.to_string()) })?
     {
-        ChangeOutcome::Done => Ok(objects::done(StatusCode::OK)),
+        ChangeOutcome::Done => Ok(objects::success(StatusCode::OK)),
         ChangeOutcome::Refused(why) => Err(Failure::internal(why)),
         ChangeOutcome::NotThere => Err(Failure::not_found(&format!("pods {pod}"))),
     }

@@ -53,7 +53,7 @@ pub(super) fn pod(pod: &Pod, node: &str) -> Value {
 }
 
 /// The answer to a successful change.
-pub(super) fn done(status: StatusCode) -> Response {
+pub(super) fn success(status: StatusCode) -> Response {
     let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
     (status, Json(body)).into_response()
 }

@@ -58,7 +58,7 @@ impl HoldingTest {
     async fn answer(&self, machines: Vec<Machine>, faults: &[Fault]) {
         let count = machines.len();
         let fetched = RegistryMachines { machines, left_out: Vec::new() };
-        self.0.judge.answered(ALPHA, &fetched, faults);
+        self.0.judge.record_answer(ALPHA, &fetched, faults);
         self.0.judge.take_event(ALPHA, &Event::Reported { machines: count });
         tokio::time::advance(Duration::from_secs(1)).await;
     }

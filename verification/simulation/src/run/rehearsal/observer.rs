@@ -373,6 +373,6 @@ impl EventSink for Observer {
         }
         let mut inner = self.inner.lock().unwrap();
         let Inner { told, seen, .. } = &mut *inner;
-        told.hear(event, now, seen);
+        told.note_event(event, now, seen);
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct LastReports {
 }
 
 impl LastReports {
-    pub(super) fn hear(&mut self, event: Event, now: Span, seen: &mut RehearsalObservations) {
+    pub(super) fn note_event(&mut self, event: Event, now: Span, seen: &mut RehearsalObservations) {
         match event {
             // A new leader reports everything again.
             Event::Elected { .. } => *self = Self::default(),
