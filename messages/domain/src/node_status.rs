@@ -13,6 +13,7 @@ use time::OffsetDateTime;
 
 pub use self::read::status_from_yaml;
 use crate::certificate::NodeCertificate;
+use crate::component::Component;
 use crate::containers::{Container, ServiceParams};
 use crate::record::RecordStatus;
 
@@ -40,6 +41,20 @@ pub struct FleetStatus {
     pub interrupted_removals: BTreeSet<String>,
     /// Version of the program in the configured image.
     pub etcd_image_version: Option<EtcdVersion>,
+    /// What the components of Kubernetes answered; `None` if they were not asked.
+    pub kubernetes: Option<KubernetesAnswers>,
+}
+
+/// Answers of the components of Kubernetes at one time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KubernetesAnswers {
+    /// Whether each component that runs answers to its health check, by address.
+    pub healthy: BTreeMap<String, BTreeMap<Component, bool>>,
+    /// Names of the Node objects; `None` if no API server told them.
+    pub registered: Option<BTreeSet<String>>,
+    /// The holders of the leases of controller managers and schedulers, as far as an API server told them: the host name
+    /// of a machine, and a random part after the last `_`.
+    pub leaders: BTreeMap<Component, String>,
 }
 
 /// The state of a node.
@@ -59,6 +74,8 @@ pub struct NodeStatus {
     pub etcd_other_volume: bool,
     /// The readable certificates of etcd, by the name of the file. One whose private key is missing does not count.
     pub etcd_certificates: BTreeMap<String, NodeCertificate>,
+    /// Configuration files of components of Kubernetes, as far as they were read; `None`: the node has no such file.
+    pub configurations: BTreeMap<Component, Option<String>>,
 }
 
 impl NodeStatus {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use madako_datacenter_sim::SimulatedRegistry;
 use madako_datacenter_sim::nodes::{
-    EtcdFact, NodeFault, NodePlace, Observed, SimulatedBackups, SimulatedNodes,
+    EtcdFact, NodeFault, NodePlace, Observed, PaperSecrets, SimulatedBackups, SimulatedNodes,
 };
 use madako_domain::backup::BackupSchedule;
 use madako_domain::images::ImageName;
@@ -56,7 +56,12 @@ pub fn ports(nodes: &SimulatedNodes, authorities: Arc<dyn Authorities>, etcd_ima
         driver: nodes.driver(),
         host_keys: HostKeyPolicy::Pin,
         settings,
-        runner: RunnerPorts { etcd: nodes.etcd(), authorities },
+        runner: RunnerPorts {
+            etcd: nodes.etcd(),
+            authorities,
+            components: nodes.components(),
+            secrets: Arc::new(PaperSecrets),
+        },
         backups: Some(BackupPorts {
             schedule: BackupSchedule {
                 every: BACKUP_EVERY,

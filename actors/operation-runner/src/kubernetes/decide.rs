@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::cluster::Node;
 
-use super::component::Component;
 use super::held::{KubernetesHeld, KubernetesReason as Reason};
 use super::operation::KubernetesOperationName as Name;
 use super::outdated::{Verdict, Wanted};
 use super::status::{ComponentStatus, KubernetesStatus};
 use crate::outdated::Outdated;
+use madako_domain::component::Component;
 
 /// The inputs of a decision.
 #[derive(Debug, Clone, Copy)]

@@ -16,7 +16,7 @@ pub struct KubernetesHeld {
 }
 
 /// The reason for which an operation does not begin.
-#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum KubernetesReason {
     Unreachable,
@@ -49,6 +49,12 @@ pub enum KubernetesReason {
     },
     /// The nodes wait for a later wave.
     Wave,
+    /// `kubernetes.mode` is `observe`.
+    Observed,
+    /// The options of the cluster for Kubernetes cannot be used.
+    UnusableOptions {
+        why: String,
+    },
 }
 
 named!(KubernetesReason);
@@ -82,6 +88,12 @@ impl fmt::Display for KubernetesReason {
                 write!(f, "these come first, or are not known to be healthy: {}", nodes.join(", "))
             }
             Self::Wave => f.write_str("these nodes wait for a later wave"),
+            Self::Observed => {
+                f.write_str("kubernetes.mode is observe, so Madako leaves it to CKE or to an operator")
+            }
+            Self::UnusableOptions { why } => {
+                write!(f, "the field options of the cluster cannot be used for Kubernetes: {why}")
+            }
         }
     }
 }

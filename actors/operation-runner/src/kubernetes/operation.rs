@@ -1,16 +1,30 @@
 //! The operations on Kubernetes' containers: names, targets and commands as data.
 
 use madako_json::named;
+use serde::Serialize;
 
 use super::command::KubernetesCommand as Command;
-use super::component::Component;
 use super::files::{About, FileSet, files};
 use super::paths::{
     CNI_CONFIG, CNI_PROGRAMS, CNI_STATE, CONTAINER_LOGS, ENCRYPTION_DIRECTORY, POD_LOGS, VOLUME_PLUGINS,
 };
+use madako_domain::component::Component;
 
 /// The name of an operation in records, which is CKE's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::IntoStaticStr)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    strum::Display,
+    strum::IntoStaticStr,
+    strum::EnumString,
+)]
+#[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum KubernetesOperationName {
     /// The first start, too.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use madako_domain::node_status::ContainerStatus;
 
-use super::component::Component;
 use super::outdated::FileOnNode;
+use madako_domain::component::Component;
 
 /// The state of all nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -15,7 +15,6 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::kubernetes::certificates::{Subject, request};
-use crate::kubernetes::component::Component;
 use crate::kubernetes::configuration::{Configuration, Unknown};
 use crate::kubernetes::encryption;
 use crate::kubernetes::files::{About, FileSet, Source, files};
@@ -24,6 +23,7 @@ use crate::kubernetes::operation::{KubernetesOperationName as Name, commands};
 use crate::kubernetes::options::KubernetesOptions;
 use crate::kubernetes::outdated::{FileOnNode, Verdict, Wanted};
 use crate::kubernetes::params::builtin;
+use madako_domain::component::Component;
 
 const ANSWERS: &str = include_str!("cke.jsonl");
 /// CKE's data encryption keys in the answers.

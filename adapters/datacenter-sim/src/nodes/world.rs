@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use madako_domain::cluster::Taint;
 use madako_domain::containers::Container;
 use madako_domain::node_status::NodeStatus;
 use madako_protocol::node::NodeAction;
@@ -80,6 +81,8 @@ pub(crate) struct World {
     pub(crate) nodes: BTreeMap<String, Machine>,
     faults: NodeFaults,
     pub(crate) etcd: Clusters,
+    /// Taints of the Node objects of Kubernetes, by name.
+    pub(crate) registered: BTreeMap<String, Vec<Taint>>,
     events: BTreeMap<(Instant, u64), Event>,
     /// Times at which members end their catch-up.
     pub(crate) settles: BTreeSet<Instant>,
@@ -99,6 +102,7 @@ impl World {
             nodes: BTreeMap::new(),
             faults: NodeFaults::default(),
             etcd: Clusters::new(),
+            registered: BTreeMap::new(),
             events: BTreeMap::new(),
             settles: BTreeSet::new(),
             commands: BTreeMap::new(),
@@ -318,7 +322,9 @@ impl World {
             }
             Order::Act(action, effect) => {
                 let data = self.data_to_remove(address, &action);
-                let result = self.watch_voters(&effect, |world| world.apply(address, &action));
+                let result = self.watch_kubernetes(&effect, &action, |world| {
+                    world.watch_voters(&effect, |world| world.apply(address, &action))
+                });
                 if let Some((cluster, member)) = data.filter(|_| result.is_ok()) {
                     let is_voting = self.etcd.get(&cluster).is_some_and(|etcd| etcd.is_voting(member));
                     let effect = effect.clone();
@@ -348,6 +354,9 @@ impl World {
             self.use_snapshot(address, restore);
         }
         let Some(machine) = self.nodes.get_mut(address) else { return result };
+        if let Some(ran) = machine.containers.values_mut().find(|ran| ran.start == start) {
+            ran.since = Some(self.now);
+        }
         let etcd = machine.containers.get(Container::Etcd.name());
         if etcd.is_some_and(|ran| ran.start == start) {
             let at = self.now + self.taking(address, Kind::EtcdStartTakes, ETCD_START_TAKES);

@@ -135,7 +135,10 @@ fn a_container_that_ignores_sigterm_is_killed_when_the_time_is_over() {
     docker.container("etcd", true, OWN);
     docker.hang("wait");
     // One second of grace is left.
-    assert_eq!(docker.act(&NodeAction::StopContainer(Container::Etcd), AFTER_GRACE + 1), Outcome::success());
+    assert_eq!(
+        docker.act(&NodeAction::StopContainer(ContainerName::of(Container::Etcd)), AFTER_GRACE + 1),
+        Outcome::success()
+    );
     assert_eq!(docker.changes().last().unwrap(), &words(&["container", "rm", "--force", "id-etcd"]));
 }
 
@@ -207,8 +210,8 @@ fn a_container_of_another_program_is_never_touched() {
             for action in [
                 start(false),
                 start(true),
-                NodeAction::StopContainer(Container::Etcd),
-                NodeAction::KillContainer(Container::Etcd),
+                NodeAction::StopContainer(ContainerName::of(Container::Etcd)),
+                NodeAction::KillContainer(ContainerName::of(Container::Etcd)),
             ] {
                 let outcome = docker.act(&action, SECONDS);
                 assert_eq!(outcome.code, Some(FOREIGN.try_into().unwrap()), "{action:?}");
@@ -246,8 +249,8 @@ fn an_engine_that_fails_fails_the_action() {
     for (word, action) in [
         ("ls", start(false)),
         ("inspect", start(false)),
-        ("rm", NodeAction::KillContainer(Container::Etcd)),
-        ("rm", NodeAction::StopContainer(Container::Etcd)),
+        ("rm", NodeAction::KillContainer(ContainerName::of(Container::Etcd))),
+        ("rm", NodeAction::StopContainer(ContainerName::of(Container::Etcd))),
         ("create", NodeAction::CreateVolume { name: "v".to_owned() }),
         ("ls", NodeAction::RemoveVolume { name: "v".to_owned() }),
         ("run", NodeAction::ImageVersion { image: "i".to_owned(), pull: true }),

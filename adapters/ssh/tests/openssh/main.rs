@@ -22,7 +22,7 @@ use tokio::time::{self, Instant};
 
 use crate::node::{Node, PATIENCE, Settings, wait_for_end};
 
-const KILL: NodeAction = NodeAction::KillContainer(Container::Etcd);
+const KILL: NodeAction = NodeAction::KillContainer(ContainerName::of(Container::Etcd));
 /// Writes its id and its child's, and hangs without a reaction to SIGTERM.
 const HANG: &str = "trap '' TERM; sleep 1000 & echo \"$$ $!\" >\"$HERE/processes\"; wait; sleep 1000";
 

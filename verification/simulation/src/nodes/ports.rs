@@ -228,7 +228,7 @@ impl EtcdCluster for LinkedEtcd {
 #[cfg(test)]
 mod tests {
     use madako_datacenter_sim::nodes::SimulatedNodes;
-    use madako_domain::containers::Container;
+    use madako_domain::containers::{Container, ContainerName};
 
     use super::*;
     use crate::link::Mode;
@@ -266,7 +266,7 @@ mod tests {
         let connection = connected(&link).await;
         link.set(Mode::Cut);
         let permit = Permit::give(1, Instant::now() + Duration::from_secs(60));
-        let action = NodeAction::StopContainer(Container::Rivers);
+        let action = NodeAction::StopContainer(ContainerName::of(Container::Rivers));
         let acted = connection.act(&permit, &action).await;
         assert!(matches!(acted, Err(NodeError::Unreachable { .. })), "{acted:?}");
         let inner = SimulatedNodes::new(1).etcd();

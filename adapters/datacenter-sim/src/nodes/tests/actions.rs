@@ -25,8 +25,8 @@ async fn each_action_twice_has_the_effect_of_once() {
         files(),
         NodeAction::RunContainer { spec: rivers(), restart: false },
         NodeAction::RunContainer { spec: rivers(), restart: true },
-        NodeAction::StopContainer(Container::Rivers),
-        NodeAction::KillContainer(Container::Rivers),
+        NodeAction::StopContainer(ContainerName::of(Container::Rivers)),
+        NodeAction::KillContainer(ContainerName::of(Container::Rivers)),
         NodeAction::RemoveVolume { name },
         version_of(IMAGE, true),
     ] {
@@ -81,8 +81,8 @@ async fn a_foreign_container_and_a_used_volume_refuse_actions() {
     fleet.nodes.run_foreign(address, Container::Rivers);
     for action in [
         NodeAction::RunContainer { spec: rivers(), restart: true },
-        NodeAction::StopContainer(Container::Rivers),
-        NodeAction::KillContainer(Container::Rivers),
+        NodeAction::StopContainer(ContainerName::of(Container::Rivers)),
+        NodeAction::KillContainer(ContainerName::of(Container::Rivers)),
     ] {
         let refused = fleet.act(address, &action).await;
         assert!(matches!(refused, Err(NodeError::Failed { code: 80, .. })), "{action}");

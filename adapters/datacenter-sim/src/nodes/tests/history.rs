@@ -27,7 +27,7 @@ fn place(fleet: &Fleet, chance: &mut ChaCha8Rng) -> NodePlace {
 
 fn action(address: &str, chance: &mut ChaCha8Rng) -> NodeAction {
     match chance.random_range(0..6) {
-        0 => NodeAction::StopContainer(Container::Etcd),
+        0 => NodeAction::StopContainer(ContainerName::of(Container::Etcd)),
         1 => NodeAction::PullImage { image: format!("image:{}", chance.random_range(0..9)) },
         2 => NodeAction::CreateVolume { name: "v".to_owned() },
         3 => NodeAction::RemoveVolume { name: "v".to_owned() },
