@@ -11,7 +11,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, images, leader, node, ops,
-    placement, repair_queue, sabakan, ssh, status, store, vault,
+    placement, reboot_queue, repair_queue, resource, sabakan, ssh, status, store, vault,
 };
 use crate::demo_args::DemoArgs;
 use crate::failure::EXIT_CODES;
@@ -74,6 +74,10 @@ pub(crate) enum Command {
     Sabakan(sabakan::Command),
     #[command(subcommand)]
     RepairQueue(repair_queue::Command),
+    #[command(subcommand, visible_alias = "rq")]
+    RebootQueue(reboot_queue::Command),
+    #[command(subcommand)]
+    Resource(resource::Command),
     #[command(subcommand)]
     AutoRepair(auto_repair::Command),
     Ops(ops::Args),
