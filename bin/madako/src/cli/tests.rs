@@ -89,6 +89,8 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "ops",
             "ops plan",
             "ops diff",
+            "machine list",
+            "machine show",
             "node list",
             "node show",
             "ca init",
@@ -114,6 +116,7 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "scp",
             "leader",
             "status",
+            "doctor",
             "history",
             "kube app list",
             "kube app create",
@@ -194,6 +197,9 @@ fn the_words_are_those_of_ckecli_and_krakectl_and_ours() {
             "store snapshot",
             "store restore",
             "bootstrap",
+            "config example",
+            "config check",
+            "template example",
             "completion",
         ]
     );

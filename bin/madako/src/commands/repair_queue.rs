@@ -99,7 +99,7 @@ pub(crate) async fn run(
 }
 
 /// All entries in the order of their indexes.
-async fn entries(store: &dyn Store) -> Result<Vec<RepairQueueEntry>, Failure> {
+pub(crate) async fn entries(store: &dyn Store) -> Result<Vec<RepairQueueEntry>, Failure> {
     let stored = access::list(store, keys::REPAIRS).await?;
     stored.iter().map(|(key, entry)| decode(key, entry)).collect()
 }
@@ -142,6 +142,15 @@ fn table(entries: &[RepairQueueEntry]) -> String {
         ]);
     }
     table.text()
+}
+
+/// The number and the progress of an entry, such as `#12 processing 1 watching`.
+pub(crate) fn describe_step(entry: &RepairQueueEntry) -> String {
+    let progress = match entry.is_finished() {
+        true => String::new(),
+        false => format!(" {} {}", entry.step, entry.step_status),
+    };
+    format!("#{} {}{progress}", entry.index, entry.status)
 }
 
 /// A time to the second; empty for `None`.
