@@ -11,7 +11,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     auto_repair, bootstrap, ca, cluster, completion, config, constraints, doctor, etcd, history, images,
-    leader, machine, node, ops, placement, repair_queue, sabakan, ssh, status, store, vault,
+    leader, machine, node, ops, placement, reboot_queue, repair_queue, resource, sabakan, ssh, status, store,
+    vault,
 };
 use crate::demo_args::DemoArgs;
 use crate::failure::EXIT_CODES;
@@ -74,6 +75,10 @@ pub(crate) enum Command {
     Sabakan(sabakan::Command),
     #[command(subcommand)]
     RepairQueue(repair_queue::Command),
+    #[command(subcommand, visible_alias = "rq")]
+    RebootQueue(reboot_queue::Command),
+    #[command(subcommand)]
+    Resource(resource::Command),
     #[command(subcommand)]
     AutoRepair(auto_repair::Command),
     Ops(ops::Args),

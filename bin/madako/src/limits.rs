@@ -136,6 +136,18 @@ pub(crate) const MAX_CHANGE_TRIES: usize = 20;
 /// Attempts of an addition, against concurrent additions: each failed attempt means that another one succeeded.
 pub(crate) const MAX_ADD_TRIES: usize = 100;
 
+/// Bytes of a user-defined resource: a transaction with it stays below 1.5 MiB, etcd's own limit.
+pub(crate) const MAX_RESOURCE_BYTES: usize = 1 << 20;
+/// Resources of one file that are set or deleted; neco has about a hundred.
+pub(crate) const MAX_FILE_RESOURCES: usize = 1_000;
+
+/// Entries that one command adds to the reboot queue: the largest cluster has 5,000 nodes.
+pub(crate) const MAX_REBOOTS_ADDED: usize = 5_000;
+/// Entries in one transaction: with the counter, fewer than etcd's limit on operations.
+pub(crate) const REBOOTS_AT_ONCE: usize = 100;
+
+const _: () =
+    assert!(REBOOTS_AT_ONCE < MOST_OPERATIONS, "one transaction stores the entries and the counter");
 const _: () = assert!(CONNECT_TIMEOUT.as_secs() < DEADLINE.as_secs());
 const _: () = assert!(WAIT.as_secs() >= BLOCKING.as_secs(), "a command outlasts the service's own waiting");
 const _: () = assert!(MAX_RESOURCES <= MOST_OPERATIONS, "one transaction stores the resources");

@@ -31,7 +31,8 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use crate::cli::{Cli, Command, Global};
 use crate::commands::{
     auto_repair, bootstrap, ca, cluster, completion, config, constraints, doctor, etcd, history, images,
-    kubernetes, leader, machine, node, ops, placement, repair_queue, sabakan, ssh, status, store, vault,
+    kubernetes, leader, machine, node, ops, placement, reboot_queue, repair_queue, resource, sabakan, ssh,
+    status, store, vault,
 };
 use crate::failure::Failure;
 use crate::log::{CkeLog, LogFile, Severity};
@@ -149,6 +150,8 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Constraints(command) => constraints::run(command, &store()?).await,
         Command::Sabakan(command) => sabakan::run(command, &store()?).await,
         Command::RepairQueue(command) => repair_queue::run(command, global, &store()?, &SystemClock).await,
+        Command::RebootQueue(command) => reboot_queue::run(command, &store()?).await,
+        Command::Resource(command) => resource::run(command, &store()?).await,
         Command::AutoRepair(command) => auto_repair::run(command, global, store, &SystemClock).await,
         Command::Ops(args) => Box::pin(ops::run(&args, global)).await,
         Command::Machine(command) => Box::pin(machine::run(command, global)).await,
