@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use madako_domain::keys;
 use madako_domain::repair::RepairQueueEntry;
 use madako_protocol::ports::Clock as _;
 use madako_protocol::store::Store;
@@ -11,7 +12,8 @@ use time::OffsetDateTime;
 
 use super::known::{KnownMachine, read};
 use crate::commands::node::age_of;
-use crate::commands::repair_queue::{describe_step, entries};
+use crate::commands::queue;
+use crate::commands::repair_queue::describe_step;
 use crate::failure::Failure;
 use crate::output::{Format, Table, printable, show};
 
@@ -48,7 +50,7 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
             "no machine of the registry has the serial or address {named}: madako machine list --all shows all machines"
         ))
     })?;
-    let mut repairs = entries(store).await?;
+    let mut repairs: Vec<RepairQueueEntry> = queue::entries(store, keys::REPAIRS).await?;
     repairs.retain(|entry| Some(&entry.address) == machine.address.as_ref());
     let shown = Shown { machine, repairs };
     show(args.output, &shown, |shown| text(shown, SystemClock.now()))

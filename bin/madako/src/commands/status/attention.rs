@@ -255,7 +255,7 @@ pub(super) fn find_obstacles(state: &ClusterState) -> Vec<Attention> {
     for (rack, hold) in state.holds.iter().filter(|(_, hold)| hold.value.is_held()) {
         found.push(Attention {
             what: format!("repairs of {} {rack}", hold.value.label),
-            since: hold.value.since(),
+            since: hold.value.held_since(),
             rule: RACK_HELD,
             informs: false,
             why: format!(
