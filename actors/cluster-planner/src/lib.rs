@@ -24,6 +24,7 @@
 mod actor;
 mod changes;
 mod draft;
+mod eligibility;
 mod fill;
 mod input;
 mod inventory;
@@ -45,6 +46,7 @@ mod what_if;
 use madako_domain::plan::{Plan, PlanError};
 
 pub use crate::actor::{METRICS, Planner, PlannerArguments};
+pub use crate::eligibility::{Eligibility, judge_eligibility};
 pub use crate::input::{DEFAULT_RETIRE_WAIT, Moment, PlanInput};
 pub use crate::what_if::{End, Selector, SelectorError, UnmatchedSelectors, WhatIf, most_plans};
 

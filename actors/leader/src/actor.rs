@@ -99,6 +99,7 @@ struct InFlight {
 madako_protocol::declare_metrics! {
     gauge madako_leader() "1 while this instance leads.";
     gauge madako_leader_epoch() "Number of the epoch while this instance leads, else 0.";
+    gauge madako_leader_since_timestamp_seconds() "Unix time since which this instance leads, else 0.";
     gauge madako_store_revision() "Latest revision of the store that this instance has seen.";
     gauge madako_state_faults() "Unusable stored values.";
     counter madako_commits_total(subject, outcome) "Decisions sent to the leader, by subject and outcome.";
@@ -121,7 +122,7 @@ impl Actor for Leader {
         myself: ActorRef<Envelope<LeaderMessage>>,
         given: LeaderArguments,
     ) -> Result<LeaderState, ActorProcessingErr> {
-        show_leadership(None);
+        show_leadership(None, 0);
         // Counters start at 0, so that a rate shows the first violation.
         for invariant in Id::ALL {
             madako_invariant_violations_total(invariant.name()).increment(0);
@@ -199,7 +200,7 @@ impl Actor for Leader {
             state.given.reign.end(&epoch);
         }
         state.set_ownership(Ownership::Unknown);
-        show_leadership(None);
+        show_leadership(None, 0);
         let (done, resigned) = oneshot::channel();
         let resigning = async {
             // An ended campaign holds no lease.
@@ -223,7 +224,7 @@ impl LeaderState {
                 self.given.events.emit(Event::StoreInterrupted { why: error.to_string() });
             }
             CampaignEvent::Elected(epoch) => {
-                show_leadership(Some(&epoch));
+                show_leadership(Some(&epoch), self.given.clock.now().unix_timestamp());
                 self.given.events.emit(Event::Elected { epoch: epoch.number });
                 self.epoch = Some(epoch.clone());
                 self.reigning = false;
@@ -236,7 +237,7 @@ impl LeaderState {
                     self.reigning = false;
                     self.set_ownership(Ownership::Unknown);
                     self.given.reign.end(&epoch);
-                    show_leadership(None);
+                    show_leadership(None, 0);
                     self.given.events.emit(Event::Lost { epoch: epoch.number, why });
                 }
             }
@@ -512,10 +513,11 @@ fn answer(
     let _ = reply.send(result);
 }
 
-fn show_leadership(epoch: Option<&Epoch>) {
+fn show_leadership(epoch: Option<&Epoch>, since: i64) {
     madako_leader().set(f64::from(epoch.is_some()));
     cke_leader().set(f64::from(epoch.is_some()));
     madako_leader_epoch().set(epoch.map_or(0, |epoch| epoch.number) as f64);
+    madako_leader_since_timestamp_seconds().set(since as f64);
 }
 
 /// There are no operations yet: the phase of a leader with a cluster is `completed`.

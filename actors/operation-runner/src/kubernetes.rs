@@ -19,6 +19,7 @@ pub mod encryption;
 pub mod files;
 pub mod held;
 pub mod kubeconfig;
+pub mod objects;
 pub mod operation;
 pub mod options;
 pub mod outdated;

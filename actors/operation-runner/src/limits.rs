@@ -13,6 +13,9 @@ pub const LEAST_MEMBERS_TO_RESTART: usize = 3;
 pub(crate) const BACK_OFF_FIRST: Duration = Duration::from_secs(30);
 /// Maximum time for which a node is left out: an operator waits no longer after the repair of a node.
 pub(crate) const BACK_OFF_MOST: Duration = Duration::from_secs(600);
+/// Time for which a resource that fails holds resources of later ranks: an operator notices the failure, and resources
+/// that do not need it are not delayed for long.
+pub(crate) const RANK_HOLD: Duration = Duration::from_secs(30);
 /// Time for the states of all nodes and of etcd. A node answers within 10 s of its connection, which takes up to 15 s.
 pub(crate) const COLLECT_DEADLINE: Duration = Duration::from_secs(30);
 /// Time for the start of a node's actor: the roster starts the actors of a new cluster within a second.

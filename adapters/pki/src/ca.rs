@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use madako_domain::authority::Authority;
+use madako_domain::certificate::Validity;
 use madako_protocol::authorities::{CertificateRequest, Issued, Usage};
 use madako_protocol::secret::Secret;
 use rcgen::{
@@ -14,6 +15,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::pem::Pem;
 
 use crate::limits::{CA_VALIDITY, MAX_PEM, SKEW};
+use crate::renewal::validity;
 
 /// Label of a private key that this crate reads and writes.
 const KEY_LABEL: &str = "PRIVATE KEY";
@@ -91,6 +93,16 @@ pub(crate) fn parsed(der: &[u8]) -> Result<X509Certificate<'_>, Fault> {
         Ok(([], certificate)) => Ok(certificate),
         _ => Err(Fault::Certificate),
     }
+}
+
+/// The time in which the first certificate of a PEM text is valid.
+///
+/// # Errors
+/// The text does not begin with a certificate.
+pub fn read_validity(pem: &str) -> Result<Validity, Fault> {
+    let blocks = blocks(pem).ok_or(Fault::Certificate)?;
+    let first = blocks.first().filter(|block| block.label == CERTIFICATE_LABEL).ok_or(Fault::Certificate)?;
+    Ok(validity(&parsed(&first.contents)?))
 }
 
 fn blocks(pem: &str) -> Option<Vec<Pem>> {

@@ -30,7 +30,7 @@ mod renewal;
 mod stored;
 pub mod vault;
 
-pub use ca::Fault;
+pub use ca::{Fault, read_validity};
 pub use chosen::ChosenAuthorities;
 pub use login_keys::{LoginKeySources, PutLoginKeyError};
 pub use madako_encryption::{Keys, KeysError};

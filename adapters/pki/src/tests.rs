@@ -22,7 +22,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use time::OffsetDateTime;
 
-use crate::ca::{Ca, certificate, parsed};
+use crate::ca::{Ca, certificate, parsed, read_validity};
 use crate::renewal::due;
 use crate::{BuiltInAuthorities, CaError, Keys};
 
@@ -198,6 +198,8 @@ fn an_authority_has_the_name_and_the_life_of_ckes() {
         let own = parsed(&der).unwrap();
         assert_eq!(own.subject().to_string(), format!("CN={}", authority.common_name()));
         assert_eq!(own.validity().not_after.to_datetime(), NOW + time::Duration::hours(876_000));
+        assert_eq!(read_validity(&pem).unwrap().to, NOW + time::Duration::hours(876_000));
+        read_validity(key.reveal()).unwrap_err();
         let usage = own.key_usage().unwrap().unwrap().value;
         assert!(own.is_ca() && usage.key_cert_sign() && usage.crl_sign());
         Ca::read(&pem, key.reveal()).unwrap().check(NOW).unwrap();

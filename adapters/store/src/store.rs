@@ -18,10 +18,11 @@ use crate::backoff::Backoff;
 use crate::campaign::{self, ValidEpochs};
 use crate::commit::{commit, commit_together};
 use crate::config::{ConfigError, StoreConfig};
-use crate::connections::{BoxedStream, Connections, Target};
+use crate::connections::{BoxedStream, Connection, Connections, Target};
 use crate::encryption::Encryption;
 use crate::list::{ReadExtent, list, revision};
 use crate::namespace::Namespace;
+use crate::telemetry::Operation;
 use crate::watch::{FeedEvent, Interest, watch, watch_every_revision};
 
 /// etcd below one prefix. Cheap to clone; clones share the connection.
@@ -114,6 +115,21 @@ impl EtcdStore {
     #[must_use]
     pub fn encryption(&self) -> &Encryption {
         &self.encryption
+    }
+
+    /// The time until a lease expires, and its whole time to live; `None`: the lease is gone.
+    ///
+    /// # Errors
+    /// The store does not answer or refuses.
+    pub async fn lease_left(&self, lease: i64) -> Result<Option<(Duration, Duration)>, StoreError> {
+        let connections = &self.connections;
+        let ask =
+            |connection: Arc<Connection>| async move { connection.lease().time_to_live(lease, None).await };
+        let name = format!("{lease:x}");
+        let answer = connections.request(Operation::TimeToLive, &name, connections.timeout(), ask).await?;
+        // etcd answers -1 for a lease that is gone.
+        let seconds = |number: i64| u64::try_from(number).ok().map(Duration::from_secs);
+        Ok(seconds(answer.ttl()).zip(seconds(answer.granted_ttl())))
     }
 
     pub(crate) async fn revision(&self) -> Result<i64, StoreError> {

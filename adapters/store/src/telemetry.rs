@@ -16,6 +16,8 @@ pub(crate) enum Operation {
     KeepAlive,
     #[strum(serialize = "lease_revoke")]
     Revoke,
+    #[strum(serialize = "lease_time_to_live")]
+    TimeToLive,
     Enrol,
     Revision,
     Snapshot,
@@ -33,6 +35,7 @@ impl Operation {
             Self::Grant => "grant of a session lease".to_owned(),
             Self::KeepAlive => format!("renewal of lease {object}"),
             Self::Revoke => format!("revocation of lease {object}"),
+            Self::TimeToLive => format!("question for the time to live of lease {object}"),
             Self::Enrol => format!("candidacy with {object}"),
             Self::Revision => "question for the store's revision".to_owned(),
             Self::Snapshot => "snapshot of the store".to_owned(),

@@ -10,8 +10,9 @@ use std::path::PathBuf;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, images, leader, node, ops,
-    placement, repair_queue, sabakan, ssh, status, store, vault,
+    auto_repair, bootstrap, ca, cluster, completion, config, constraints, doctor, etcd, history, images,
+    leader, machine, node, ops, placement, reboot_queue, repair_queue, resource, sabakan, ssh, status, store,
+    vault,
 };
 use crate::demo_args::DemoArgs;
 use crate::failure::EXIT_CODES;
@@ -74,9 +75,15 @@ pub(crate) enum Command {
     Sabakan(sabakan::Command),
     #[command(subcommand)]
     RepairQueue(repair_queue::Command),
+    #[command(subcommand, visible_alias = "rq")]
+    RebootQueue(reboot_queue::Command),
+    #[command(subcommand)]
+    Resource(resource::Command),
     #[command(subcommand)]
     AutoRepair(auto_repair::Command),
     Ops(ops::Args),
+    #[command(subcommand)]
+    Machine(machine::Command),
     #[command(subcommand)]
     Node(node::Command),
     #[command(subcommand)]
@@ -90,12 +97,17 @@ pub(crate) enum Command {
     Scp(ssh::ScpArgs),
     Leader(leader::Args),
     Status(status::Args),
+    Doctor(doctor::Args),
     History(history::Args),
     #[command(flatten)]
     Placement(placement::Command),
     #[command(subcommand)]
     Store(store::Command),
     Bootstrap(bootstrap::Args),
+    #[command(subcommand)]
+    Config(config::Command),
+    #[command(subcommand)]
+    Template(config::TemplateCommand),
     Completion(completion::Args),
 }
 

@@ -8,7 +8,7 @@ use madako_json::input::InputError;
 use madako_supervisor::config::ConfigError;
 
 /// The exit codes of every command, for the help and the reference.
-pub(crate) const EXIT_CODES: [(u8, &str); 5] = [
+pub(crate) const EXIT_CODES: [(u8, &str); 6] = [
     (0, "done"),
     (
         1,
@@ -22,6 +22,7 @@ pub(crate) const EXIT_CODES: [(u8, &str); 5] = [
          (rehearse)",
     ),
     (4, "there is no status (status)"),
+    (5, "something needs attention (status --check)"),
 ];
 
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub(crate) enum Failure {
     NotRehearsed(anyhow::Error),
     /// The leader has left no status (ckecli's exit code).
     NoStatus,
+    /// Something needs the operator's attention; standard output names it.
+    NeedsAttention,
     /// A program that the command ran ended with this code, and has told why.
     Program(u8),
     /// There are differences; standard output has them.
@@ -67,6 +70,7 @@ impl Failure {
             Self::BadInput(_) => 2,
             Self::NoPlan | Self::NotRehearsed(_) => 3,
             Self::NoStatus => 4,
+            Self::NeedsAttention => 5,
             Self::Program(code) => *code,
         }
     }
@@ -78,7 +82,7 @@ impl Failure {
             Self::Failed(error) | Self::BadInput(error) | Self::NotRehearsed(error) => {
                 Some(describe_error(error))
             }
-            Self::NoPlan | Self::Program(_) | Self::Different => None,
+            Self::NoPlan | Self::NeedsAttention | Self::Program(_) | Self::Different => None,
             Self::NoStatus => Some("no status".to_owned()),
         }
     }

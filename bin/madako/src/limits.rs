@@ -84,10 +84,22 @@ pub(crate) const COMMAND_SILENCE: Duration = Duration::from_secs(20);
 
 /// Time limit of the leader's page: the leader answers from memory.
 pub(crate) const OPS_DEADLINE: Duration = Duration::from_secs(10);
+/// Time limit of the pages that `madako status` shows: with a silent leader, the screen comes later by this time.
+pub(crate) const STATUS_DEADLINE: Duration = Duration::from_secs(2);
+/// Bytes that the file system of the embedded store should have left: its file grows by up to its size when it is compacted.
+pub(crate) const FREE_SPACE: u64 = 256 << 20;
+/// Time before the end of a certificate in which an operator should replace it.
+pub(crate) const SOON: time::Duration = time::Duration::days(30);
+/// Difference of clocks that an operator should mend: a date in HTTP has whole seconds, and its transport takes time.
+pub(crate) const CLOCK_SKEW: time::Duration = time::Duration::seconds(3);
+/// Repairs under way that `madako status` names; `madako repair-queue list` has all.
+pub(crate) const MAX_REPAIRS_SHOWN: usize = 5;
 /// Operations in the story of a node: an operator looks at the last ones, and `madako history` has all.
 pub(crate) const NODE_RECORDS: usize = 10;
-/// Pause between two looks of `madako node list --watch`: the leader's page changes once in a round.
-pub(crate) const NODE_LIST_PAUSE: Duration = Duration::from_secs(2);
+/// Pause between two looks of `--watch` at the store or at a page of the leader, which changes once in a round.
+pub(crate) const LIST_PAUSE: Duration = Duration::from_secs(2);
+/// Pause between two looks of `--watch` at the registry, which answers for thousands of machines.
+pub(crate) const REGISTRY_PAUSE: Duration = Duration::from_secs(10);
 /// Bytes of a path of a snapshot: Linux allows 4,096.
 pub(crate) const MAX_SNAPSHOT_PATH: usize = 4096;
 /// Bytes of the leader's page: 5,000 nodes with errors of 1 KiB each have a third of it.
@@ -124,6 +136,18 @@ pub(crate) const MAX_CHANGE_TRIES: usize = 20;
 /// Attempts of an addition, against concurrent additions: each failed attempt means that another one succeeded.
 pub(crate) const MAX_ADD_TRIES: usize = 100;
 
+/// Bytes of a user-defined resource: a transaction with it stays below 1.5 MiB, etcd's own limit.
+pub(crate) const MAX_RESOURCE_BYTES: usize = 1 << 20;
+/// Resources of one file that are set or deleted; neco has about a hundred.
+pub(crate) const MAX_FILE_RESOURCES: usize = 1_000;
+
+/// Entries that one command adds to the reboot queue: the largest cluster has 5,000 nodes.
+pub(crate) const MAX_REBOOTS_ADDED: usize = 5_000;
+/// Entries in one transaction: with the counter, fewer than etcd's limit on operations.
+pub(crate) const REBOOTS_AT_ONCE: usize = 100;
+
+const _: () =
+    assert!(REBOOTS_AT_ONCE < MOST_OPERATIONS, "one transaction stores the entries and the counter");
 const _: () = assert!(CONNECT_TIMEOUT.as_secs() < DEADLINE.as_secs());
 const _: () = assert!(WAIT.as_secs() >= BLOCKING.as_secs(), "a command outlasts the service's own waiting");
 const _: () = assert!(MAX_RESOURCES <= MOST_OPERATIONS, "one transaction stores the resources");

@@ -8,7 +8,9 @@ mod demo_args;
 mod failure;
 mod host;
 mod input;
+mod last_plan;
 mod limits;
+mod list;
 mod log;
 mod output;
 mod planning;
@@ -28,8 +30,9 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::cli::{Cli, Command, Global};
 use crate::commands::{
-    auto_repair, bootstrap, ca, cluster, completion, constraints, etcd, history, images, kubernetes, leader,
-    node, ops, placement, repair_queue, sabakan, ssh, status, store, vault,
+    auto_repair, bootstrap, ca, cluster, completion, config, constraints, doctor, etcd, history, images,
+    kubernetes, leader, machine, node, ops, placement, reboot_queue, repair_queue, resource, sabakan, ssh,
+    status, store, vault,
 };
 use crate::failure::Failure;
 use crate::log::{CkeLog, LogFile, Severity};
@@ -147,8 +150,11 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Constraints(command) => constraints::run(command, &store()?).await,
         Command::Sabakan(command) => sabakan::run(command, &store()?).await,
         Command::RepairQueue(command) => repair_queue::run(command, global, &store()?, &SystemClock).await,
+        Command::RebootQueue(command) => reboot_queue::run(command, &store()?).await,
+        Command::Resource(command) => resource::run(command, &store()?).await,
         Command::AutoRepair(command) => auto_repair::run(command, global, store, &SystemClock).await,
         Command::Ops(args) => Box::pin(ops::run(&args, global)).await,
+        Command::Machine(command) => Box::pin(machine::run(command, global)).await,
         Command::Node(command) => Box::pin(node::run(command, global)).await,
         Command::Ca(command) => ca::run(command, global).await,
         Command::Etcd(command) => Box::pin(etcd::run(command, global)).await,
@@ -158,6 +164,7 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Scp(args) => Box::pin(ssh::run_scp(args, global)).await,
         Command::Leader(args) => leader::run(args, &store()?).await,
         Command::Status(args) => status::run(args, &store()?).await,
+        Command::Doctor(args) => Box::pin(doctor::run(&args, global)).await,
         Command::History(args) => history::run(args, &store()?).await,
         Command::Placement(placement::Command::Issue(args)) => kubernetes::run(args, global).await,
         Command::Placement(placement::Command::Resource(command)) => {
@@ -168,5 +175,7 @@ async fn act(command: Command, global: &Global) -> Result<(), Failure> {
         }
         Command::Store(command) => store::run(command, global).await,
         Command::Completion(args) => completion::run(&args),
+        Command::Config(command) => config::run(&command),
+        Command::Template(command) => config::run_template(&command),
     }
 }

@@ -42,6 +42,8 @@ pub const REBOOTS_WRITE_INDEX: &str = "reboots/write-index";
 pub const REBOOTS_DISABLED: &str = "reboots/disabled";
 /// `true` while CKE processes the reboot queue; CKE's leader writes it.
 pub const REBOOTS_RUNNING: &str = "reboots/running";
+/// User-defined resources, `resource/<kind>[/<namespace>]/<name>`, as typed.
+pub const RESOURCES: &str = "resource/";
 /// Madako's own state of each entry of the repair queue, `madako/repair/entries/<16 hex digits>`.
 pub const REPAIR_KEPT: &str = "madako/repair/entries/";
 /// State of the removal guard.

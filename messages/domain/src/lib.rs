@@ -29,6 +29,7 @@ pub mod plan;
 pub mod reboot;
 pub mod record;
 pub mod repair;
+pub mod resource;
 pub mod restart;
 pub mod restore;
 mod rules;

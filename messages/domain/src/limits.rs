@@ -15,6 +15,13 @@ pub(crate) const MAX_SECONDS: i64 = i64::MAX / 1_000_000_000;
 /// 128.
 pub const MAX_IMAGE: usize = 640;
 
+/// Bytes of the kind of a resource: Kubernetes allows 63.
+pub(crate) const MAX_KIND: usize = 63;
+/// Bytes of a namespace: a DNS label.
+pub(crate) const MAX_NAMESPACE: usize = 63;
+/// Bytes of the name of an object: Kubernetes allows 253.
+pub(crate) const MAX_OBJECT_NAME: usize = 253;
+
 /// Bytes; etcd accepts requests of 1.5 MiB.
 pub(crate) const MAX_MACHINE_BYTES: usize = 1024 * 1024;
 

@@ -1,6 +1,6 @@
 //! `madako node`: what the leader knows of each node, from its page `/nodes`.
 
-mod list;
+pub(crate) mod list;
 mod show;
 
 use clap::Subcommand;
@@ -49,7 +49,7 @@ pub(crate) fn age(between: Duration) -> String {
     }
 }
 
-fn age_of(time: Option<OffsetDateTime>, now: OffsetDateTime) -> String {
+pub(crate) fn age_of(time: Option<OffsetDateTime>, now: OffsetDateTime) -> String {
     time.map_or_else(|| "-".to_owned(), |time| age(now - time))
 }
 

@@ -14,8 +14,8 @@ use madako_protocol::store::Store;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::access::{self, decode};
-use crate::cli::{Global, whole_number};
+use crate::cli::Global;
+use crate::commands::queue::{self, index};
 use crate::commands::settings::{is_enabled, switch};
 use crate::failure::Failure;
 use crate::output::{OutputArgs, Table, print, show};
@@ -70,11 +70,6 @@ pub(crate) enum Command {
     Release(release::Args),
 }
 
-fn index(text: &str) -> Result<i64, String> {
-    let most = u64::try_from(i64::MAX).unwrap_or(u64::MAX);
-    whole_number(text, 0..=most).map(|number| i64::try_from(number).unwrap_or(i64::MAX))
-}
-
 pub(crate) async fn run(
     command: Command,
     global: &Global,
@@ -98,14 +93,8 @@ pub(crate) async fn run(
     }
 }
 
-/// All entries in the order of their indexes.
-async fn entries(store: &dyn Store) -> Result<Vec<RepairQueueEntry>, Failure> {
-    let stored = access::list(store, keys::REPAIRS).await?;
-    stored.iter().map(|(key, entry)| decode(key, entry)).collect()
-}
-
 async fn list(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
-    let entries = entries(store).await?;
+    let entries: Vec<RepairQueueEntry> = queue::entries(store, keys::REPAIRS).await?;
     match args.output {
         // Go writes a nil slice as null, and escapes some characters.
         None if entries.is_empty() => print("null\n"),
@@ -144,8 +133,17 @@ fn table(entries: &[RepairQueueEntry]) -> String {
     table.text()
 }
 
+/// The number and the progress of an entry, such as `#12 processing 1 watching`.
+pub(crate) fn describe_step(entry: &RepairQueueEntry) -> String {
+    let progress = match entry.is_finished() {
+        true => String::new(),
+        false => format!(" {} {}", entry.step, entry.step_status),
+    };
+    format!("#{} {}{progress}", entry.index, entry.status)
+}
+
 /// A time to the second; empty for `None`.
-fn moment(time: Option<OffsetDateTime>) -> String {
+pub(crate) fn moment(time: Option<OffsetDateTime>) -> String {
     let whole = time.map(|time| time.replace_nanosecond(0).unwrap_or(time));
     whole.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default()
 }

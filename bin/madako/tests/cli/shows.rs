@@ -100,7 +100,7 @@ async fn all_output_formats_have_the_same_content() {
             "{\"phase\":\"completed\",\"timestamp\":\"2026-11-21T10:00:00.123456789Z\"}\n",
             "/phase",
             json!("completed"),
-            "completed  2026-11-21T10:00:00.123456789Z",
+            "Phase      completed for ",
         ),
         (
             &["history", "-n", "1"],
@@ -191,12 +191,31 @@ async fn history_table_shows_the_result_of_each_operation() {
 
 const STATUS: &str = r#"{"phase":"completed","timestamp":"2026-11-21T10:00:00Z"}"#;
 
+/// What the status says of a rule.
+fn attention<'a>(shown: &'a Value, rule: &str) -> Option<&'a Value> {
+    shown["attention"].as_array().unwrap().iter().find(|attention| attention["rule"] == rule)
+}
+
 #[tokio::test]
-async fn status_table_names_obstacles_and_remedies() {
+async fn status_names_obstacles_and_remedies() {
     let Some(etcd) = Etcd::start().await else { return };
+    let answer = etcd.run(&["status", "-o", "table"]).await;
+    assert_eq!((answer.code, answer.err.as_str()), (4, "madako: no status\n"));
+    assert!(answer.out.starts_with("1 thing needs attention:\n! leadership: no-leader "), "{}", answer.out);
     etcd.put("status", STATUS).await;
-    let shown = async || etcd.run(&["status", "-o", "table"]).await.calm();
-    assert!(shown().await.ends_with("\nNothing is stuck.\n"), "{}", shown().await);
+    etcd.put("leader//1", "host-a").await;
+    let screen = etcd.run(&["status", "-o", "table"]).await.calm();
+    for part in [
+        "Calm: nothing needs attention.\n",
+        "\ni plans: no-template since an unknown time\n  no template is stored",
+        "\nLeader     host-a (epoch ",
+        "no other candidate\n",
+        "\nPhase      completed for ",
+        "\nStore      127.0.0.1:",
+    ] {
+        assert!(screen.contains(part), "{part:?} in\n{screen}");
+    }
+    assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
 
     // From etcd itself, without a time: no leader has noted the switch.
     etcd.run(&["repair-queue", "disable"]).await.calm();
@@ -211,18 +230,23 @@ async fn status_table_names_obstacles_and_remedies() {
     )
     .await;
     etcd.put("madako/repair/holds/4", "{").await;
-    let table = shown().await;
-    for (rule, parts) in [
-        ("removal-guard", &["not known", "2 nodes vanished", "1 of 3 polls agree", "confirm-removal"][..]),
-        ("repair-queue-disabled", &["not known", "madako repair-queue enable"]),
-        ("auto-repair-disabled", &["for information", "madako auto-repair enable"]),
-        ("rack-held", &["rack 3", "2026-11-21T09:00:00Z", "2 machines failed together: s1, s2", "release 3"]),
-        ("unusable-value", &["madako/repair/holds/4", "not readable", "release 4"]),
-    ] {
-        let line =
-            table.lines().find(|line| line.contains(rule)).unwrap_or_else(|| panic!("{rule}: {table}"));
-        assert!(parts.iter().all(|part| line.contains(part)), "{parts:?}: {line}");
-    }
+    let shown = async || etcd.run(&["status", "-o", "json"]).await.json();
+    let check = |shown: &Value, rule: &str, since: Option<&str>, parts: &[&str]| {
+        let found = attention(shown, rule).unwrap_or_else(|| panic!("{rule}: {shown}"));
+        assert_eq!(found["since"].as_str(), since, "{found}");
+        assert!(parts.iter().all(|part| found.to_string().contains(part)), "{parts:?}: {found}");
+    };
+    let told = shown().await;
+    check(&told, "removal-guard", None, &["2 nodes vanished", "1 of 3 polls agree", "confirm-removal"]);
+    check(&told, "repair-queue-disabled", None, &["madako repair-queue enable"]);
+    check(&told, "auto-repair-disabled", None, &["\"informs\":true", "madako auto-repair enable"]);
+    let held = ["rack 3", "2 machines failed together: s1, s2", "release 3"];
+    check(&told, "rack-held", Some("2026-11-21T09:00:00Z"), &held);
+    check(&told, "unusable-value", None, &["madako/repair/holds/4", "not readable", "release 4"]);
+    let answer = etcd.run(&["status", "--check"]).await;
+    assert_eq!((answer.code, answer.err.as_str()), (5, ""), "{answer:?}");
+    assert!(answer.out.starts_with("4 things need attention:\n"), "{}", answer.out);
+    assert!(answer.out.contains("\n! repairs of rack 3: rack-held for "), "{}", answer.out);
 
     // With the leader's notes; for a value that is stored again, the stored value counts.
     etcd.put(
@@ -234,26 +258,20 @@ async fn status_table_names_obstacles_and_remedies() {
             "of-a-newer-version":{"since":"2026-11-21T09:56:00Z"}}"#,
     )
     .await;
-    let table = shown().await;
-    for (rule, parts) in [
-        ("registry-silent", &["2026-11-21T09:30:00Z", "no valid answer", "check sabakan"][..]),
-        ("no-plan", &["2026-11-21T09:40:00Z", "too few machines", "madako plan"]),
-        ("repair-queue-disabled", &["2026-11-21T09:50:00Z"]),
-    ] {
-        let line =
-            table.lines().find(|line| line.contains(rule)).unwrap_or_else(|| panic!("{rule}: {table}"));
-        assert!(parts.iter().all(|part| line.contains(part)), "{parts:?}: {line}");
-    }
-    assert!(!table.contains("integration-disabled"), "it is enabled: {table}");
+    let told = shown().await;
+    check(&told, "registry-silent", Some("2026-11-21T09:30:00Z"), &["no valid answer", "check sabakan"]);
+    check(&told, "no-plan", Some("2026-11-21T09:40:00Z"), &["too few machines", "madako plan"]);
+    check(&told, "repair-queue-disabled", Some("2026-11-21T09:50:00Z"), &[]);
+    assert_eq!(attention(&told, "integration-disabled"), None, "it is enabled");
     etcd.run(&["sabakan", "disable"]).await.calm();
-    let table = shown().await;
-    assert!(table.contains("2026-11-21T09:55:00Z  integration-disabled"), "{table}");
-    assert!(!table.contains("registry-silent"), "nobody asks it: {table}");
+    let told = shown().await;
+    check(&told, "integration-disabled", Some("2026-11-21T09:55:00Z"), &[]);
+    assert_eq!(attention(&told, "registry-silent"), None, "nobody asks it");
 
-    // The other forms are CKE's.
+    // Without an option it prints CKE's form; JSON has CKE's fields among its own.
     assert_eq!(etcd.run(&["status"]).await.calm(), format!("{STATUS}\n"));
-    let shown = etcd.run(&["status", "-o", "json"]).await.json();
-    assert_eq!(shown, serde_json::from_str::<Value>(STATUS).unwrap());
+    let cke: Value = serde_json::from_str(STATUS).unwrap();
+    assert_eq!((&told["phase"], &told["timestamp"]), (&cke["phase"], &cke["timestamp"]));
 }
 
 #[tokio::test]

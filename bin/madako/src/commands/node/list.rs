@@ -1,16 +1,15 @@
 //! `madako node list`: one line a node.
 
-use madako_json::go::to_yaml;
 use madako_operation_runner::stories::{NodeStory, Stories};
-use madako_protocol::ports::Clock as _;
 use madako_protocol::store::Store;
 use madako_supervisor::clock::SystemClock;
 use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use super::{age, age_of, stories};
 use crate::failure::Failure;
-use crate::limits::NODE_LIST_PAUSE;
-use crate::output::{Table, note, print};
+use crate::limits::LIST_PAUSE;
+use crate::list::{AsList, Cell, List, ListArgs, Tone};
 
 /// Shows one line for each node: its part, since when it is reachable, its containers, its member of etcd, the end of its
 /// first certificate, and what is held on it.
@@ -24,124 +23,70 @@ use crate::output::{Table, note, print};
                         madako node list --watch"
 )]
 pub(crate) struct Args {
-    /// Form of the output; wide has more columns, json and yaml have all that the leader knows
-    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Form::Table)]
-    output: Form,
-    /// Column whose values order the lines
-    #[arg(long, value_name = "COLUMN", value_enum, default_value_t = Column::Address)]
-    sort_by: Column,
-    /// Shows the list again after each change
-    #[arg(short, long)]
-    watch: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
-    Table,
-    Wide,
-    Json,
-    Yaml,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Column {
-    Address,
-    /// Control plane nodes first
-    Role,
-    /// Unreachable nodes first
-    State,
-    /// The last change of the state first
-    Since,
-    /// Nodes with outdated or stopped containers first
-    Containers,
-    /// Unreadable certificates, then the first end first
-    Certificates,
-    /// Nodes with most held operations first
-    Held,
+    #[command(flatten)]
+    list: ListArgs,
 }
 
 pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
-    let mut shown = stories(store).await?;
-    print(&render(args, &shown, SystemClock.now())?)?;
-    if !args.watch {
-        return Ok(());
+    args.list.show(&SystemClock, LIST_PAUSE, async || stories(store).await).await
+}
+
+impl AsList for Stories {
+    fn columns() -> List {
+        let columns = ["ADDRESS", "ROLE", "STATE", "SINCE", "CONTAINERS", "ETCD", "CERTIFICATES", "HELD"];
+        List::new(&columns, &["HOSTNAME", "HOST KEY", "WHY"])
     }
-    // A leader that ends has a successor: its message is shown once.
-    let mut told = None;
-    loop {
-        tokio::time::sleep(NODE_LIST_PAUSE).await;
-        match stories(store).await {
-            Ok(newer) => {
-                if newer != shown {
-                    print(&render(args, &newer, SystemClock.now())?)?;
-                }
-                (shown, told) = (newer, None);
-            }
-            Err(failure) => {
-                let message = failure.message();
-                if message != told {
-                    note(message.as_deref().unwrap_or_default());
-                }
-                told = message;
-            }
+
+    fn list(&self, now: OffsetDateTime) -> List {
+        let mut list = Self::columns();
+        // Number of the address in the order of addresses.
+        for (number, (address, story)) in (0..).zip(self) {
+            list.add(line(number, address, story, now));
         }
+        list
     }
 }
 
-fn render(args: &Args, stories: &Stories, now: OffsetDateTime) -> Result<String, Failure> {
-    match args.output {
-        Form::Json => Ok(format!("{}\n", serde_json::to_string_pretty(stories)?)),
-        Form::Yaml => Ok(to_yaml(stories)?),
-        Form::Table => Ok(table(stories, args.sort_by, false, now)),
-        Form::Wide => Ok(table(stories, args.sort_by, true, now)),
-    }
-}
-
-fn table(stories: &Stories, by: Column, wide: bool, now: OffsetDateTime) -> String {
-    let mut heading = vec!["ADDRESS", "ROLE", "STATE", "SINCE", "CONTAINERS", "ETCD", "CERTIFICATES", "HELD"];
-    if wide {
-        heading.extend(["HOSTNAME", "HOST KEY", "WHY"]);
-    }
-    let mut table = Table::of(heading.into_iter().map(str::to_owned).collect());
-    for (address, story) in sorted(stories, by) {
-        let mut line = vec![
-            address.clone(),
-            if story.control_plane { "control-plane" } else { "worker" }.to_owned(),
-            state(story).to_owned(),
-            age_of(story.since, now),
-            containers(story),
-            etcd(story).to_owned(),
-            certificates(story, now),
-            held(story),
-        ];
-        if wide {
-            let host_key = story.host_key.as_ref().map(|pinned| pinned.fingerprint.clone());
-            let why = story.held.first().map(|held| held.why.clone());
-            line.push(story.hostname.clone());
-            line.push(host_key.unwrap_or_else(|| "-".to_owned()));
-            line.push(story.error.clone().or(why).unwrap_or_default());
-        }
-        table.add(line);
-    }
-    table.text()
-}
-
-/// The nodes in the order of a column, and of their addresses where that is equal.
-fn sorted(stories: &Stories, by: Column) -> Vec<(&String, &NodeStory)> {
-    let mut nodes: Vec<(&String, &NodeStory)> = stories.iter().collect();
-    match by {
-        Column::Address => {}
-        Column::Role => nodes.sort_by_key(|(_, story)| !story.control_plane),
-        Column::State => nodes.sort_by_key(|(_, story)| story.reachable),
-        Column::Since => nodes.sort_by_key(|(_, story)| std::cmp::Reverse(story.since)),
-        Column::Containers => nodes.sort_by_key(|(_, story)| std::cmp::Reverse(to_change(story))),
-        Column::Certificates => nodes.sort_by_key(|(_, story)| {
-            let is_readable = story.unreadable_certificates.is_empty();
-            first_end(story).map_or((is_readable, true, None), |end| (is_readable, false, Some(end)))
+fn line(number: i64, address: &str, story: &NodeStory, now: OffsetDateTime) -> Vec<Cell> {
+    let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let tone = if story.reachable { Tone::Good } else { Tone::Bad };
+    let host_key = story.host_key.as_ref().map(|pinned| pinned.fingerprint.clone());
+    let why = story.held.first().map(|held| held.why.clone());
+    vec![
+        Cell::new(address).ordered(number),
+        // Control plane nodes first.
+        Cell::new(if story.control_plane { "control-plane" } else { "worker" })
+            .ordered(i64::from(!story.control_plane)),
+        // Unreachable nodes first.
+        Cell::new(state(story)).ordered(i64::from(story.reachable)).toned(if story.backing_off {
+            Tone::Notice
+        } else {
+            tone
         }),
-        Column::Held => nodes.sort_by_key(|(_, story)| std::cmp::Reverse(story.held.len())),
-    }
-    nodes
+        // The last change of the state first.
+        since(story.since, now),
+        // Nodes with outdated or stopped containers first.
+        Cell::new(containers(story)).ordered(-count(to_change(story))),
+        etcd(story).into(),
+        // Unreadable certificates, then the first end first.
+        Cell::new(certificates(story, now)).ordered(match first_end(story) {
+            _ if !story.unreadable_certificates.is_empty() => i64::MIN,
+            Some(end) => end.unix_timestamp(),
+            None => i64::MAX,
+        }),
+        // Nodes with most held operations first.
+        Cell::new(held(story)).ordered(-count(story.held.len())),
+        story.hostname.clone().into(),
+        host_key.unwrap_or_else(|| "-".to_owned()).into(),
+        story.error.clone().or(why).unwrap_or_default().into(),
+    ]
+}
+
+/// The age of a time; the newest time is first.
+pub(crate) fn since(time: Option<OffsetDateTime>, now: OffsetDateTime) -> Cell {
+    let exact = time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default();
+    let order = time.map_or(i64::MAX, |time| -time.unix_timestamp());
+    Cell::new(age_of(time, now)).ordered(order).exactly(exact)
 }
 
 fn state(story: &NodeStory) -> &'static str {
@@ -207,6 +152,17 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
+    use crate::list::Surface;
+
+    const NOW: OffsetDateTime = datetime!(2026-06-02 0:00 UTC);
+
+    /// The address of the first line in the order of a column.
+    fn first(stories: &Stories, by: &str) -> String {
+        let mut list = stories.list(NOW);
+        list.sort_by(by).unwrap();
+        let text = list.text(false, Surface::default());
+        text.lines().nth(1).unwrap().split(' ').next().unwrap().to_owned()
+    }
 
     fn stories_of_two() -> Stories {
         let container = |outdated: &[&str]| ContainerStory {
@@ -245,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_line_tells_what_is_of_interest() {
-        let text = table(&stories_of_two(), Column::Address, false, datetime!(2026-06-02 0:00 UTC));
+        let text = stories_of_two().list(NOW).text(false, Surface::default());
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(
             lines[1],
@@ -279,7 +235,7 @@ mod tests {
                 "more"
             ]
         );
-        let wide = table(&stories_of_two(), Column::Address, true, datetime!(2026-06-02 0:00 UTC));
+        let wide = stories_of_two().list(NOW).text(true, Surface::default());
         assert!(wide.lines().nth(2).unwrap().ends_with("no TCP connection"), "{wide}");
     }
 
@@ -291,20 +247,18 @@ mod tests {
             "10.0.0.3".to_owned(),
             NodeStory { unreadable_certificates: unreadable, ..NodeStory::default() },
         );
-        let nodes = sorted(&stories, Column::Certificates);
-        assert_eq!(nodes[0].0, "10.0.0.3");
-        assert_eq!(certificates(nodes[0].1, datetime!(2026-06-02 0:00 UTC)), "UNKNOWN");
+        assert_eq!(first(&stories, "certificates"), "10.0.0.3");
+        assert_eq!(certificates(&stories["10.0.0.3"], NOW), "UNKNOWN");
     }
 
     #[test]
     fn each_column_orders_the_nodes_by_its_values() {
         let stories = stories_of_two();
-        let first = |by| sorted(&stories, by)[0].0.as_str();
-        for by in [Column::Address, Column::Role, Column::Since, Column::Containers, Column::Certificates] {
-            assert_eq!(first(by), "10.0.0.1", "{by:?}");
+        for by in ["address", "role", "since", "containers", "certificates"] {
+            assert_eq!(first(&stories, by), "10.0.0.1", "{by}");
         }
-        for by in [Column::State, Column::Held] {
-            assert_eq!(first(by), "10.0.0.2", "{by:?}");
+        for by in ["state", "held"] {
+            assert_eq!(first(&stories, by), "10.0.0.2", "{by}");
         }
     }
 }

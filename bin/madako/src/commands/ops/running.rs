@@ -1,11 +1,12 @@
 //! `madako ops`: the operations of the leader, from its page `/ops`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use madako_domain::keys;
 use madako_http_client::ReqwestTransport;
-use madako_protocol::ports::{HttpMethod, HttpRequest, HttpTransport as _};
+use madako_protocol::ports::{HttpMethod, HttpRequest, HttpResponse, HttpTransport as _};
 use madako_protocol::store::Store;
 use serde::Deserialize;
 use serde_json::Value;
@@ -83,7 +84,11 @@ pub(crate) fn unreadable(url: &str, error: &serde_json::Error) -> Failure {
     Failure::failed(format_args!("the answer of {url} cannot be read: {error}"))
 }
 
-async fn fetch(url: &str) -> Result<Bytes, Failure> {
+/// Asks for a page of an instance.
+///
+/// # Errors
+/// There is no complete answer before the deadline. Every status code is an answer.
+pub(crate) async fn get_page(url: &str, deadline: Duration) -> Result<HttpResponse, Failure> {
     let transport = ReqwestTransport::new().map_err(|error| Failure::Failed(error.into()))?;
     let request = HttpRequest {
         method: HttpMethod::Get,
@@ -91,11 +96,16 @@ async fn fetch(url: &str) -> Result<Bytes, Failure> {
         headers: vec![("accept".to_owned(), "application/json".to_owned())],
         body: Bytes::new(),
         max_response_bytes: MAX_OPS_PAGE,
-        deadline: OPS_DEADLINE,
+        deadline,
     };
-    let asked = transport.send(request).await;
-    let answer = asked
-        .map_err(|error| Failure::Failed(anyhow::Error::from(error).context("the leader cannot be asked")))?;
+    transport.send(request).await.map_err(|error| Failure::Failed(error.into()))
+}
+
+async fn fetch(url: &str) -> Result<Bytes, Failure> {
+    let answer = get_page(url, OPS_DEADLINE).await.map_err(|failure| match failure {
+        Failure::Failed(error) => Failure::Failed(error.context("the leader cannot be asked")),
+        other => other,
+    })?;
     match answer.status {
         200 => Ok(answer.body),
         404 => Err(Failure::failed(format_args!(

@@ -1,38 +1,13 @@
-//! Changes of existing entries: after a concurrent change the entry is read again, so that no write of the service is
-//! undone.
+//! Changes of existing entries.
 
 use madako_domain::keys;
 use madako_domain::repair::RepairQueueEntry;
-use madako_json::go::escaped;
 use madako_protocol::store::Store;
 use serde_json::json;
 
-use super::entries;
-use crate::access::{changed_meanwhile, decode, get, put_if, unchanged};
+use crate::commands::queue::{change_entry, entries};
 use crate::failure::Failure;
-use crate::limits::MAX_CHANGE_TRIES;
 use crate::output::{OutputArgs, Table, print, show};
-
-/// Changes an entry if `change` returns true. Returns that with the entry; `None`: the entry is gone.
-async fn change_entry(
-    store: &dyn Store,
-    index: i64,
-    change: impl Fn(&mut RepairQueueEntry) -> bool,
-) -> Result<Option<(bool, RepairQueueEntry)>, Failure> {
-    let key = keys::repair(index);
-    for _ in 0..MAX_CHANGE_TRIES {
-        let Some(stored) = get(store, &key).await? else { return Ok(None) };
-        let mut entry: RepairQueueEntry = decode(&key, &stored)?;
-        if !change(&mut entry) {
-            return Ok(Some((false, entry)));
-        }
-        let conditions = vec![unchanged(&key, Some(&stored))];
-        if put_if(store, &key, escaped(serde_json::to_string(&entry)?).into_bytes(), conditions).await? {
-            return Ok(Some((true, entry)));
-        }
-    }
-    Err(changed_meanwhile(&key))
-}
 
 fn mark_deleted(entry: &mut RepairQueueEntry) -> bool {
     !std::mem::replace(&mut entry.deleted, true)
@@ -40,7 +15,7 @@ fn mark_deleted(entry: &mut RepairQueueEntry) -> bool {
 
 /// Requests the removal of an entry.
 pub(super) async fn delete(index: i64, store: &dyn Store) -> Result<(), Failure> {
-    match change_entry(store, index, mark_deleted).await? {
+    match change_entry(store, &keys::repair(index), mark_deleted).await? {
         Some((changed, entry)) => print(&match changed {
             true => format!("{}: to be removed\n", entry_name(&entry)),
             false => format!("{}: to be removed, as before\n", entry_name(&entry)),
@@ -52,9 +27,9 @@ pub(super) async fn delete(index: i64, store: &dyn Store) -> Result<(), Failure>
 /// Requests the removal of all finished entries, or of all others.
 pub(super) async fn delete_all(args: &OutputArgs, finished: bool, store: &dyn Store) -> Result<(), Failure> {
     let mut deleted = Vec::new();
-    for entry in entries(store).await? {
+    for entry in entries::<RepairQueueEntry>(store, keys::REPAIRS).await? {
         let mark = |entry: &mut RepairQueueEntry| entry.is_finished() == finished && mark_deleted(entry);
-        if matches!(change_entry(store, entry.index, mark).await?, Some((true, _))) {
+        if matches!(change_entry(store, &keys::repair(entry.index), mark).await?, Some((true, _))) {
             deleted.push(entry.index);
             if args.output.is_none() {
                 // Printed one by one, as ckecli does: a later removal may fail.
@@ -75,14 +50,14 @@ pub(super) async fn delete_all(args: &OutputArgs, finished: bool, store: &dyn St
 }
 
 pub(super) async fn reset_backoff(store: &dyn Store) -> Result<(), Failure> {
-    for entry in entries(store).await? {
+    for entry in entries::<RepairQueueEntry>(store, keys::REPAIRS).await? {
         let reset = |entry: &mut RepairQueueEntry| {
             let waits = entry.drain_backoff_count != 0 || entry.drain_backoff_expire.is_some();
             entry.drain_backoff_count = 0;
             entry.drain_backoff_expire = None;
             waits
         };
-        if let Some((true, entry)) = change_entry(store, entry.index, reset).await? {
+        if let Some((true, entry)) = change_entry(store, &keys::repair(entry.index), reset).await? {
             print(&format!("{}: retried at once\n", entry_name(&entry)))?;
         }
     }

@@ -5,7 +5,7 @@
 
 mod actors;
 mod drain;
-mod embedded;
+pub(crate) mod embedded;
 mod etcd;
 mod keys;
 mod kills;
@@ -24,7 +24,7 @@ mod rehearse;
 mod removal;
 mod repair;
 mod security;
-mod site;
+pub(crate) mod site;
 pub(crate) mod stage;
 mod stopping;
 mod stuck;

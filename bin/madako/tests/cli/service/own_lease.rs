@@ -82,6 +82,16 @@ async fn the_lease_of_a_killed_process_stays_until_the_watchers_of_its_commands_
     assert!(runs(&command));
     let lasts = async || service.metric("madako_predecessor_lease_seconds", &[]).await;
     assert!((1.0..=600.0).contains(&lasts().await));
+    // The URL of the killed process; a service on a port of its own has the same URL again.
+    let url = format!("http://{}", service.address());
+    site.keys.client().await.put("/cke/madako/leader-url", url, None).await.unwrap();
+    let shown = site.run(&["status", "--check", "-o", "json"]).await;
+    assert_eq!(shown.code, 5, "{shown:?}");
+    let waits = shown.json()["waits_for"].as_str().unwrap().to_owned();
+    assert!(waits.contains("the session lease of the previous process"), "{waits}");
+    let screen = site.run(&["status", "-o", "table"]).await.calm();
+    assert!(screen.contains("! leadership: lease-not-renewed "), "{screen}");
+    assert!(screen.contains("an instance waits for the session lease"), "{screen}");
     assert_eq!(service.epoch().await, None);
     assert_eq!(site.keys.candidates().await[0].lease(), own);
     assert!(!service.log().contains(ENDED), "{}", service.log());

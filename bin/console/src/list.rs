@@ -1,0 +1,315 @@
+//! Lists for people and for spreadsheets: columns with an order, coloured states, lines that fit the terminal.
+
+use std::env;
+use std::io::{IsTerminal as _, stdout};
+
+use crate::output::printable;
+
+/// Characters that a column keeps when lines are cut to the width of a terminal: enough for an address.
+const KEPT: usize = 15;
+/// Spaces between two columns.
+const GAP: usize = 2;
+
+/// The meaning of a cell, which a terminal shows as its colour.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Tone {
+    #[default]
+    Plain,
+    Good,
+    /// Worth a look.
+    Notice,
+    Bad,
+}
+
+impl Tone {
+    /// The code of ECMA-48 that begins the colour.
+    fn code(self) -> Option<&'static str> {
+        match self {
+            Self::Plain => None,
+            Self::Good => Some("32"),
+            Self::Notice => Some("33"),
+            Self::Bad => Some("31"),
+        }
+    }
+
+    /// The text in the colour of the tone; `escapes`: the terminal shows colours.
+    #[must_use]
+    pub fn paint(self, text: &str, escapes: bool) -> String {
+        match self.code().filter(|_| escapes && !text.is_empty()) {
+            Some(code) => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+            None => text.to_owned(),
+        }
+    }
+}
+
+/// Numbers come before texts.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Order {
+    Number(i64),
+    Text(String),
+}
+
+/// A value of a line. Control characters, which could manipulate the terminal, are replaced.
+#[derive(Debug, Clone)]
+pub struct Cell {
+    text: String,
+    /// The text for spreadsheets, where it differs.
+    exact: Option<String>,
+    order: Order,
+    tone: Tone,
+}
+
+impl Cell {
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        let text = printable(&text.into());
+        let order = Order::Text(text.clone());
+        Self { text, exact: None, order, tone: Tone::Plain }
+    }
+
+    /// The cell with a place among the lines of its column: the lowest is first.
+    #[must_use]
+    pub fn ordered(self, order: i64) -> Self {
+        Self { order: Order::Number(order), ..self }
+    }
+
+    #[must_use]
+    pub fn toned(self, tone: Tone) -> Self {
+        Self { tone, ..self }
+    }
+
+    /// The cell with another text for spreadsheets, such as a time instead of an age.
+    #[must_use]
+    pub fn exactly(self, exact: impl Into<String>) -> Self {
+        Self { exact: Some(exact.into()), ..self }
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self::new(text)
+    }
+}
+
+/// The surroundings of a text: how wide it may be, and whether colours are shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Surface {
+    /// Columns of the terminal; `None`: as many as the text needs.
+    pub width: Option<usize>,
+    pub has_colours: bool,
+    /// Whether a newer text may take the place of an older one.
+    pub is_terminal: bool,
+}
+
+impl Surface {
+    /// The surroundings of standard output. `NO_COLOR` (no-color.org) and `TERM=dumb` switch colours off.
+    #[must_use]
+    pub fn of_output() -> Self {
+        if !stdout().is_terminal() {
+            return Self::default();
+        }
+        let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_dumb = env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+        let size = rustix::termios::tcgetwinsize(stdout()).ok();
+        Self {
+            width: size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0),
+            has_colours: !is_set("NO_COLOR") && !is_dumb,
+            is_terminal: !is_dumb,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct List {
+    /// Heading of each column, and whether only the wide form has it.
+    columns: Vec<(&'static str, bool)>,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl List {
+    /// A list without lines. `wide` columns are for the wide form and for spreadsheets.
+    #[must_use]
+    pub fn new(columns: &[&'static str], wide: &[&'static str]) -> Self {
+        let narrow = columns.iter().map(|heading| (*heading, false));
+        Self {
+            columns: narrow.chain(wide.iter().map(|heading| (*heading, true))).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a line with as many cells as there are columns, wide ones included.
+    pub fn add(&mut self, cells: Vec<Cell>) {
+        debug_assert_eq!(cells.len(), self.columns.len(), "a line has a cell for each column");
+        self.rows.push(cells);
+    }
+
+    /// Orders the lines by a column, named as in its heading; equal ones keep their order.
+    ///
+    /// # Errors
+    /// There is no such column: the error names all columns.
+    pub fn sort_by(&mut self, name: &str) -> Result<(), String> {
+        let names: Vec<String> = self.columns.iter().map(|(heading, _)| name_of(heading)).collect();
+        let column = names
+            .iter()
+            .position(|it| *it == name_of(name))
+            .ok_or_else(|| format!("there is no column {name:?}: expected one of {}", names.join(", ")))?;
+        self.rows.sort_by(|a, b| a[column].order.cmp(&b[column].order));
+        Ok(())
+    }
+
+    /// The list with a line end after each line. Lines that are longer than the terminal is wide lose the ends of their
+    /// widest cells, except in the wide form.
+    #[must_use]
+    pub fn text(&self, is_wide: bool, surface: Surface) -> String {
+        let shown: Vec<usize> =
+            (0..self.columns.len()).filter(|column| is_wide || !self.columns[*column].1).collect();
+        let length = |column: usize| {
+            let cells = self.rows.iter().map(|row| row[column].text.chars().count());
+            cells.max().unwrap_or(0).max(self.columns[column].0.chars().count())
+        };
+        let mut widths: Vec<usize> = shown.iter().map(|column| length(*column)).collect();
+        if let Some(width) = surface.width.filter(|_| !is_wide) {
+            fit(&mut widths, width);
+        }
+        let mut text = String::new();
+        let heading: Vec<Cell> =
+            shown.iter().map(|column| Cell::new(self.columns[*column].0).toned(Tone::Plain)).collect();
+        push_line(&mut text, &heading.iter().collect::<Vec<_>>(), &widths, surface.has_colours);
+        for row in &self.rows {
+            let cells: Vec<&Cell> = shown.iter().map(|column| &row[*column]).collect();
+            push_line(&mut text, &cells, &widths, surface.has_colours);
+        }
+        text
+    }
+
+    /// All columns as comma-separated values (RFC 4180), with the lines' ends of Unix.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let heading: Vec<String> = self.columns.iter().map(|(heading, _)| name_of(heading)).collect();
+        let mut text = heading.join(",") + "\n";
+        for row in &self.rows {
+            let cells = row.iter().map(|cell| quoted(cell.exact.as_ref().unwrap_or(&cell.text)));
+            text.push_str(&cells.collect::<Vec<_>>().join(","));
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// The name of a column in options and spreadsheets.
+fn name_of(heading: &str) -> String {
+    heading.to_lowercase().replace(' ', "-")
+}
+
+fn quoted(value: &str) -> String {
+    match value.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", value.replace('"', "\"\"")),
+        false => value.to_owned(),
+    }
+}
+
+/// Shortens the widest columns until the line fits, but none below [`KEPT`].
+fn fit(widths: &mut [usize], most: usize) {
+    let gaps = GAP * widths.len().saturating_sub(1);
+    while widths.iter().sum::<usize>() + gaps > most {
+        // The last one of equals: reasons are at the end.
+        let Some(widest) = widths.iter_mut().rev().max_by_key(|width| **width).filter(|width| **width > KEPT)
+        else {
+            return;
+        };
+        *widest -= 1;
+    }
+}
+
+fn push_line(text: &mut String, cells: &[&Cell], widths: &[usize], has_colours: bool) {
+    let begin = text.len();
+    for (index, (cell, width)) in cells.iter().zip(widths).enumerate() {
+        if index > 0 {
+            text.push_str(&" ".repeat(GAP));
+        }
+        let length = cell.text.chars().count();
+        let shown = match length > *width {
+            true => cell.text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
+            false => cell.text.clone(),
+        };
+        text.push_str(&cell.tone.paint(&shown, has_colours));
+        text.push_str(&" ".repeat(width.saturating_sub(length)));
+    }
+    text.truncate(begin + text[begin..].trim_end().len());
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list() -> List {
+        let mut list = List::new(&["NAME", "AGE", "WHY"], &["HOST KEY"]);
+        for (name, age, seconds, why) in [
+            ("b", "2d3h", 183_600, "a reason, which is long and has a \"quote\""),
+            ("a", "10s", 10, "short"),
+            ("c\u{1b}[31m", "1m0s", 60, ""),
+        ] {
+            list.add(vec![
+                name.into(),
+                Cell::new(age).ordered(seconds).exactly("2026-01-01T00:00:00Z"),
+                Cell::new(why).toned(Tone::Bad),
+                "key".into(),
+            ]);
+        }
+        list
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let text = list().text(false, Surface::default());
+        let first = "b       2d3h  a reason, which is long and has a \"quote\"";
+        assert_eq!(text, format!("NAME    AGE   WHY\n{first}\na       10s   short\nc\u{fffd}[31m  1m0s\n"));
+        let wide = list().text(true, Surface { width: Some(20), ..Surface::default() });
+        assert!(
+            wide.lines().next().unwrap().ends_with("WHY                                        HOST KEY"),
+            "{wide}"
+        );
+    }
+
+    #[test]
+    fn lines_fit_the_terminal_and_colours_do_not_count() {
+        let plain = Surface { width: Some(40), has_colours: false, is_terminal: true };
+        let text = list().text(false, plain);
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+        assert!(text.contains("a reason, which is long a…\n"), "{text}");
+        let colours = list().text(false, Surface { has_colours: true, ..plain });
+        assert!(colours.contains("\u{1b}[31ma reason, which is long a…\u{1b}[0m\n"), "{colours:?}");
+        assert!(!colours.contains("[31m\u{1b}[0m"), "an empty cell has no colour: {colours:?}");
+        // A terminal that is too narrow for all columns keeps the addresses.
+        let narrow = list().text(false, Surface { width: Some(5), ..plain });
+        assert!(narrow.contains("a reason, whic…"), "{narrow}");
+    }
+
+    #[test]
+    fn a_column_orders_the_lines_by_its_values() {
+        let first = |name: &str| {
+            let mut list = list();
+            list.sort_by(name).unwrap();
+            list.rows[0][0].text.clone()
+        };
+        assert_eq!(
+            (first("name"), first("AGE"), first("why")),
+            ("a".into(), "a".into(), "c\u{fffd}[31m".into())
+        );
+        let message = list().sort_by("size").unwrap_err();
+        assert_eq!(message, "there is no column \"size\": expected one of name, age, why, host-key");
+    }
+
+    #[test]
+    fn spreadsheets_get_all_columns_and_exact_times() {
+        let csv = list().csv();
+        assert_eq!(
+            csv.lines().take(2).collect::<Vec<_>>(),
+            [
+                "name,age,why,host-key",
+                "b,2026-01-01T00:00:00Z,\"a reason, which is long and has a \"\"quote\"\"\",key"
+            ]
+        );
+    }
+}

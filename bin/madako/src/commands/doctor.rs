@@ -1,0 +1,117 @@
+//! `madako doctor`: checks of everything that the service depends on, each with the command that mends it.
+
+mod local;
+mod outside;
+
+use serde::Serialize;
+
+use crate::access::open_configured;
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::list::{Surface, Tone};
+use crate::output::{Format, printable, show};
+use madako_protocol::ports::Clock as _;
+use madako_supervisor::clock::SystemClock;
+use madako_supervisor::config::Config;
+
+/// Checks the configuration, the store, the leader, the clock, the registry, certificates, the API server and metrics.
+///
+/// The command says for each whether it is good, or what is wrong and what mends it. It changes nothing. Run it on the machine
+/// of an instance, with the configuration file of that instance.
+///
+/// Exit codes: 0: nothing is wrong; 5: something is wrong.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  madako doctor\n  madako doctor --config /etc/cke/config.yml -o json")]
+pub(crate) struct Args {
+    /// Form of the output
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Verdict {
+    Good,
+    /// Works, and should be looked at.
+    Notice,
+    Wrong,
+    /// Not used, or not to be checked before something else is mended.
+    Off,
+}
+
+#[derive(Debug, Serialize)]
+struct Check {
+    check: &'static str,
+    result: Verdict,
+    found: String,
+    /// The command or the change that mends it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
+}
+
+impl Check {
+    fn good(check: &'static str, found: impl Into<String>) -> Self {
+        Self { check, result: Verdict::Good, found: found.into(), fix: None }
+    }
+
+    fn off(check: &'static str, found: impl Into<String>) -> Self {
+        Self { check, result: Verdict::Off, found: found.into(), fix: None }
+    }
+
+    fn notice(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { check, result: Verdict::Notice, found: found.into(), fix: Some(fix.into()) }
+    }
+
+    fn wrong(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { check, result: Verdict::Wrong, found: found.into(), fix: Some(fix.into()) }
+    }
+}
+
+pub(crate) async fn run(args: &Args, global: &Global) -> Result<(), Failure> {
+    let checks = check_all(global).await?;
+    let is_wrong = checks.iter().any(|check| check.result == Verdict::Wrong);
+    show(args.output, &checks, |checks| text(checks, Surface::of_output()))?;
+    if is_wrong { Err(Failure::NeedsAttention) } else { Ok(()) }
+}
+
+async fn check_all(global: &Global) -> Result<Vec<Check>, Failure> {
+    let now = SystemClock.now();
+    let path = local::config_path(global);
+    let config = match Config::load(global.config.as_deref()) {
+        Ok(config) => config,
+        Err(error) => {
+            let found = Failure::from(error).message().unwrap_or_default();
+            let fix = format!("correct the file; madako config check {path} names each problem again");
+            return Ok(vec![Check::wrong("configuration", found, fix)]);
+        }
+    };
+    let mut checks = vec![local::check_config(&config, global), local::check_data_directory(&config)];
+    checks.extend(local::check_own_certificates(&config, now));
+    let store = open_configured(&config)?;
+    let (check, entries) = outside::check_store(&store, &config).await;
+    checks.push(check);
+    if let Some(entries) = entries {
+        checks.extend(outside::check_stored(&entries, &config, now).await);
+    }
+    Ok(checks)
+}
+
+fn text(checks: &[Check], surface: Surface) -> String {
+    let mut text = String::new();
+    for Check { check, result, found, fix } in checks {
+        let (word, tone) = match result {
+            Verdict::Good => ("good", Tone::Good),
+            Verdict::Notice => ("notice", Tone::Notice),
+            Verdict::Wrong => ("WRONG", Tone::Bad),
+            Verdict::Off => ("off", Tone::Plain),
+        };
+        // Several problems of one input have a line each.
+        let found = found.lines().map(printable).collect::<Vec<_>>().join("\n                      ");
+        text.push_str(&tone.paint(&format!("{word:<6}"), surface.has_colours));
+        text.push_str(&format!("  {check:<14} {found}\n"));
+        if let Some(fix) = fix {
+            text.push_str(&format!("                    -> {}\n", printable(fix)));
+        }
+    }
+    text
+}

@@ -1,0 +1,237 @@
+//! Checks of what the service reaches: the store, the leader, the registry, the API server, and providers of metrics.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use madako_console::Stopwatch;
+use madako_domain::authority::Authority;
+use madako_domain::keys;
+use madako_domain::machine::QueryVariables;
+use madako_domain::state::ClusterState;
+use madako_domain::store::Entry;
+use madako_http_client::ReqwestTransport;
+use madako_kubernetes::{ApiServer, Limits};
+use madako_protocol::kubernetes::Kubernetes as _;
+use madako_protocol::ports::{HttpResponse, Registry as _};
+use madako_protocol::store::Store as _;
+use madako_sabakan::SabakanRegistry;
+use madako_store::EtcdStore;
+use madako_supervisor::config::{Config, StoreChoice};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc2822;
+
+use super::Check;
+use super::local::check_certificate;
+use crate::VERSION;
+use crate::commands::ops::running::get_page;
+use crate::commands::status::samples::Samples;
+use crate::failure::Failure;
+use crate::limits::{CLOCK_SKEW, OPS_DEADLINE};
+
+type Entries = BTreeMap<String, Entry>;
+
+pub(super) async fn check_store(store: &EtcdStore, config: &Config) -> (Check, Option<Entries>) {
+    const NAME: &str = "store";
+    let watch = Stopwatch::start();
+    match store.list("").await {
+        Ok(list) => {
+            let (endpoint, taken) = (store.endpoint(), watch.elapsed().as_millis());
+            let found = format!(
+                "{endpoint}, {} keys at revision {}, read in {taken} ms",
+                list.entries.len(),
+                list.revision
+            );
+            (Check::good(NAME, found), Some(list.entries))
+        }
+        Err(error) => {
+            let fix = match &config.store {
+                StoreChoice::Embedded(_) => {
+                    "start madako serve, whose process has the store (systemctl start madako)"
+                }
+                StoreChoice::External => {
+                    "check endpoints, tls-* and username in the configuration file, and the members of etcd"
+                }
+            };
+            (Check::wrong(NAME, error.to_string(), fix), None)
+        }
+    }
+}
+
+/// Checks of what the store names.
+pub(super) async fn check_stored(entries: &Entries, config: &Config, now: OffsetDateTime) -> Vec<Check> {
+    let state = ClusterState::decode(0, entries, None);
+    let mut checks: Vec<Check> = state
+        .faults
+        .iter()
+        .map(|fault| {
+            let fix = format!("store a valid value of {}, or delete the key", fault.key);
+            Check::wrong("stored value", format!("{}: {}", fault.key, fault.why), fix)
+        })
+        .collect();
+    let (leader, samples) = check_leader(entries, now).await;
+    checks.extend(leader);
+    checks.push(check_registry(&state).await);
+    checks.push(check_template(&state));
+    for authority in Authority::ALL {
+        if let Some(entry) = entries.get(&keys::ca(authority)) {
+            let name = format!("authority {authority}");
+            let fix = "madako ca set stores another one";
+            checks.push(check_certificate(&name, &String::from_utf8_lossy(&entry.value), now, fix));
+        }
+    }
+    checks.push(check_api_server(config).await);
+    checks.push(check_metrics(config, samples.as_ref()));
+    checks
+}
+
+/// The leader, its pages, its version, and the difference of the clocks.
+async fn check_leader(entries: &Entries, now: OffsetDateTime) -> (Vec<Check>, Option<Samples>) {
+    const NAME: &str = "leader";
+    let candidates =
+        entries.range(keys::LEADER.to_owned()..).take_while(|(key, _)| key.starts_with(keys::LEADER));
+    let Some((_, leader)) = candidates.min_by_key(|(_, entry)| entry.create_revision) else {
+        let fix = "start madako serve; madako status and its log tell why it does not lead";
+        return (vec![Check::wrong(NAME, "no instance leads", fix)], None);
+    };
+    let host = String::from_utf8_lossy(&leader.value).into_owned();
+    let Some(url) = entries.get(keys::LEADER_URL) else {
+        let fix = "none, if CKE is to lead; otherwise stop cke";
+        return (
+            vec![Check::notice(NAME, format!("{host} leads without pages: it is an instance of CKE"), fix)],
+            None,
+        );
+    };
+    let url = String::from_utf8_lossy(&url.value).trim_end_matches('/').to_owned();
+    let mut checks = Vec::new();
+    match get_page(&format!("{url}/version"), OPS_DEADLINE).await {
+        Err(failure) => {
+            let fix = "open the port of --http for this machine, or start the service again";
+            let found = format!("{host}: {}", failure.message().unwrap_or_default());
+            return (vec![Check::wrong(NAME, found, fix)], None);
+        }
+        Ok(answer) => {
+            let version = read_version(&answer);
+            checks.push(match version.as_deref() {
+                Some(version) if version == VERSION => {
+                    Check::good(NAME, format!("{host} at {url}, version {version}"))
+                }
+                version => {
+                    let version = version.unwrap_or("unknown");
+                    let found = format!("{host} at {url} has the version {version}, this command {VERSION}");
+                    Check::notice(NAME, found, "use one version on all machines")
+                }
+            });
+            checks.extend(check_clock(&answer, &host, now));
+        }
+    }
+    let metrics = get_page(&format!("{url}/metrics"), OPS_DEADLINE).await.ok();
+    let samples = metrics.map(|page| Samples::parse(&String::from_utf8_lossy(&page.body)));
+    (checks, samples)
+}
+
+fn read_version(answer: &HttpResponse) -> Option<String> {
+    let value: serde_json::Value = serde_json::from_slice(&answer.body).ok()?;
+    Some(value.get("version")?.as_str()?.to_owned())
+}
+
+/// Compares the time of an answer with this machine's.
+fn check_clock(answer: &HttpResponse, host: &str, now: OffsetDateTime) -> Option<Check> {
+    let (_, date) = answer.headers.iter().find(|(name, _)| name == "date")?;
+    let theirs = OffsetDateTime::parse(date, &Rfc2822).ok()?;
+    let skew = (now - theirs).abs();
+    let found = format!("this machine and {host} differ by about {} s", skew.whole_seconds());
+    Some(match skew > CLOCK_SKEW {
+        true => Check::wrong("clock", found, "synchronize the clocks, for example by chrony"),
+        false => Check::good("clock", found),
+    })
+}
+
+async fn check_registry(state: &ClusterState) -> Check {
+    const NAME: &str = "registry";
+    let Some(url) = &state.url else {
+        return Check::notice(NAME, "no URL is stored, so no machine is known", "madako sabakan set-url URL");
+    };
+    let transport = match ReqwestTransport::new() {
+        Ok(transport) => transport,
+        Err(error) => {
+            return Check::wrong(
+                NAME,
+                error.to_string(),
+                "install the certificate authorities of this machine",
+            );
+        }
+    };
+    let registry = SabakanRegistry::new(Arc::new(transport));
+    let variables: Option<&QueryVariables> = state.variables.as_ref().map(|variables| &*variables.value);
+    match registry.machines(&url.value, variables).await {
+        Ok(answer) if answer.machines.is_empty() => {
+            let fix = "madako sabakan get-variables shows the conditions of the query";
+            Check::notice(NAME, format!("{} lists no machine", url.value), fix)
+        }
+        Ok(answer) => Check::good(NAME, format!("{} lists {} machines", url.value, answer.machines.len())),
+        Err(error) => {
+            let fix = "start sabakan, or madako sabakan set-url URL";
+            Check::wrong(NAME, error.to_string(), fix)
+        }
+    }
+}
+
+fn check_template(state: &ClusterState) -> Check {
+    const NAME: &str = "template";
+    match &state.template {
+        None => Check::notice(
+            NAME,
+            "no template is stored, so no cluster is planned",
+            "madako template example > template.yml; madako sabakan set-template template.yml",
+        ),
+        Some(template) => match template.value.warnings().as_slice() {
+            [] => Check::good(NAME, "stored and valid"),
+            warnings => {
+                let found: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+                Check::notice(NAME, found.join("\n"), "madako sabakan set-template FILE")
+            }
+        },
+    }
+}
+
+async fn check_api_server(config: &Config) -> Check {
+    const NAME: &str = "API server";
+    let Some(access) = &config.kubernetes else {
+        return Check::off(
+            NAME,
+            "no section kubernetes: nodes are not drained, and their taints are unknown",
+        );
+    };
+    let fix = "check kubernetes.kubeconfig; madako kube issue makes a new one";
+    let asked = match ApiServer::new(access, Limits::default()) {
+        Ok(server) => server.nodes().await.map_err(|error| Failure::Failed(error.into())),
+        Err(error) => Err(Failure::Failed(error.into())),
+    };
+    match asked {
+        Ok(nodes) => Check::good(NAME, format!("{} has {} nodes", access.server(), nodes.len())),
+        Err(failure) => Check::wrong(NAME, failure.message().unwrap_or_default(), fix),
+    }
+}
+
+/// Metrics and their providers, as the leader last fetched them.
+fn check_metrics(config: &Config, samples: Option<&Samples>) -> Check {
+    const NAME: &str = "metrics";
+    if config.placement.is_none() {
+        return Check::off(NAME, "no section placement");
+    }
+    let Some(samples) = samples else { return Check::off(NAME, "the leader's /metrics does not answer") };
+    let conditions = samples.counts("madako_metrics", "condition");
+    let down = samples.counts("madako_metrics_providers_down", "kind");
+    let bad: u64 = ["failed", "undefined"].iter().filter_map(|condition| conditions.get(*condition)).sum();
+    if bad == 0 && down.is_empty() {
+        return Check::good(NAME, format!("{} of clusters, all usable", conditions.values().sum::<u64>()));
+    }
+    let kinds: Vec<String> = down.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    let down = if kinds.is_empty() {
+        String::new()
+    } else {
+        format!("; providers that do not answer: {}", kinds.join(", "))
+    };
+    let fix = "the log of the leader names metrics and errors; madako core globalmetricsprovider list has the addresses";
+    Check::wrong(NAME, format!("{bad} without a usable value{down}"), fix)
+}

@@ -1,0 +1,29 @@
+//! `madako machine`: the machines of the registry, with their parts in the cluster.
+
+mod known;
+mod list;
+mod show;
+
+use clap::Subcommand;
+
+use crate::access::open;
+use crate::cli::Global;
+use crate::failure::Failure;
+
+/// Shows the machines of the registry: state, part in the cluster, repairs, and why each has its part.
+///
+/// The commands read the store and ask sabakan once. They change nothing.
+#[derive(Debug, Subcommand)]
+#[command(arg_required_else_help = true)]
+pub(crate) enum Command {
+    List(list::Args),
+    Show(show::Args),
+}
+
+pub(crate) async fn run(command: Command, global: &Global) -> Result<(), Failure> {
+    let store = open(global)?;
+    match command {
+        Command::List(args) => list::run(&args, &store).await,
+        Command::Show(args) => show::run(&args, &store).await,
+    }
+}

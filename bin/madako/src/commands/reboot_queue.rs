@@ -1,0 +1,156 @@
+//! `madako reboot-queue`: nodes that wait for a graceful reboot.
+
+mod add;
+
+use clap::Subcommand;
+use madako_domain::keys;
+use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
+use madako_json::go::{escaped, to_pretty_json};
+use madako_protocol::store::Store;
+use serde_json::json;
+
+use crate::commands::queue::{change_entry, entries, index};
+use crate::commands::repair_queue::moment;
+use crate::commands::settings::{is_enabled, switch};
+use crate::failure::Failure;
+use crate::output::{OutputArgs, Table, print, show};
+
+/// Shows or changes the queue of node reboots.
+#[derive(Debug, Subcommand)]
+#[command(arg_required_else_help = true)]
+pub(crate) enum Command {
+    /// Enables the reboot queue.
+    #[command(after_help = "Example:\n  madako reboot-queue enable")]
+    Enable,
+    /// Disables the reboot queue: its entries no longer count, and their nodes are uncordoned.
+    #[command(after_help = "Example:\n  madako reboot-queue disable")]
+    Disable,
+    /// Shows whether the reboot queue is enabled: true or false.
+    #[command(after_help = "Example:\n  madako reboot-queue is-enabled")]
+    IsEnabled(OutputArgs),
+    /// Adds an entry for each node in a file.
+    ///
+    /// The file has the addresses of nodes, separated by white space. If an address is not a node of the cluster, no entry
+    /// is added. Entries are added 100 at a time; after an error, the message says how many were added.
+    #[command(
+        after_help = "Examples:\n  madako reboot-queue add nodes.txt\n  echo 10.0.1.7 | madako reboot-queue add -"
+    )]
+    Add {
+        /// File with the addresses; - is standard input
+        file: String,
+    },
+    /// Shows all entries.
+    #[command(after_help = "Example:\n  madako reboot-queue list -o table")]
+    List(OutputArgs),
+    /// Cancels an entry, and shows the entry; the leader removes it, and uncordons its node.
+    ///
+    /// A reboot command that runs already is not stopped.
+    #[command(after_help = "Example:\n  madako reboot-queue cancel 12")]
+    Cancel {
+        /// Number of the entry
+        #[arg(value_parser = index)]
+        index: i64,
+    },
+    /// Cancels every entry, and shows their numbers.
+    #[command(after_help = "Example:\n  madako reboot-queue cancel-all")]
+    CancelAll(OutputArgs),
+    /// Ends the back-off of every entry with an aborted drain, so that the leader retries it at once, and shows these
+    /// entries.
+    #[command(after_help = "Example:\n  madako reboot-queue reset-backoff")]
+    ResetBackoff,
+}
+
+pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {
+    match command {
+        Command::Enable => switch(store, keys::REBOOTS_DISABLED, false).await,
+        Command::Disable => switch(store, keys::REBOOTS_DISABLED, true).await,
+        Command::IsEnabled(args) => is_enabled(&args, store, keys::REBOOTS_DISABLED).await,
+        Command::Add { file } => add::run(&file, store).await,
+        Command::List(args) => list(&args, store).await,
+        Command::Cancel { index } => cancel(index, store).await,
+        Command::CancelAll(args) => cancel_all(&args, store).await,
+        Command::ResetBackoff => reset_backoff(store).await,
+    }
+}
+
+async fn list(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
+    let entries: Vec<RebootQueueEntry> = entries(store, keys::REBOOTS).await?;
+    match args.output {
+        // Go writes a nil slice as null, and escapes some characters.
+        None if entries.is_empty() => print("null\n"),
+        None => print(&escaped(to_pretty_json(&entries)?)),
+        Some(format) => show(format, &entries, |entries| format_table(entries)),
+    }
+}
+
+fn format_table(entries: &[RebootQueueEntry]) -> String {
+    let mut table = Table::new(["INDEX", "NODE", "STATUS", "SINCE", "ABORTED DRAINS", "BACK-OFF UNTIL"]);
+    for entry in entries {
+        table.row([
+            entry.index.to_string(),
+            entry.node.clone(),
+            entry.status.to_string(),
+            moment(entry.last_transition_time),
+            entry.drain_backoff_count.to_string(),
+            moment(entry.drain_backoff_expire),
+        ]);
+    }
+    table.text()
+}
+
+/// Marks the entry; ckecli keeps the time of the last transition, too.
+fn mark_cancelled(entry: &mut RebootQueueEntry) -> bool {
+    std::mem::replace(&mut entry.status, RebootStatus::Cancelled) != RebootStatus::Cancelled
+}
+
+async fn cancel(index: i64, store: &dyn Store) -> Result<(), Failure> {
+    match change_entry(store, &keys::reboot(index), mark_cancelled).await? {
+        Some((changed, entry)) => {
+            let before = if changed { "" } else { ", as before" };
+            print(&format!("{}: to be removed{before}\n", entry_name(&entry)))
+        }
+        None => Err(Failure::failed(format_args!("the reboot queue has no entry {index}"))),
+    }
+}
+
+async fn cancel_all(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
+    let mut cancelled = Vec::new();
+    for entry in entries::<RebootQueueEntry>(store, keys::REBOOTS).await? {
+        if let Some((true, _)) = change_entry(store, &keys::reboot(entry.index), mark_cancelled).await? {
+            cancelled.push(entry.index);
+            if args.output.is_none() {
+                // Printed one by one: a later change may fail.
+                print(&format!("{}\n", entry.index))?;
+            }
+        }
+    }
+    match args.output {
+        None => Ok(()),
+        Some(format) => show(format, &json!({ "cancelled": cancelled }), |_| {
+            let mut table = Table::new(["CANCELLED"]);
+            for index in &cancelled {
+                table.row([index.to_string()]);
+            }
+            table.text()
+        }),
+    }
+}
+
+async fn reset_backoff(store: &dyn Store) -> Result<(), Failure> {
+    for entry in entries::<RebootQueueEntry>(store, keys::REBOOTS).await? {
+        let reset = |entry: &mut RebootQueueEntry| {
+            let waits = entry.drain_backoff_count != 0 || entry.drain_backoff_expire.is_some();
+            entry.drain_backoff_count = 0;
+            entry.drain_backoff_expire = None;
+            waits
+        };
+        if let Some((true, entry)) = change_entry(store, &keys::reboot(entry.index), reset).await? {
+            print(&format!("{}: retried at once\n", entry_name(&entry)))?;
+        }
+    }
+    Ok(())
+}
+
+fn entry_name(entry: &RebootQueueEntry) -> String {
+    format!("entry {} ({}, {})", entry.index, entry.node, entry.status)
+}

@@ -1,0 +1,142 @@
+//! `madako resource`: the user-defined resources, stored as typed.
+
+mod file;
+
+use clap::Subcommand;
+use madako_domain::keys;
+use madako_domain::resource::ResourceKey;
+use madako_domain::store::{Entry, Transaction, Write};
+use madako_json::strict::tree::shown_text;
+use madako_protocol::store::Store;
+use serde::Serialize;
+
+use crate::access;
+use crate::failure::Failure;
+use crate::input::documents;
+use crate::output::{Format, OutputArgs, Table, print, show};
+
+/// Shows or changes the user-defined resources: manifests that are applied to Kubernetes by server-side apply.
+#[derive(Debug, Subcommand)]
+#[command(arg_required_else_help = true)]
+pub(crate) enum Command {
+    /// Lists the keys of all resources: KIND/NAME, or KIND/NAMESPACE/NAME.
+    ///
+    /// With -o, the resources are in the order in which they are applied, with that order's rank and with the revision of
+    /// each definition: the applied object has the revision in its annotation cke.cybozu.com/revision.
+    #[command(after_help = "Examples:\n  madako resource list\n  madako resource list -o table")]
+    List(OutputArgs),
+    /// Shows the definition of a resource as it was typed.
+    #[command(after_help = "Example:\n  madako resource get ConfigMap/kube-system/example")]
+    Get {
+        /// KIND/NAME, or KIND/NAMESPACE/NAME
+        key: String,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Stores the resources of a file.
+    ///
+    /// The file has manifests in YAML or JSON, separated by lines with ---. If one of them is wrong, none is stored. A
+    /// resource that is stored again gets a new revision, so it is applied again.
+    #[command(
+        after_help = "Examples:\n  madako resource set resources.yml\n  madako resource set - < resources.yml"
+    )]
+    Set {
+        /// File with the manifests; - is standard input
+        file: String,
+    },
+    /// Deletes the resources of a file from the store; the objects in Kubernetes stay.
+    ///
+    /// Of each manifest, only its kind, namespace and name count.
+    #[command(after_help = "Example:\n  madako resource delete resources.yml")]
+    Delete {
+        /// File with the manifests; - is standard input
+        file: String,
+    },
+}
+
+pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failure> {
+    match command {
+        Command::List(args) => list(&args, store).await,
+        Command::Get { key, output } => get(&key, &output, store).await,
+        Command::Set { file } => set(&file, store).await,
+        Command::Delete { file } => delete(&file, store).await,
+    }
+}
+
+/// A resource in the output.
+#[derive(Serialize)]
+struct Row {
+    key: String,
+    /// `None`: the key has another form, and the resource cannot be applied.
+    rank: Option<u16>,
+    revision: i64,
+    bytes: usize,
+}
+
+impl Row {
+    fn new(key: &str, entry: &Entry) -> Self {
+        let key = key.strip_prefix(keys::RESOURCES).unwrap_or(key);
+        let rank = ResourceKey::parse(key).ok().map(|key| key.rank());
+        Self { key: key.to_owned(), rank, revision: entry.mod_revision, bytes: entry.value.len() }
+    }
+}
+
+async fn list(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
+    let stored = access::list(store, keys::RESOURCES).await?;
+    let mut rows: Vec<Row> = stored.iter().map(|(key, entry)| Row::new(key, entry)).collect();
+    let Some(format) = args.output else {
+        // ckecli lists in the order of the keys.
+        return print(&rows.iter().map(|row| format!("{}\n", row.key)).collect::<String>());
+    };
+    rows.sort_by(|a, b| (a.rank.is_none(), a.rank, &a.key).cmp(&(b.rank.is_none(), b.rank, &b.key)));
+    show(format, &rows, |rows| {
+        let mut table = Table::new(["KEY", "RANK", "REVISION", "BYTES"]);
+        for row in rows {
+            let rank =
+                row.rank.map_or_else(|| "none: the key is malformed".to_owned(), |rank| rank.to_string());
+            table.row([row.key.clone(), rank, row.revision.to_string(), row.bytes.to_string()]);
+        }
+        table.text()
+    })
+}
+
+async fn get(key: &str, args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
+    let stored = access::get(store, &format!("{}{key}", keys::RESOURCES)).await?;
+    let Some(entry) = stored else {
+        return Err(Failure::failed(format_args!("no resource {} is stored", shown_text(key))));
+    };
+    let text = String::from_utf8_lossy(&entry.value);
+    match args.output {
+        None | Some(Format::Table) => print(&format!("{}\n", text.trim())),
+        Some(format) => {
+            let unreadable =
+                |why| Failure::failed(format_args!("the resource {key} is not valid YAML: {why}"));
+            let manifests = documents(&text).map_err(unreadable)?;
+            show(format, &manifests.first(), |_| String::new())
+        }
+    }
+}
+
+async fn set(file: &str, store: &dyn Store) -> Result<(), Failure> {
+    for manifest in file::read(file)? {
+        let value = manifest.text.into_bytes();
+        access::put_if(store, &manifest.key.stored(), value, Vec::new()).await?;
+        // Printed one by one: a later write may fail.
+        print(&format!("{}: stored\n", manifest.key))?;
+    }
+    Ok(())
+}
+
+async fn delete(file: &str, store: &dyn Store) -> Result<(), Failure> {
+    for manifest in file::read(file)? {
+        let key = manifest.key.stored();
+        let existed = access::get(store, &key).await?.is_some();
+        if existed {
+            let writes = vec![Write::Delete { key }];
+            store.commit(Transaction { conditions: Vec::new(), writes }).await?;
+        }
+        let text = if existed { "deleted" } else { "was not stored" };
+        print(&format!("{}: {text}\n", manifest.key))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! The status as one screen.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use time::OffsetDateTime;
+
+use super::attention::{Attention, plural};
+use super::facts::Facts;
+use crate::commands::node::{age, age_of};
+use crate::list::{Surface, Tone};
+use crate::output::printable;
+
+/// Columns of names, with the space behind them.
+const NAMES: usize = 11;
+/// Columns of a terminal whose width is not known.
+const USUAL_WIDTH: usize = 80;
+
+pub(super) fn draw(facts: &Facts, now: OffsetDateTime, surface: Surface) -> String {
+    let mut text = String::new();
+    let urgent = facts.attention.iter().filter(|attention| !attention.informs).count();
+    let verdict = match urgent {
+        0 => Tone::Good.paint("Calm: nothing needs attention.", surface.has_colours),
+        _ => {
+            let count = u64::try_from(urgent).unwrap_or(u64::MAX);
+            let told = format!("{} attention:", plural(count, "thing needs", "things need"));
+            Tone::Bad.paint(&told, surface.has_colours)
+        }
+    };
+    text.push_str(&verdict);
+    text.push('\n');
+    for attention in &facts.attention {
+        push_attention(&mut text, attention, now, surface);
+    }
+    text.push('\n');
+    let width = surface.width.unwrap_or(USUAL_WIDTH);
+    for (name, value) in lines(facts, now) {
+        push_wrapped(&mut text, &format!("{name:<NAMES$}"), &printable(&value), NAMES, width);
+    }
+    text
+}
+
+fn push_attention(text: &mut String, attention: &Attention, now: OffsetDateTime, surface: Surface) {
+    let Attention { what, since, rule, informs, why, remedy } = attention;
+    let since =
+        since.map_or_else(|| "since an unknown time".to_owned(), |since| format!("for {}", age(now - since)));
+    let (mark, tone) = if *informs { ("i", Tone::Plain) } else { ("!", Tone::Bad) };
+    let width = surface.width.unwrap_or(USUAL_WIDTH);
+    let head = format!("{mark} {}: {rule} {since}", printable(what));
+    text.push_str(&tone.paint(&head, surface.has_colours));
+    text.push('\n');
+    push_wrapped(text, "  ", &printable(why), 2, width);
+    push_wrapped(text, "  -> ", &printable(remedy), 5, width);
+}
+
+/// Adds a text in lines of the width, all but the first indented.
+fn push_wrapped(text: &mut String, first: &str, words: &str, indent: usize, width: usize) {
+    let mut line = first.to_owned();
+    let mut is_begin = true;
+    for word in words.split(' ') {
+        if !is_begin && line.chars().count() + 1 + word.chars().count() > width {
+            text.push_str(line.trim_end());
+            text.push('\n');
+            line = " ".repeat(indent);
+            is_begin = true;
+        }
+        if !is_begin {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_begin = false;
+    }
+    text.push_str(line.trim_end());
+    text.push('\n');
+}
+
+fn lines(facts: &Facts, now: OffsetDateTime) -> Vec<(&'static str, String)> {
+    let mut lines = vec![
+        ("Leader", leader(facts, now)),
+        (
+            "Phase",
+            match &facts.phase {
+                Some(phase) => format!("{phase} for {}", age_of(facts.timestamp, now)),
+                None => "none: no leader has stored a status".to_owned(),
+            },
+        ),
+        ("Registry", registry(facts, now)),
+        ("Plan", plan(facts, now)),
+        ("Nodes", nodes(facts)),
+        ("Repairs", repairs(facts)),
+    ];
+    for entry in &facts.repairs.under_way {
+        lines.push(("", entry.clone()));
+    }
+    lines.push(("Placement", placement(facts)));
+    if let Some(at) = facts.etcd_backup {
+        lines.push(("Backup", format!("of the cluster's etcd {} ago", age(now - at))));
+    }
+    let store = &facts.store;
+    lines.push((
+        "Store",
+        format!(
+            "{}, revision {}, answered in {} ms",
+            store.endpoint, store.revision, store.answered_milliseconds
+        ),
+    ));
+    lines
+}
+
+fn leader(facts: &Facts, now: OffsetDateTime) -> String {
+    let Some(leader) = &facts.leader else { return "none".to_owned() };
+    let since = leader.since.map_or_else(String::new, |since| format!(" for {}", age(now - since)));
+    let others = match leader.candidates.as_slice() {
+        [] => "no other candidate".to_owned(),
+        [one] => format!("next {one}"),
+        [next, more @ ..] => format!("next {next} and {} more", more.len()),
+    };
+    format!("{}{since} (epoch {}), {others}", leader.host, leader.epoch)
+}
+
+fn registry(facts: &Facts, now: OffsetDateTime) -> String {
+    let registry = &facts.registry;
+    let Some(url) = &registry.url else { return "none: madako sabakan set-url stores one".to_owned() };
+    if !registry.enabled {
+        return format!("{url}, disabled");
+    }
+    match (registry.answered, registry.machines) {
+        (Some(answered), Some(machines)) => {
+            format!("{} {} ago from {url}", plural(machines, "machine", "machines"), age(now - answered))
+        }
+        _ => format!("{url}, no answer known"),
+    }
+}
+
+fn plan(facts: &Facts, now: OffsetDateTime) -> String {
+    let made = facts.plan.made.map(|made| format!("made {} ago", age(now - made)));
+    let committed = facts.plan.committed.as_ref().map(|last| {
+        let action = last.action.as_deref().unwrap_or("no action");
+        let changes = plural(last.changes_total, "node", "nodes");
+        format!("last change: {action} of {changes} {} ago", age(now - last.at))
+    });
+    let told: Vec<String> = [made, committed].into_iter().flatten().collect();
+    if told.is_empty() { "none known".to_owned() } else { told.join("; ") }
+}
+
+fn nodes(facts: &Facts) -> String {
+    let nodes = &facts.nodes;
+    let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    let mut text = format!(
+        "{} control plane, {}",
+        nodes.control_plane,
+        plural(count(nodes.workers), "worker", "workers")
+    );
+    for counts in [&nodes.connections, &nodes.tainted] {
+        if !counts.is_empty() {
+            let _ = write!(text, "; {}", join_counts(counts));
+        }
+    }
+    if let Some(unused) = nodes.unused_machines {
+        let _ = write!(text, "; {}", plural(unused, "spare machine", "spare machines"));
+    }
+    text
+}
+
+fn repairs(facts: &Facts) -> String {
+    let repairs = &facts.repairs;
+    let mut parts = Vec::new();
+    if repairs.entries.is_empty() {
+        parts.push("no entries".to_owned());
+    } else {
+        parts.push(join_counts(&repairs.entries));
+    }
+    if !repairs.waiting.is_empty() {
+        parts.push(format!("waiting: {}", join_counts(&repairs.waiting)));
+    }
+    if !repairs.held_racks.is_empty() {
+        parts.push(format!("held racks: {}", repairs.held_racks.join(", ")));
+    }
+    if !repairs.enabled {
+        parts.push("disabled".to_owned());
+    }
+    if !repairs.automatic {
+        parts.push("automatic ones disabled".to_owned());
+    }
+    parts.join("; ")
+}
+
+fn placement(facts: &Facts) -> String {
+    let Some(placement) = &facts.placement else { return "not decided by this leader".to_owned() };
+    let total: u64 = placement.applications.values().sum();
+    let mut parts = vec![match total {
+        0 => "no applications".to_owned(),
+        _ => format!(
+            "{}: {}",
+            plural(total, "application", "applications"),
+            join_counts(&placement.applications)
+        ),
+    }];
+    parts.push(plural(placement.moves, "move", "moves"));
+    if !placement.metrics.is_empty() {
+        parts.push(format!("metrics: {}", join_counts(&placement.metrics)));
+    }
+    parts.join("; ")
+}
+
+fn join_counts(counts: &BTreeMap<String, u64>) -> String {
+    counts.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+    use crate::commands::status::facts::{Leadership, StoreFacts};
+
+    const NOW: OffsetDateTime = datetime!(2026-11-25 12:00 UTC);
+
+    fn facts() -> Facts {
+        Facts {
+            phase: Some("completed".to_owned()),
+            timestamp: Some(datetime!(2026-11-25 10:00 UTC)),
+            calm: true,
+            leader: Some(Leadership {
+                host: "host-a".to_owned(),
+                epoch: 590,
+                since: Some(datetime!(2026-11-25 9:00 UTC)),
+                url: None,
+                candidates: vec!["host-b".to_owned()],
+                lease_left_seconds: Some(50),
+                lease_seconds: Some(60),
+            }),
+            store: StoreFacts {
+                endpoint: "http://127.0.0.1:2379".to_owned(),
+                revision: 12,
+                answered_milliseconds: 3,
+            },
+            ..Facts::default()
+        }
+    }
+
+    #[test]
+    fn a_calm_system_is_shown_in_a_few_lines() {
+        let text = draw(&facts(), NOW, Surface::default());
+        assert!(
+            text.starts_with(
+                "Calm: nothing needs attention.\n\nLeader     host-a for 3h0m (epoch 590), next host-b\n"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("Store      http://127.0.0.1:2379, revision 12, answered in 3 ms\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn attention_comes_first_and_fits_the_terminal() {
+        let attention = Attention {
+            what: "plans".to_owned(),
+            since: Some(datetime!(2026-11-25 11:55 UTC)),
+            rule: "no-plan",
+            informs: false,
+            why: "a long reason ".repeat(8),
+            remedy: "do something".to_owned(),
+        };
+        let facts = Facts { attention: vec![attention], ..facts() };
+        let surface = Surface { width: Some(40), has_colours: true, is_terminal: true };
+        let text = draw(&facts, NOW, surface);
+        assert!(text.starts_with("\u{1b}[31m1 thing needs attention:\u{1b}[0m\n\u{1b}[31m! plans: no-plan for 5m0s\u{1b}[0m\n  a long reason"), "{text}");
+        assert!(text.contains("\n  -> do something\n"), "{text}");
+        assert!(
+            text.lines().filter(|line| !line.contains('\u{1b}')).all(|line| line.chars().count() <= 40),
+            "{text}"
+        );
+    }
+}

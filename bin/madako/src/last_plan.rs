@@ -1,0 +1,45 @@
+//! The last committed plan, as the leader stored it.
+
+use madako_domain::keys;
+use madako_domain::store::Entry;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use crate::access::decode;
+use crate::failure::Failure;
+
+/// The stored plan. Unknown fields are those of later versions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LastPlan {
+    #[serde(with = "time::serde::rfc3339")]
+    pub(crate) at: OffsetDateTime,
+    pub(crate) epoch: i64,
+    #[serde(default)]
+    pub(crate) action: Option<String>,
+    #[serde(default)]
+    pub(crate) changes_total: u64,
+    #[serde(default, skip_serializing)]
+    pub(crate) reasons: Vec<LastReason>,
+}
+
+/// A reason of the plan, or of the choice of a machine.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct LastReason {
+    #[serde(default)]
+    pub(crate) address: Option<String>,
+    pub(crate) why: String,
+}
+
+/// # Errors
+/// The stored value has another form.
+pub(crate) fn last_plan(entry: Option<&Entry>) -> Result<Option<LastPlan>, Failure> {
+    entry.map(|entry| decode(keys::LAST_PLAN, entry)).transpose()
+}
+
+impl LastPlan {
+    /// The reason that concerns a machine.
+    pub(crate) fn reason_for(&self, address: &str) -> Option<&str> {
+        let found = self.reasons.iter().find(|reason| reason.address.as_deref() == Some(address));
+        found.map(|reason| reason.why.as_str())
+    }
+}

@@ -1,0 +1,151 @@
+//! Commands that show a list: its forms, its order, and its changes.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use madako_json::go::{to_pretty_json, to_yaml};
+use madako_protocol::ports::Clock;
+use serde::Serialize;
+use time::OffsetDateTime;
+
+pub(crate) use madako_console::{Cell, List, Surface, Tone};
+
+use crate::failure::Failure;
+use crate::output::{note, print};
+
+/// Moves the cursor to the first line, and erases the screen below it (ECMA-48).
+const HOME: &str = "\u{1b}[H\u{1b}[J";
+
+/// The options of a command that shows a list.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ListArgs {
+    /// Form of the output; wide has more columns, and all except table and wide have all that is known
+    #[arg(short, long, value_name = "FORM", value_enum, default_value_t = ListForm::Table)]
+    output: ListForm,
+    /// Column whose values order the lines, named as in the heading of -o wide
+    #[arg(long, value_name = "COLUMN")]
+    sort_by: Option<String>,
+    /// Shows the list again after each change; on a terminal in place
+    #[arg(short, long)]
+    watch: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ListForm {
+    /// For people, as wide as the terminal.
+    Table,
+    /// For people, with all columns.
+    Wide,
+    /// For programs: one document.
+    Json,
+    /// For programs: one document on a line; with --watch a line for each change.
+    Jsonl,
+    /// For both.
+    Yaml,
+    /// For spreadsheets.
+    Csv,
+}
+
+impl ListForm {
+    fn is_for_people(self) -> bool {
+        matches!(self, Self::Table | Self::Wide)
+    }
+}
+
+/// A value that is shown as a list. Its JSON has times in RFC 3339, the list has ages.
+pub(crate) trait AsList: Serialize + PartialEq {
+    /// The list without lines.
+    fn columns() -> List;
+
+    fn list(&self, now: OffsetDateTime) -> List;
+}
+
+impl ListArgs {
+    /// The value in the form of the options.
+    ///
+    /// # Errors
+    /// There is no column of that name.
+    fn render(&self, value: &impl AsList, now: OffsetDateTime, surface: Surface) -> Result<String, Failure> {
+        let list = || self.sorted(value.list(now));
+        Ok(match self.output {
+            ListForm::Table => list()?.text(false, surface),
+            ListForm::Wide => list()?.text(true, surface),
+            ListForm::Csv => list()?.csv(),
+            ListForm::Json => to_pretty_json(value)?,
+            ListForm::Jsonl => serde_json::to_string(value)? + "\n",
+            ListForm::Yaml => to_yaml(value)?,
+        })
+    }
+
+    fn sorted(&self, mut list: List) -> Result<List, Failure> {
+        if let Some(name) = &self.sort_by {
+            list.sort_by(name).map_err(|why| Failure::bad_input(format_args!("--sort-by: {why}")))?;
+        }
+        Ok(list)
+    }
+
+    /// Shows what `read` returns, with `--watch` again after each pause.
+    ///
+    /// A watch goes on after a failure, which it tells once.
+    ///
+    /// # Errors
+    /// The first reading failed, or the options contradict each other.
+    pub(crate) async fn show<T: AsList>(
+        &self,
+        clock: &dyn Clock,
+        pause: Duration,
+        mut read: impl AsyncFnMut() -> Result<T, Failure>,
+    ) -> Result<(), Failure> {
+        if self.watch && self.output == ListForm::Json {
+            return Err(Failure::bad_input(
+                "--watch gives a stream, which -o json does not have: expected -o jsonl, a line for each change",
+            ));
+        }
+        self.sorted(T::columns())?;
+        let surface = Surface::of_output();
+        let first = read().await?;
+        let text = self.render(&first, clock.now(), surface)?;
+        if !self.watch {
+            return print(&text);
+        }
+        let in_place = surface.is_terminal && self.output.is_for_people();
+        watch(pause, in_place, first, read, |value| self.render(value, clock.now(), Surface::of_output()))
+            .await
+    }
+}
+
+/// Shows a value again after each change, until the program is ended. In place, it is drawn after each pause, because ages
+/// in it grow.
+///
+/// # Errors
+/// The value cannot be shown.
+pub(crate) async fn watch<T: PartialEq>(
+    pause: Duration,
+    in_place: bool,
+    mut shown: T,
+    mut read: impl AsyncFnMut() -> Result<T, Failure>,
+    render: impl Fn(&T) -> Result<String, Failure>,
+) -> Result<(), Failure> {
+    let begin = if in_place { HOME } else { "" };
+    print(&format!("{begin}{}", render(&shown)?))?;
+    // A leader that ends has a successor: its message is shown once.
+    let mut told = None;
+    loop {
+        tokio::time::sleep(pause).await;
+        match read().await {
+            Ok(newer) => {
+                if in_place || newer != shown {
+                    print(&format!("{begin}{}", render(&newer)?))?;
+                }
+                (shown, told) = (newer, None);
+            }
+            Err(failure) => {
+                let message = failure.message();
+                if message != told {
+                    note(message.as_deref().unwrap_or_default());
+                }
+                told = message;
+            }
+        }
+    }
+}

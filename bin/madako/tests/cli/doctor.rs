@@ -1,0 +1,77 @@
+//! `doctor`: each check is good, or names what is wrong and what mends it.
+
+use serde_json::Value;
+
+use crate::program::{Etcd, Files, free_port, madako};
+use crate::running::registry;
+use crate::service::embedded::site_on_embedded;
+use crate::service::site::{MACHINES, QUICK, leader_after};
+
+/// The result and the text of each check of a name.
+fn found(shown: &Value, name: &str) -> Vec<(String, String)> {
+    let checks = shown.as_array().unwrap().iter().filter(|check| check["check"] == name);
+    checks.map(|check| (check["result"].as_str().unwrap().to_owned(), check.to_string())).collect()
+}
+
+#[tokio::test]
+async fn a_running_service_is_good() {
+    let site = site_on_embedded(4, &MACHINES).await;
+    let service = site.serve("60s", QUICK).await;
+    site.equip().await;
+    site.first_cluster().await;
+    leader_after(&[&service], 0).await;
+    let answer = site.run(&["doctor", "-o", "json"]).await;
+    assert_eq!((answer.code, answer.err.as_str()), (0, ""), "{answer:?}");
+    let shown = answer.json();
+    for name in ["configuration", "data", "store", "leader", "clock", "registry", "template"] {
+        let checks = found(&shown, name);
+        assert_eq!(checks.len(), 1, "{name}: {shown}");
+        assert!(["good", "notice"].contains(&&*checks[0].0), "{name}: {shown}");
+    }
+    assert_eq!(found(&shown, "API server")[0].0, "off");
+    let text = site.run(&["doctor"]).await.calm();
+    assert!(text.lines().any(|line| line.starts_with("good    store          127.")), "{text}");
+}
+
+#[tokio::test]
+async fn each_fault_has_its_remedy() {
+    let files = Files::new();
+    let file = files.write("config.yml", "prefix: [3]\n");
+    let answer = madako(&["--config", &file, "doctor"]).await;
+    assert_eq!(answer.code, 5, "{answer:?}");
+    assert!(answer.out.starts_with("WRONG   configuration  "), "{}", answer.out);
+    assert!(
+        answer.out.contains(&format!("-> correct the file; madako config check {file}")),
+        "{}",
+        answer.out
+    );
+
+    let file = files
+        .write("config.yml", format!("endpoints: [\"http://127.0.0.1:{}\"]\ntimeout: 300ms\n", free_port()));
+    let answer = madako(&["--config", &file, "doctor", "-o", "json"]).await;
+    assert_eq!(answer.code, 5, "{answer:?}");
+    let (result, text) = &found(&answer.json(), "store")[0];
+    assert!(result == "wrong" && text.contains("check endpoints"), "{text}");
+
+    let Some(etcd) = Etcd::start().await else { return };
+    let (registry, url) = registry().await;
+    etcd.run(&["sabakan", "set-url", &url]).await.calm();
+    registry.faults().set(madako_datacenter_sim::Fault::Status(500));
+    etcd.put("sabakan/template", "{").await;
+    etcd.put("ca/server", "no certificate").await;
+    let answer = etcd.run(&["doctor", "-o", "json"]).await;
+    assert_eq!(answer.code, 5, "{answer:?}");
+    let shown = answer.json();
+    for (name, part) in [
+        ("leader", "start madako serve"),
+        ("registry", "status 500"),
+        ("stored value", "store a valid value of sabakan/template"),
+        ("certificate", "authority server: expected one certificate in PEM"),
+    ] {
+        let checks = found(&shown, name);
+        assert!(
+            checks.iter().any(|(result, text)| result == "wrong" && text.contains(part)),
+            "{name}: {shown}"
+        );
+    }
+}

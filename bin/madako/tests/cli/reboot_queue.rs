@@ -1,0 +1,146 @@
+//! The commands `reboot-queue`, and their bytes in etcd, which are ckecli's (its `reboot.go` and `storage.go`).
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+
+use crate::program::{Answer, CLUSTER, Etcd};
+
+/// ckecli's output for two entries, of which it had cancelled the first.
+const LISTED_BY_CKECLI: &str = r#"[
+    {
+        "index": "0",
+        "node": "10.0.0.2",
+        "status": "cancelled",
+        "last_transition_time": "0001-01-01T00:00:00Z",
+        "drain_backoff_expire": "0001-01-01T00:00:00Z"
+    },
+    {
+        "index": "1",
+        "node": "10.0.0.1",
+        "status": "queued",
+        "last_transition_time": "0001-01-01T00:00:00Z",
+        "drain_backoff_expire": "0001-01-01T00:00:00Z"
+    }
+]
+"#;
+
+/// ckecli's bytes of the second entry.
+const STORED_BY_CKECLI: &str = r#"{"index":"1","node":"10.0.0.1","status":"queued","last_transition_time":"0001-01-01T00:00:00Z","drain_backoff_expire":"0001-01-01T00:00:00Z"}"#;
+
+/// An entry in back-off, as CKE's leader writes one, with a field of a later version.
+const IN_BACK_OFF: &str = r#"{"index":"5","node":"10.0.0.2","status":"queued","last_transition_time":"2026-11-21T10:00:00Z","drain_backoff_count":3,"drain_backoff_expire":"2026-11-21T10:22:13Z","later":{"a":1.0}}"#;
+
+async fn with_cluster() -> Option<Etcd> {
+    let etcd = Etcd::start().await?;
+    let file = etcd.file("cluster.yml", CLUSTER);
+    etcd.run(&["cluster", "set", &file]).await.calm();
+    Some(etcd)
+}
+
+async fn add(etcd: &Etcd, nodes: &str) -> Answer {
+    etcd.run_fed(&["reboot-queue", "add", "-"], nodes.as_bytes()).await
+}
+
+#[tokio::test]
+async fn entries_are_registered_listed_and_cancelled_as_by_ckecli() {
+    let Some(etcd) = with_cluster().await else { return };
+    assert_eq!(etcd.run(&["reboot-queue", "list"]).await.calm(), "null\n");
+    assert_eq!(etcd.run(&["rq", "list", "-o", "json"]).await.calm(), "[]\n");
+    assert_eq!(add(&etcd, "10.0.0.2\n\t10.0.0.1 ").await.calm(), "");
+    assert_eq!(etcd.get("reboots/write-index").await.unwrap(), "2");
+    assert_eq!(etcd.get("reboots/data/0000000000000001").await.unwrap(), STORED_BY_CKECLI);
+    let cancel = async || etcd.run(&["reboot-queue", "cancel", "0"]).await.calm();
+    assert_eq!(cancel().await, "entry 0 (10.0.0.2, cancelled): to be removed\n");
+    let revision = etcd.revision().await;
+    assert_eq!(cancel().await, "entry 0 (10.0.0.2, cancelled): to be removed, as before\n");
+    assert_eq!(etcd.revision().await, revision, "it was cancelled before");
+    assert_eq!(etcd.run(&["reboot-queue", "list"]).await.calm(), LISTED_BY_CKECLI);
+    // `simple` is ckecli's word.
+    let table = etcd.run(&["reboot-queue", "list", "-o", "simple"]).await.calm();
+    assert_eq!(table, etcd.run(&["reboot-queue", "list", "-o", "table"]).await.calm());
+    assert!(table.starts_with("INDEX  NODE      STATUS"), "{table}");
+    assert!(table.contains("\n1      10.0.0.1  queued "), "{table}");
+
+    assert_eq!(etcd.run(&["reboot-queue", "cancel-all"]).await.calm(), "1\n");
+    let none = etcd.run(&["reboot-queue", "cancel-all", "-o", "json"]).await.json();
+    assert_eq!(none, json!({"cancelled": []}), "each once");
+    let message = etcd.run(&["reboot-queue", "cancel", "7"]).await.refused(1);
+    assert!(message.contains("the reboot queue has no entry 7"), "{message}");
+    assert_eq!(etcd.run(&["reboot-queue", "cancel", "-1"]).await.code, 2);
+    // Indexes are not reused.
+    assert_eq!(add(&etcd, "10.0.0.2").await.calm(), "");
+    assert!(etcd.get("reboots/data/0000000000000002").await.is_some());
+}
+
+#[tokio::test]
+async fn file_with_an_unknown_node_adds_no_entry() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let message = add(&etcd, "10.0.0.1").await.refused(1);
+    assert!(message.contains("no cluster configuration is stored"), "{message}");
+    let file = etcd.file("cluster.yml", CLUSTER);
+    etcd.run(&["cluster", "set", &file]).await.calm();
+    let before = etcd.revision().await;
+    let message = add(&etcd, "10.0.0.1 10.0.0.99 node-1 \u{1b}[2J").await.refused(2);
+    assert!(message.contains("has the address") && message.contains("10.0.0.99, node-1"), "{message}");
+    assert!(message.contains("no entry was added") && !message.contains('\u{1b}'), "{message}");
+    let message = add(&etcd, " \n").await.refused(2);
+    assert!(message.contains("no address, expected 1 to 5000 addresses"), "{message}");
+    let message = add(&etcd, &"10.0.0.1\n".repeat(5_001)).await.refused(2);
+    assert!(message.contains("more addresses, expected 1 to 5000"), "{message}");
+    assert_eq!(etcd.revision().await, before);
+}
+
+#[tokio::test]
+async fn long_files_are_added_in_order_in_several_transactions() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let mut cluster = CLUSTER.to_owned();
+    let addresses: Vec<String> =
+        (0..230).map(|number| format!("10.1.{}.{}", number / 200, number % 200 + 1)).collect();
+    let at = cluster.find("nodes:\n").unwrap() + "nodes:\n".len();
+    let mut nodes = String::new();
+    for address in &addresses {
+        writeln!(nodes, "- {{address: {address}, user: cybozu}}").unwrap();
+    }
+    cluster.insert_str(at, &nodes);
+    etcd.run(&["cluster", "set", &etcd.file("cluster.yml", cluster)]).await.calm();
+    etcd.put("reboots/write-index", "14").await;
+    assert_eq!(add(&etcd, &addresses.join("\n")).await.calm(), "");
+    assert_eq!(etcd.get("reboots/write-index").await.unwrap(), "244");
+    let listed = etcd.run(&["reboot-queue", "list", "-o", "json"]).await.json();
+    let listed: Vec<_> =
+        listed.as_array().unwrap().iter().map(|entry| entry["node"].as_str().unwrap()).collect();
+    assert_eq!(listed, addresses);
+    let twice = add(&etcd, &format!("{0} {0}", addresses[0])).await;
+    assert_eq!(twice.code, 0);
+    assert!(twice.err.contains("its later entries wait for the first"), "{}", twice.err);
+    assert_eq!(etcd.get("reboots/write-index").await.unwrap(), "246");
+}
+
+#[tokio::test]
+async fn reset_of_back_off_keeps_fields_of_a_later_version() {
+    let Some(etcd) = Etcd::start().await else { return };
+    etcd.put("reboots/data/0000000000000005", IN_BACK_OFF).await;
+    assert_eq!(
+        etcd.run(&["reboot-queue", "reset-backoff"]).await.calm(),
+        "entry 5 (10.0.0.2, queued): retried at once\n"
+    );
+    let reset = IN_BACK_OFF
+        .replace(r#""drain_backoff_count":3,"#, "")
+        .replace("2026-11-21T10:22:13Z", "0001-01-01T00:00:00Z");
+    assert_eq!(etcd.get("reboots/data/0000000000000005").await.unwrap(), reset);
+    let before = etcd.revision().await;
+    assert_eq!(etcd.run(&["reboot-queue", "reset-backoff"]).await.calm(), "");
+    assert_eq!(etcd.revision().await, before, "nothing was left to reset");
+}
+
+#[tokio::test]
+async fn queue_is_switched_by_ckes_boolean() {
+    let Some(etcd) = Etcd::start().await else { return };
+    assert_eq!(etcd.run(&["reboot-queue", "is-enabled"]).await.calm(), "true\n");
+    for (word, stored, shown) in [("disable", "true", "false\n"), ("enable", "false", "true\n")] {
+        assert_eq!(etcd.run(&["reboot-queue", word]).await.calm(), "");
+        assert_eq!(etcd.get("reboots/disabled").await.unwrap(), stored);
+        assert_eq!(etcd.run(&["reboot-queue", "is-enabled"]).await.calm(), shown);
+    }
+}
