@@ -2,16 +2,82 @@
 
 use std::ops::RangeInclusive;
 
+use madako_domain::keys;
+use madako_domain::reboot::RebootQueueEntry;
+use madako_domain::repair::RepairQueueEntry;
 use madako_domain::store::{Condition, Entry, Outcome, Transaction, Write};
 use madako_json::go::escaped;
 use madako_protocol::store::Store;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
+use time::OffsetDateTime;
 
 use crate::access::{changed_meanwhile, decode, get, list, put_if, unchanged};
 use crate::cli::whole_number;
 use crate::failure::Failure;
 use crate::limits::{MAX_ADD_TRIES, MAX_CHANGE_TRIES};
+use crate::output::{OutputArgs, Table, print, show};
+
+/// An entry of the repair queue or of the reboot queue.
+pub(crate) trait QueueEntry: Serialize + DeserializeOwned {
+    /// The name of the queue in messages.
+    const QUEUE: &str;
+    /// The prefix of the entries' keys.
+    const PREFIX: &str;
+
+    fn key(index: i64) -> String;
+
+    fn index(&self) -> i64;
+
+    /// The entry in a message, such as `entry 3 (10.0.0.4, queued)`.
+    fn describe(&self) -> String;
+
+    /// The number of aborted drains, and the end of the back-off after them.
+    fn backoff(&mut self) -> (&mut u32, &mut Option<OffsetDateTime>);
+}
+
+impl QueueEntry for RepairQueueEntry {
+    const QUEUE: &str = "repair queue";
+    const PREFIX: &str = keys::REPAIRS;
+
+    fn key(index: i64) -> String {
+        keys::repair(index)
+    }
+
+    fn index(&self) -> i64 {
+        self.index
+    }
+
+    fn describe(&self) -> String {
+        format!("entry {} ({} of {}, {})", self.index, self.operation, self.address, self.status)
+    }
+
+    fn backoff(&mut self) -> (&mut u32, &mut Option<OffsetDateTime>) {
+        (&mut self.drain_backoff_count, &mut self.drain_backoff_expire)
+    }
+}
+
+impl QueueEntry for RebootQueueEntry {
+    const QUEUE: &str = "reboot queue";
+    const PREFIX: &str = keys::REBOOTS;
+
+    fn key(index: i64) -> String {
+        keys::reboot(index)
+    }
+
+    fn index(&self) -> i64 {
+        self.index
+    }
+
+    fn describe(&self) -> String {
+        format!("entry {} ({}, {})", self.index, self.node, self.status)
+    }
+
+    fn backoff(&mut self) -> (&mut u32, &mut Option<OffsetDateTime>) {
+        (&mut self.drain_backoff_count, &mut self.drain_backoff_expire)
+    }
+}
 
 /// A number of an entry on the command line.
 pub(crate) fn index(text: &str) -> Result<i64, String> {
@@ -20,8 +86,8 @@ pub(crate) fn index(text: &str) -> Result<i64, String> {
 }
 
 /// All entries in the order of their numbers.
-pub(crate) async fn entries<T: DeserializeOwned>(store: &dyn Store, prefix: &str) -> Result<Vec<T>, Failure> {
-    list(store, prefix).await?.iter().map(|(key, entry)| decode(key, entry)).collect()
+pub(crate) async fn entries<T: QueueEntry>(store: &dyn Store) -> Result<Vec<T>, Failure> {
+    list(store, T::PREFIX).await?.iter().map(|(key, entry)| decode(key, entry)).collect()
 }
 
 /// Adds entries under the next numbers, all or none, as ckecli adds one. `number` sets the number of an entry.
@@ -63,7 +129,7 @@ fn next_index(counter: &str, stored: Option<&Entry>, added: usize) -> Result<i64
 
 /// Changes an entry if `change` returns true. After a concurrent change the entry is read again, so that no write of
 /// the service is undone. Returns whether the entry changed, with the entry; `None`: the entry is gone.
-pub(crate) async fn change_entry<T: Serialize + DeserializeOwned>(
+async fn change_entry<T: Serialize + DeserializeOwned>(
     store: &dyn Store,
     key: &str,
     change: impl Fn(&mut T) -> bool,
@@ -80,4 +146,62 @@ pub(crate) async fn change_entry<T: Serialize + DeserializeOwned>(
         }
     }
     Err(changed_meanwhile(key))
+}
+
+/// Requests the removal of an entry by `mark`, which returns false if it was requested before.
+pub(crate) async fn remove<T: QueueEntry>(
+    store: &dyn Store,
+    index: i64,
+    mark: impl Fn(&mut T) -> bool,
+) -> Result<(), Failure> {
+    let Some((changed, entry)) = change_entry(store, &T::key(index), mark).await? else {
+        return Err(Failure::failed(format_args!("the {} has no entry {index}", T::QUEUE)));
+    };
+    let before = if changed { "" } else { ", as before" };
+    print(&format!("{}: to be removed{before}\n", entry.describe()))
+}
+
+/// Requests the removal of all entries for which `mark` returns true, and shows their numbers. `done` says in the output
+/// that it was requested.
+pub(crate) async fn remove_all<T: QueueEntry>(
+    args: &OutputArgs,
+    store: &dyn Store,
+    done: &'static str,
+    mark: impl Fn(&mut T) -> bool,
+) -> Result<(), Failure> {
+    let mut removed = Vec::new();
+    for (key, _) in list(store, T::PREFIX).await? {
+        if let Some((true, entry)) = change_entry(store, &key, &mark).await? {
+            removed.push(entry.index());
+            if args.output.is_none() {
+                // Printed one by one, as ckecli does: a later removal may fail.
+                print(&format!("{}\n", entry.index()))?;
+            }
+        }
+    }
+    match args.output {
+        None => Ok(()),
+        Some(format) => show(format, &json!({ (done): removed }), |_| {
+            let mut table = Table::new([&*done.to_uppercase()]);
+            for index in &removed {
+                table.row([index.to_string()]);
+            }
+            table.text()
+        }),
+    }
+}
+
+/// Ends the back-off of all entries with aborted drains, and shows them.
+pub(crate) async fn reset_backoff<T: QueueEntry>(store: &dyn Store) -> Result<(), Failure> {
+    for (key, _) in list(store, T::PREFIX).await? {
+        let reset = |entry: &mut T| {
+            let (count, expire) = entry.backoff();
+            let had_end = expire.take().is_some();
+            std::mem::take(count) != 0 || had_end
+        };
+        if let Some((true, entry)) = change_entry(store, &key, reset).await? {
+            print(&format!("{}: retried at once\n", entry.describe()))?;
+        }
+    }
+    Ok(())
 }

@@ -7,15 +7,16 @@ use madako_domain::keys;
 use madako_domain::reboot::{RebootQueueEntry, RebootStatus};
 use madako_json::go::{escaped, to_pretty_json};
 use madako_protocol::store::Store;
-use serde_json::json;
 
-use crate::commands::queue::{change_entry, entries, index};
+use crate::commands::queue::{self, entries, index};
 use crate::commands::repair_queue::moment;
 use crate::commands::settings::{is_enabled, switch};
 use crate::failure::Failure;
 use crate::output::{OutputArgs, Table, print, show};
 
 /// Shows or changes the queue of node reboots.
+///
+/// The queue is CKE's. Madako keeps the entries and does not act on them yet: a leading CKE reboots the nodes.
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(crate) enum Command {
@@ -67,14 +68,14 @@ pub(crate) async fn run(command: Command, store: &dyn Store) -> Result<(), Failu
         Command::IsEnabled(args) => is_enabled(&args, store, keys::REBOOTS_DISABLED).await,
         Command::Add { file } => add::run(&file, store).await,
         Command::List(args) => list(&args, store).await,
-        Command::Cancel { index } => cancel(index, store).await,
-        Command::CancelAll(args) => cancel_all(&args, store).await,
-        Command::ResetBackoff => reset_backoff(store).await,
+        Command::Cancel { index } => queue::remove(store, index, mark_cancelled).await,
+        Command::CancelAll(args) => queue::remove_all(&args, store, "cancelled", mark_cancelled).await,
+        Command::ResetBackoff => queue::reset_backoff::<RebootQueueEntry>(store).await,
     }
 }
 
 async fn list(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
-    let entries: Vec<RebootQueueEntry> = entries(store, keys::REBOOTS).await?;
+    let entries: Vec<RebootQueueEntry> = entries(store).await?;
     match args.output {
         // Go writes a nil slice as null, and escapes some characters.
         None if entries.is_empty() => print("null\n"),
@@ -101,56 +102,4 @@ fn format_table(entries: &[RebootQueueEntry]) -> String {
 /// Marks the entry; ckecli keeps the time of the last transition, too.
 fn mark_cancelled(entry: &mut RebootQueueEntry) -> bool {
     std::mem::replace(&mut entry.status, RebootStatus::Cancelled) != RebootStatus::Cancelled
-}
-
-async fn cancel(index: i64, store: &dyn Store) -> Result<(), Failure> {
-    match change_entry(store, &keys::reboot(index), mark_cancelled).await? {
-        Some((changed, entry)) => {
-            let before = if changed { "" } else { ", as before" };
-            print(&format!("{}: to be removed{before}\n", entry_name(&entry)))
-        }
-        None => Err(Failure::failed(format_args!("the reboot queue has no entry {index}"))),
-    }
-}
-
-async fn cancel_all(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
-    let mut cancelled = Vec::new();
-    for entry in entries::<RebootQueueEntry>(store, keys::REBOOTS).await? {
-        if let Some((true, _)) = change_entry(store, &keys::reboot(entry.index), mark_cancelled).await? {
-            cancelled.push(entry.index);
-            if args.output.is_none() {
-                // Printed one by one: a later change may fail.
-                print(&format!("{}\n", entry.index))?;
-            }
-        }
-    }
-    match args.output {
-        None => Ok(()),
-        Some(format) => show(format, &json!({ "cancelled": cancelled }), |_| {
-            let mut table = Table::new(["CANCELLED"]);
-            for index in &cancelled {
-                table.row([index.to_string()]);
-            }
-            table.text()
-        }),
-    }
-}
-
-async fn reset_backoff(store: &dyn Store) -> Result<(), Failure> {
-    for entry in entries::<RebootQueueEntry>(store, keys::REBOOTS).await? {
-        let reset = |entry: &mut RebootQueueEntry| {
-            let waits = entry.drain_backoff_count != 0 || entry.drain_backoff_expire.is_some();
-            entry.drain_backoff_count = 0;
-            entry.drain_backoff_expire = None;
-            waits
-        };
-        if let Some((true, entry)) = change_entry(store, &keys::reboot(entry.index), reset).await? {
-            print(&format!("{}: retried at once\n", entry_name(&entry)))?;
-        }
-    }
-    Ok(())
-}
-
-fn entry_name(entry: &RebootQueueEntry) -> String {
-    format!("entry {} ({}, {})", entry.index, entry.node, entry.status)
 }

@@ -1,7 +1,6 @@
 //! `madako repair-queue`: machines that wait for repair, and the obstacles.
 
 mod add;
-mod change;
 mod explain;
 mod release;
 
@@ -84,17 +83,27 @@ pub(crate) async fn run(
             add::run(RepairQueueEntry::new(operation, machine_type, address), store).await
         }
         Command::List(args) => list(&args, store).await,
-        Command::Delete { index } => change::delete(index, store).await,
-        Command::DeleteFinished(args) => change::delete_all(&args, true, store).await,
-        Command::DeleteUnfinished(args) => change::delete_all(&args, false, store).await,
-        Command::ResetBackoff => change::reset_backoff(store).await,
+        Command::Delete { index } => queue::remove(store, index, mark_deleted).await,
+        Command::DeleteFinished(args) => {
+            let mark = |entry: &mut RepairQueueEntry| entry.is_finished() && mark_deleted(entry);
+            queue::remove_all(&args, store, "deleted", mark).await
+        }
+        Command::DeleteUnfinished(args) => {
+            let mark = |entry: &mut RepairQueueEntry| !entry.is_finished() && mark_deleted(entry);
+            queue::remove_all(&args, store, "deleted", mark).await
+        }
+        Command::ResetBackoff => queue::reset_backoff::<RepairQueueEntry>(store).await,
         Command::Explain(args) => explain::run(&args, global, store, clock).await,
         Command::Release(args) => release::run(&args, store).await,
     }
 }
 
+fn mark_deleted(entry: &mut RepairQueueEntry) -> bool {
+    !std::mem::replace(&mut entry.deleted, true)
+}
+
 async fn list(args: &OutputArgs, store: &dyn Store) -> Result<(), Failure> {
-    let entries: Vec<RepairQueueEntry> = queue::entries(store, keys::REPAIRS).await?;
+    let entries: Vec<RepairQueueEntry> = queue::entries(store).await?;
     match args.output {
         // Go writes a nil slice as null, and escapes some characters.
         None if entries.is_empty() => print("null\n"),

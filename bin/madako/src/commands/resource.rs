@@ -15,7 +15,9 @@ use crate::failure::Failure;
 use crate::input::documents;
 use crate::output::{Format, OutputArgs, Table, print, show};
 
-/// Shows or changes the user-defined resources: manifests that are applied to Kubernetes by server-side apply.
+/// Shows or changes the user-defined resources: manifests for Kubernetes.
+///
+/// The resources are CKE's. Madako keeps them and does not apply them yet: a leading CKE applies them by server-side apply.
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(crate) enum Command {

@@ -1,4 +1,4 @@
-//! What the registry and the store know of each machine.
+//! The facts of the registry and of the store about each machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

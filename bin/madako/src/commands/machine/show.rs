@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use madako_domain::keys;
 use madako_domain::repair::RepairQueueEntry;
 use madako_protocol::ports::Clock as _;
 use madako_protocol::store::Store;
@@ -50,7 +49,7 @@ pub(super) async fn run(args: &Args, store: &dyn Store) -> Result<(), Failure> {
             "no machine of the registry has the serial or address {named}: madako machine list --all shows all machines"
         ))
     })?;
-    let mut repairs: Vec<RepairQueueEntry> = queue::entries(store, keys::REPAIRS).await?;
+    let mut repairs: Vec<RepairQueueEntry> = queue::entries(store).await?;
     repairs.retain(|entry| Some(&entry.address) == machine.address.as_ref());
     let shown = Shown { machine, repairs };
     show(args.output, &shown, |shown| text(shown, SystemClock.now()))
