@@ -3,6 +3,9 @@
 mod local;
 mod outside;
 
+use madako_protocol::ports::Clock as _;
+use madako_supervisor::clock::SystemClock;
+use madako_supervisor::config::Config;
 use serde::Serialize;
 
 use crate::access::open_configured;
@@ -10,9 +13,6 @@ use crate::cli::Global;
 use crate::failure::Failure;
 use crate::list::{Surface, Tone};
 use crate::output::{Format, printable, show};
-use madako_protocol::ports::Clock as _;
-use madako_supervisor::clock::SystemClock;
-use madako_supervisor::config::Config;
 
 /// Checks the configuration, the store, the leader, the clock, the registry, certificates, the API server and metrics.
 ///

@@ -1,4 +1,4 @@
-//! `madako status`: the running system on one screen, and what needs the operator.
+//! `madako status`: the running system on one screen, with its faults and their remedies.
 
 mod attention;
 mod facts;
@@ -18,11 +18,10 @@ use crate::limits::LIST_PAUSE;
 use crate::list::{Surface, watch};
 use crate::output::{Format, OutputArgs, print, show};
 
-/// Shows the running system: what needs attention, the leader, the last poll and plan, nodes, repairs, placement and the store.
+/// Shows the running system: its faults, the leader, the last poll and plan, nodes, repairs, placement and the store.
 ///
-/// Each thing that needs attention has its rule, its duration, its reason and a remedy. Without an option and outside of a
-/// terminal, the command prints only the phase, as ckecli does. What only the leader knows comes from its pages
-/// (madako/leader-url); the rest is in the store.
+/// Each fault has its rule, its duration, its reason and a remedy. Without an option and outside of a terminal, the command
+/// prints only the phase, as ckecli does. The store and the pages of the leader (madako/leader-url) give the facts.
 ///
 /// Exit codes: 4: no instance leads, and none has stored a status; with --check, 0: calm, 5: something needs attention.
 #[derive(Debug, clap::Args)]

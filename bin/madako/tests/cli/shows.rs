@@ -191,7 +191,7 @@ async fn history_table_shows_the_result_of_each_operation() {
 
 const STATUS: &str = r#"{"phase":"completed","timestamp":"2026-11-21T10:00:00Z"}"#;
 
-/// What the status says of a rule.
+/// The text of the status about a rule.
 fn attention<'a>(shown: &'a Value, rule: &str) -> Option<&'a Value> {
     shown["attention"].as_array().unwrap().iter().find(|attention| attention["rule"] == rule)
 }

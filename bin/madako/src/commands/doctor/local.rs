@@ -30,7 +30,7 @@ pub(super) fn check_config(config: &Config, global: &Global) -> Check {
     }
 }
 
-/// The directory of the embedded store: who owns it, and the space that is left.
+/// The directory of the embedded store: its owner, and its free space.
 pub(super) fn check_data_directory(config: &Config) -> Check {
     const NAME: &str = "data";
     let StoreChoice::Embedded(embedded) = &config.store else {

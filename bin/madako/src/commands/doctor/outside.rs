@@ -1,4 +1,4 @@
-//! Checks of what the service reaches: the store, the leader, the registry, the API server, and providers of metrics.
+//! Checks of the peers of the service: the store, the leader, the registry, the API server, and providers of metrics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use time::format_description::well_known::Rfc2822;
 use super::Check;
 use super::local::check_certificate;
 use crate::VERSION;
-use crate::commands::ops::running::get_page;
+use crate::commands::ops::running::{get_body, get_page};
 use crate::commands::status::samples::Samples;
 use crate::failure::Failure;
 use crate::limits::{CLOCK_SKEW, OPS_DEADLINE};
@@ -57,7 +57,7 @@ pub(super) async fn check_store(store: &EtcdStore, config: &Config) -> (Check, O
     }
 }
 
-/// Checks of what the store names.
+/// Checks of the peers and values that the store names.
 pub(super) async fn check_stored(entries: &Entries, config: &Config, now: OffsetDateTime) -> Vec<Check> {
     let state = ClusterState::decode(0, entries, None);
     let mut checks: Vec<Check> = state
@@ -124,9 +124,14 @@ async fn check_leader(entries: &Entries, now: OffsetDateTime) -> (Vec<Check>, Op
             checks.extend(check_clock(&answer, &host, now));
         }
     }
-    let metrics = get_page(&format!("{url}/metrics"), OPS_DEADLINE).await.ok();
-    let samples = metrics.map(|page| Samples::parse(&String::from_utf8_lossy(&page.body)));
-    (checks, samples)
+    match get_body(&format!("{url}/metrics"), OPS_DEADLINE).await {
+        Ok(page) => (checks, Some(Samples::parse(&String::from_utf8_lossy(&page)))),
+        Err(failure) => {
+            let found = format!("{host}: {}", failure.message().unwrap_or_default());
+            checks.push(Check::wrong(NAME, found, "start the service again; its log has the cause"));
+            (checks, None)
+        }
+    }
 }
 
 fn read_version(answer: &HttpResponse) -> Option<String> {
@@ -219,7 +224,7 @@ fn check_metrics(config: &Config, samples: Option<&Samples>) -> Check {
     if config.placement.is_none() {
         return Check::off(NAME, "no section placement");
     }
-    let Some(samples) = samples else { return Check::off(NAME, "the leader's /metrics does not answer") };
+    let Some(samples) = samples else { return Check::off(NAME, "no page /metrics of a leader") };
     let conditions = samples.counts("madako_metrics", "condition");
     let down = samples.counts("madako_metrics_providers_down", "kind");
     let bad: u64 = ["failed", "undefined"].iter().filter_map(|condition| conditions.get(*condition)).sum();

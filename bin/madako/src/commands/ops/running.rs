@@ -101,6 +101,23 @@ pub(crate) async fn get_page(url: &str, deadline: Duration) -> Result<HttpRespon
     transport.send(request).await.map_err(|error| Failure::Failed(error.into()))
 }
 
+/// The body of a page.
+///
+/// # Errors
+/// There is no complete answer before the deadline, or its status code is not 200.
+pub(crate) async fn get_body(url: &str, deadline: Duration) -> Result<Bytes, Failure> {
+    let answer = get_page(url, deadline).await?;
+    if answer.status != 200 {
+        return Err(refuse(url, &answer));
+    }
+    Ok(answer.body)
+}
+
+fn refuse(url: &str, answer: &HttpResponse) -> Failure {
+    let why: String = String::from_utf8_lossy(&answer.body).trim().chars().take(MAX_TOLD).collect();
+    Failure::failed(format_args!("{url} answered {}: {}", answer.status, printable(&why)))
+}
+
 async fn fetch(url: &str) -> Result<Bytes, Failure> {
     let answer = get_page(url, OPS_DEADLINE).await.map_err(|failure| match failure {
         Failure::Failed(error) => Failure::Failed(error.context("the leader cannot be asked")),
@@ -112,10 +129,7 @@ async fn fetch(url: &str) -> Result<Bytes, Failure> {
             "the leader shows no operations on nodes at {url}: operations.mode is off there, no cluster is stored, or \
              another instance has become the leader"
         ))),
-        status => {
-            let why: String = String::from_utf8_lossy(&answer.body).trim().chars().take(MAX_TOLD).collect();
-            Err(Failure::failed(format_args!("{url} answered {status}: {}", printable(&why))))
-        }
+        _ => Err(refuse(url, &answer)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What needs the operator: obstacles in the store, and faults on the pages of the leader.
+//! Faults that need the operator: obstacles in the store, and faults on the pages of the leader.
 
 use madako_domain::guard::{GuardState, POLLS_TO_AGREE};
 use madako_domain::keys;

@@ -1,16 +1,14 @@
-//! What the store and the pages of the leader say about the running system.
+//! The facts of the store and of the leader's pages about the running system.
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-use futures::future::{join_all, try_join_all};
+use futures::future::try_join_all;
 use madako_console::Stopwatch;
 use madako_domain::cluster::TAINT_STATE;
 use madako_domain::keys;
 use madako_domain::state::ClusterState;
 use madako_domain::status::ServerStatus;
 use madako_domain::store::Entry;
-use madako_protocol::ports::HttpResponse;
 use madako_protocol::store::Store as _;
 use madako_store::EtcdStore;
 use serde::{Deserialize, Serialize};
@@ -19,15 +17,15 @@ use time::OffsetDateTime;
 use super::attention::{Attention, find_attention};
 use super::samples::Samples;
 use crate::access::decode;
-use crate::commands::ops::running::get_page;
+use crate::commands::ops::running::get_body;
 use crate::failure::Failure;
 use crate::last_plan::{LastPlan, last_plan};
 use crate::limits::{MAX_REPAIRS_SHOWN, STATUS_DEADLINE};
 
 /// The keys that the screen shows. The rest grows with applications and certificates, and is not read.
 const READ: [&str; 16] = [
-    "cluster",
-    "constraints",
+    keys::CLUSTER,
+    keys::CONSTRAINTS,
     "sabakan/",
     "auto-repair/",
     "repairs/",
@@ -53,7 +51,7 @@ pub(super) struct Facts {
     pub(super) calm: bool,
     pub(super) attention: Vec<Attention>,
     pub(super) leader: Option<Leadership>,
-    /// What an instance waits for before it can lead, from its page `/health`.
+    /// The reason for which an instance cannot lead yet, from its page `/health`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) waits_for: Option<String>,
     /// Why the pages of the leader are not shown.
@@ -246,30 +244,22 @@ async fn read_leadership(
     }))
 }
 
-/// The leader's metrics, what its process waits for, and why pages are missing.
+/// The leader's metrics, the reason for which its process cannot lead yet, and the fault of its pages.
 async fn read_pages(leader: Option<&Leadership>) -> (Samples, Option<String>, Option<String>) {
     let Some(leader) = leader else { return (Samples::default(), None, None) };
     let Some(url) = leader.url.as_ref().map(|url| url.trim_end_matches('/')) else {
         let why = format!("{} has stored no URL of its pages: an instance of CKE leads", leader.host);
         return (Samples::default(), None, Some(why));
     };
-    let pages = ["metrics", "health"].map(|page| format!("{url}/{page}"));
-    let mut answers = join_all(pages.iter().map(|page| get_page(page, STATUS_DEADLINE))).await.into_iter();
-    let mut next = || answers.next().expect("each page has an answer").and_then(accept);
-    let (metrics, health) = (next(), next());
+    let [metrics, health] = ["metrics", "health"].map(|page| format!("{url}/{page}"));
+    let (metrics, health) =
+        tokio::join!(get_body(&metrics, STATUS_DEADLINE), get_body(&health, STATUS_DEADLINE));
     let health = health.ok().and_then(|body| serde_json::from_slice::<Health>(&body).ok());
     let (samples, fault) = match metrics {
         Ok(body) => (Samples::parse(&String::from_utf8_lossy(&body)), None),
         Err(failure) => (Samples::default(), failure.message()),
     };
     (samples, health.and_then(|health| health.waits_for), fault)
-}
-
-fn accept(answer: HttpResponse) -> Result<Bytes, Failure> {
-    match answer.status {
-        200 => Ok(answer.body),
-        status => Err(Failure::failed(format_args!("the leader's page answered with the status {status}"))),
-    }
 }
 
 fn count_nodes(state: &ClusterState, samples: &Samples) -> Nodes {
