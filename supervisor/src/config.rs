@@ -122,13 +122,13 @@ section! {
             "host_keys": operations::HOST_KEYS => it.ssh.host_keys, by read_word;
         }
         in "images" {
-            "etcd": operations::IMAGE => *it.operations.configured_images.image(ImageName::Etcd);
-            "tools": operations::IMAGE => *it.operations.configured_images.image(ImageName::Tools);
-            "kubernetes": operations::IMAGE => *it.operations.configured_images.image(ImageName::Kubernetes);
-            "pause": operations::IMAGE => *it.operations.configured_images.image(ImageName::Pause);
-            "coredns": operations::IMAGE => *it.operations.configured_images.image(ImageName::Coredns);
-            "unbound": operations::IMAGE => *it.operations.configured_images.image(ImageName::Unbound);
-            "unbound_exporter": operations::IMAGE => *it.operations.configured_images.image(ImageName::UnboundExporter);
+            "etcd": operations::IMAGE => *it.operations.configured_images.image_mut(ImageName::Etcd);
+            "tools": operations::IMAGE => *it.operations.configured_images.image_mut(ImageName::Tools);
+            "kubernetes": operations::IMAGE => *it.operations.configured_images.image_mut(ImageName::Kubernetes);
+            "pause": operations::IMAGE => *it.operations.configured_images.image_mut(ImageName::Pause);
+            "coredns": operations::IMAGE => *it.operations.configured_images.image_mut(ImageName::Coredns);
+            "unbound": operations::IMAGE => *it.operations.configured_images.image_mut(ImageName::Unbound);
+            "unbound_exporter": operations::IMAGE => *it.operations.configured_images.image_mut(ImageName::UnboundExporter);
         }
     }
 }

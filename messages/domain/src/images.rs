@@ -96,7 +96,7 @@ pub struct GivenImages(pub BTreeMap<ImageName, String>);
 
 impl GivenImages {
     /// The place for the image of a name.
-    pub fn image(&mut self, name: ImageName) -> &mut String {
+    pub fn image_mut(&mut self, name: ImageName) -> &mut String {
         self.0.entry(name).or_default()
     }
 

@@ -16,13 +16,15 @@ use crate::mailbox::{Addressed, Envelope};
 
 /// A mark in a message; dropping it tells the feed that the message was handled.
 #[derive(Debug)]
-pub struct HandledSignal(#[allow(dead_code, reason = "it is its drop that tells")] oneshot::Sender<()>);
+pub struct HandledSignal {
+    _open: oneshot::Sender<()>,
+}
 
 /// A [`HandledSignal`] and the receiver that waits for its drop.
 #[must_use]
 pub fn handled() -> (HandledSignal, oneshot::Receiver<()>) {
     let (sender, receiver) = oneshot::channel();
-    (HandledSignal(sender), receiver)
+    (HandledSignal { _open: sender }, receiver)
 }
 
 /// A task that ends when this handle is dropped.

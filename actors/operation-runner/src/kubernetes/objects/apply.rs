@@ -143,7 +143,6 @@ pub struct DueResource {
 #[strum(serialize_all = "kebab-case")]
 pub enum ResourceReason {
     KindUnknown,
-    Unread(String),
     /// API servers of two minor versions may default the same manifest differently.
     MixedVersions(String),
     FewNodesReady,
@@ -163,7 +162,6 @@ impl fmt::Display for ResourceReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::KindUnknown => f.write_str("the API server does not know the kind: apply its definition"),
-            Self::Unread(why) => write!(f, "the object cannot be read: {why}"),
             Self::MixedVersions(versions) => write!(f, "API servers of several versions serve: {versions}"),
             Self::FewNodesReady => f.write_str("no more than half of the nodes are ready"),
             Self::BackingOff { until, why } => write!(f, "it failed, and is tried again at {until}: {why}"),
