@@ -1,4 +1,4 @@
-//! The cluster during planning: the part of each machine, and the unused machines.
+//! The draft of a plan: the machines of the control plane, the workers, and the unused machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -273,7 +273,7 @@ impl NodeState {
         if let Link::Up { has_answered, .. } = &self.link
             && has_answered.load(Ordering::Relaxed)
         {
-            self.backoff.succeeded();
+            self.backoff.reset();
         }
         let pause = self.backoff.next_pause(self.chance.random_range(0.0..1.0));
         let timer = send_later(self.myself.clone(), pause, NodeMessage::Connect);

@@ -18,7 +18,7 @@ impl Backoff {
         doubled.min(MAX_PAUSE).mul_f64(1.0 - chance / 4.0)
     }
 
-    pub(crate) fn succeeded(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }
 }
@@ -32,7 +32,7 @@ mod tests {
         let mut backoff = Backoff::default();
         let pauses: Vec<u64> = (0..8).map(|_| backoff.next_pause(0.0).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-        backoff.succeeded();
+        backoff.reset();
         assert_eq!(backoff.next_pause(0.0), FIRST_PAUSE);
         assert_eq!(backoff.next_pause(0.999).as_millis() / 10, 150);
     }

@@ -496,7 +496,7 @@ impl RunnerState {
 
     /// Commits a change without an effect. Returns whether it is under way.
     fn change(&mut self, change: RepairChange, state: &ClusterState) -> bool {
-        let action = self.effects.change(change, state.revision, Instant::now());
+        let action = self.effects.send_change(change, state.revision, Instant::now());
         self.perform(action.into_iter().collect());
         true
     }

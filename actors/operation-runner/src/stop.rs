@@ -1,4 +1,4 @@
-//! The row `stop-control-plane`: what belongs to the control plane does not run on other nodes.
+//! The row `stop-control-plane` of the table of operations: stops containers of the control plane on other nodes.
 
 use madako_domain::containers::Container;
 use madako_domain::status::OperationPhase;

@@ -20,7 +20,9 @@ pub enum ControlError {
     #[error("rack {rack} has no place for a machine with the role {role}")]
     NoPlace { rack: u32, role: String },
     /// sabakan rejects such a role.
-    #[error("{0:?} is not a role")]
+    #[error(
+        "{0:?} is not a role: expected 1 to 63 letters, digits, -, _ or ., with a letter or digit at both ends"
+    )]
     NotARole(String),
 }
 

@@ -32,7 +32,7 @@ pub struct InMemoryHttp {
 impl SimulatedRegistry {
     /// A transport to this registry with its own link.
     #[must_use]
-    pub fn in_memory(&self) -> InMemoryHttp {
+    pub fn in_memory_transport(&self) -> InMemoryHttp {
         InMemoryHttp { router: self.router(), registry: self.faults().clone(), link: FaultSwitch::new() }
     }
 }

@@ -54,7 +54,9 @@ pub enum Fault {
     #[error("the private key does not belong to the certificate")]
     OtherKey,
     /// The subject of the certificate cannot be repeated in issued certificates.
-    #[error("the name of the authority has an unusual form")]
+    #[error(
+        "its subject cannot be repeated exactly in issued certificates: expected a simple subject, such as only CN and O"
+    )]
     Name,
 }
 

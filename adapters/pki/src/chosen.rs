@@ -1,4 +1,5 @@
-//! The authorities of a cluster: Vault where the store has access to it, else the built-in ones.
+//! Selects the authorities of a cluster: those of Vault if the store has the settings of its access (key `vault`), else the
+//! built-in ones.
 
 use std::fmt;
 use std::sync::Arc;

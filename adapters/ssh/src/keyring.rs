@@ -1,7 +1,7 @@
 //! The private key of each node: read from a source, kept for a short time, and read again after a refused login.
 //!
-//! A thousand nodes that connect at the same time cost one read. A failed read counts for some seconds, so that they do not
-//! ask one after another a source that is out of reach.
+//! A thousand nodes that connect at the same time cost one read. A failed read is kept for some seconds, so that waiting
+//! connections do not ask an unreachable source one after another.
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use crate::cli::{Global, whole_number};
 use crate::demo::DemoOptions;
-use crate::serve_args::{parse_bounded, parse_listen};
+use crate::serve_args::{parse_bounded, parse_listen_address};
 
 /// Bounds of a demo's length.
 const LENGTHS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(24 * 3600));
@@ -36,10 +36,10 @@ pub(crate) struct DemoArgs {
           value_parser = |text: &str| whole_number(text, 0..=u64::MAX))]
     seed: u64,
     /// Address and port of health, version, metrics and the API of placement
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:10180")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen_address, default_value = "127.0.0.1:10180")]
     http: SocketAddr,
     /// Address and port of etcd's API; if it is taken, another port of loopback
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:2379")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen_address, default_value = "127.0.0.1:2379")]
     etcd: SocketAddr,
     /// Form of the summary; json prints only the summary
     #[arg(short, long, value_name = "FORM", value_enum, default_value_t = SummaryForm::Text)]

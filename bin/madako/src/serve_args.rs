@@ -30,7 +30,7 @@ pub(crate) const SESSION_TTLS: (Duration, Duration) =
 )]
 pub(crate) struct ServeArgs {
     /// Address and port of health, version and metrics
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "0.0.0.0:10180")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen_address, default_value = "0.0.0.0:10180")]
     http: SocketAddr,
     /// Time between polls of the registry
     #[arg(long, value_name = "DURATION", value_parser = |text: &str| parse_bounded(text, INTERVALS), default_value = "1m")]
@@ -113,7 +113,7 @@ impl ServeArgs {
 }
 
 /// An address to listen on in Go's form: no host means every address, a name means its first address.
-pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
     let expected = || "expected an address and a port, such as 127.0.0.1:10180".to_owned();
     if let Ok(address) = text.parse() {
         return Ok(address);

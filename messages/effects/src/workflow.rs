@@ -1,4 +1,4 @@
-//! The brain: the next action for a change and for the effect that it announces.
+//! The state machine of an actor's changes to the store, and of the effects that they announce. Returns the next action. Pure.
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_protocol::actors::{CommitError, Committed, Failure};
@@ -115,7 +115,7 @@ impl<A, E: Effect> Workflow<A, E> {
     /// Sends a change that was decided on a state of this revision and announces nothing. `None` if no change is
     /// possible now.
     #[must_use]
-    pub fn change(&mut self, change: A, decided_on: i64, now: Moment) -> Option<Action<A, E>> {
+    pub fn send_change(&mut self, change: A, decided_on: i64, now: Moment) -> Option<Action<A, E>> {
         self.send(change, Purpose::Plain, decided_on, now)
     }
 

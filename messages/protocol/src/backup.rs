@@ -62,7 +62,7 @@ pub enum BackupError {
         why: String,
     },
     /// etcd could not be restored from the backup.
-    #[error("no etcd can be restored from {name}: {why}")]
+    #[error("cannot restore etcd from the backup {name}: {why}")]
     NotRestored {
         /// Name of the backup.
         name: String,

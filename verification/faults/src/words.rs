@@ -135,12 +135,14 @@ fn target(text: &str) -> Result<Target, String> {
     }
     let (word, value) = text.split_once('=').unwrap_or((text, ""));
     match word {
-        "rack" => number(value).map(Target::Rack).ok_or_else(|| "rack=N, such as rack=12".to_owned()),
+        "rack" => parse_number(value).map(Target::Rack).ok_or_else(|| "rack=N, such as rack=12".to_owned()),
         "instance" if value == "leader" => Ok(Target::Instance(InstanceTarget::Leader)),
-        "instance" => number(value)
+        "instance" => parse_number(value)
             .map(|number| Target::Instance(InstanceTarget::Number(number)))
             .ok_or_else(|| "instance=leader, or instance=N, such as instance=1".to_owned()),
-        "store" => number(value).map(Target::Store).ok_or_else(|| "store=N, such as store=1".to_owned()),
+        "store" => {
+            parse_number(value).map(Target::Store).ok_or_else(|| "store=N, such as store=1".to_owned())
+        }
         "provider" if is_own_name(value) => Ok(Target::Provider(value.to_owned())),
         "provider" => Err(format!("provider=NAME with {OWN_NAME}")),
         "actor" => ACTORS.into_iter().find(|actor| *actor == value).map(Target::Actor).ok_or_else(|| {
@@ -155,7 +157,7 @@ fn target(text: &str) -> Result<Target, String> {
 }
 
 /// A number in a target: digits without leading zeros, so that each number has one form.
-fn number(text: &str) -> Option<u32> {
+fn parse_number(text: &str) -> Option<u32> {
     let plain = text.bytes().all(|digit| digit.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     plain.then(|| text.parse().ok()).flatten()
 }

@@ -1,4 +1,4 @@
-//! The promise about leadership.
+//! The promise about leadership: each permit ends before the leader's lease can end, by at least the margin.
 
 use crate::fact::Fact;
 use crate::oracle::{Context, Predicate, Ruling};

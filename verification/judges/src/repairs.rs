@@ -236,7 +236,7 @@ fn fails_after_command<'a>(
     })
 }
 
-fn remember(commands: &mut BTreeMap<String, (At, bool)>, at: At, fact: &Fact) {
+fn record_command(commands: &mut BTreeMap<String, (At, bool)>, at: At, fact: &Fact) {
     match fact {
         // The outcome is unknown until the command ends.
         Fact::Began { command: Command::Repair, address, .. } => {
@@ -251,7 +251,7 @@ fn remember(commands: &mut BTreeMap<String, (At, bool)>, at: At, fact: &Fact) {
 
 impl Predicate for WatchLasts {
     fn observe(&mut self, Context { at, fact, written, now, .. }: &Context<'_>, ruling: &mut Ruling<'_>) {
-        remember(&mut self.commands, *at, fact);
+        record_command(&mut self.commands, *at, fact);
         let next = now.begun.iter().filter_map(|begun| {
             let (step, since) = begun.commanded?;
             let before = &begun.before;
@@ -319,7 +319,7 @@ impl NextStep {
 
 impl Predicate for NextStep {
     fn observe(&mut self, Context { at, fact, written, now, terms }: &Context<'_>, ruling: &mut Ruling<'_>) {
-        remember(&mut self.commands, *at, fact);
+        record_command(&mut self.commands, *at, fact);
         if now.begun.iter().any(|begun| begun.commanded.is_some_and(|(step, _)| begun.entry.step > step)) {
             ruling.judged();
         }

@@ -50,7 +50,7 @@ const BACKUP_EVERY: Duration = Duration::from_secs(1800);
 #[must_use]
 pub fn ports(nodes: &SimulatedNodes, authorities: Arc<dyn Authorities>, etcd_image: &str) -> OperationsPorts {
     let mut settings = Settings::default();
-    etcd_image.clone_into(settings.configured_images.image(ImageName::Etcd));
+    etcd_image.clone_into(settings.configured_images.image_mut(ImageName::Etcd));
     OperationsPorts {
         mode: OperationsMode::Act,
         driver: nodes.driver(),

@@ -1,8 +1,9 @@
 //! Detects a service that loops without waiting and so would keep a run at one moment of simulated time for ever.
 //!
-//! Guarantees: too many counts within one simulated second wake the waiter during that second.
+//! Counts handled messages and entries of the history. Guarantees: if one simulated second has more than the maximum, the
+//! task that waits for this wakes within that second.
 //!
-//! Does not detect a loop in which nothing is noted and no actor handles a message.
+//! Does not detect a loop that neither handles a message nor writes an entry of the history.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

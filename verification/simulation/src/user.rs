@@ -141,7 +141,7 @@ impl User {
     }
 
     #[must_use]
-    pub fn sized(self, size: Size) -> Self {
+    pub fn with_size(self, size: Size) -> Self {
         Self { size, ..self }
     }
 

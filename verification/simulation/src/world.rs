@@ -403,7 +403,7 @@ impl World {
         let placement = objects.as_ref().map(|objects| self.placement(&store, objects, (name, place)));
         let kubernetes = self.kubernetes(name);
         let asked = Arc::clone(&self.requests.registry);
-        let transport = self.corruption.spoiling(Arc::new(self.registry.in_memory()));
+        let transport = self.corruption.spoiling(Arc::new(self.registry.in_memory_transport()));
         let answers = LastAnswers::default();
         let transport = ToRegistry {
             inner: transport,

@@ -1,4 +1,4 @@
-//! The planner's actor before a leader that answers as a test says, on paused time.
+//! Tests of the planner's actor with a scripted leader, on paused time.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -233,7 +233,7 @@ impl<'a> Pass<'a> {
             let first = outdated.remove(0);
             let others: Vec<String> =
                 self.unhealthy(component).into_iter().filter(|address| *address != first.0.address).collect();
-            let reason = self.api_servers_first().or_else(|| {
+            let reason = self.api_server_blocker().or_else(|| {
                 let nodes = if before.is_empty() { others } else { before.clone() };
                 (!nodes.is_empty()).then_some(Reason::OneByOne { nodes })
             });
@@ -252,7 +252,7 @@ impl<'a> Pass<'a> {
     }
 
     /// The reason for which nothing else may restart: an API server is due or not healthy.
-    fn api_servers_first(&self) -> Option<Reason> {
+    fn api_server_blocker(&self) -> Option<Reason> {
         let unhealthy = self.unhealthy(Component::ApiServer);
         if !unhealthy.is_empty() {
             return Some(Reason::ApiServersUnhealthy { nodes: unhealthy });
@@ -345,7 +345,7 @@ impl<'a> Pass<'a> {
             |why: &[Outdated]| why.iter().any(|difference| matches!(difference, Outdated::Image { .. }));
         let (images, mut ready): (Vec<_>, Vec<_>) =
             nodes.into_iter().partition(|(_, why)| changes_image(why));
-        match self.api_servers_first().filter(|_| !images.is_empty()) {
+        match self.api_server_blocker().filter(|_| !images.is_empty()) {
             Some(reason) => self.hold(name, reason, of(&images)),
             None => ready.extend(images),
         }

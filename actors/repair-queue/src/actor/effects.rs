@@ -81,7 +81,7 @@ impl RepairState {
         let is_shunned = subject != Subject::Upkeep && !matches!(then, AfterCommit::Record);
         let (on, now) = (state.revision, Instant::now());
         let action = match then {
-            AfterCommit::Nothing | AfterCommit::Drain => self.effects.change(change, on, now),
+            AfterCommit::Nothing | AfterCommit::Drain => self.effects.send_change(change, on, now),
             AfterCommit::Record => self.effects.record(change, None, on, now),
             AfterCommit::Run(command) => {
                 self.effects.announce(change, Announced { command, span: span.clone() }, on, now)

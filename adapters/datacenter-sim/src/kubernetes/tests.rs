@@ -1,4 +1,4 @@
-//! Cases outside the contract with the real API server: histories and failing nodes.
+//! Tests of the simulated API server that the contract tests cannot run against a real one: histories and failing nodes.
 
 use std::sync::Arc;
 use std::time::Duration;

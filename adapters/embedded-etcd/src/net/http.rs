@@ -11,7 +11,7 @@ use http::{StatusCode, header};
 use crate::services::{ETCD_CLUSTER_VERSION, ETCD_VERSION};
 use crate::store::Store;
 
-pub(crate) fn add_to(router: Router, store: Arc<Store>) -> Router {
+pub(crate) fn add_health_routes(router: Router, store: Arc<Store>) -> Router {
     router.route("/health", get(health).with_state(store)).route("/version", get(version))
 }
 

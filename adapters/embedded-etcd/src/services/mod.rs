@@ -66,7 +66,7 @@ impl Api {
         let grpc = range::add_to(grpc.into_axum_router(), Arc::clone(&self.store))
             .layer(axum::middleware::map_response(unary::refuse_as_etcd));
         let grpc = auth::add_to(grpc, Arc::clone(&self.store));
-        crate::net::http::add_to(grpc, Arc::clone(&self.store))
+        crate::net::http::add_health_routes(grpc, Arc::clone(&self.store))
     }
 
     /// Completes a header that has only its revision.

@@ -1,4 +1,4 @@
-//! The rules of the components' options.
+//! CKE's rules for the field `options` of a cluster configuration: etcd, rivers, and the components of Kubernetes.
 
 use crate::cluster::Taint;
 use crate::rules::{cni, free_form, node};

@@ -103,7 +103,7 @@ fn a_change_that_was_refused_waits_for_a_newer_state_and_one_without_an_answer_f
     let mut now = Moment::now();
     let mut flow = Workflow::<(), Task>::default();
     let fail = |flow: &mut Workflow<(), Task>, error: CommitError, now| {
-        let Some(Action::Commit { number, .. }) = flow.change((), 5, now) else { panic!() };
+        let Some(Action::Commit { number, .. }) = flow.send_change((), 5, now) else { panic!() };
         assert!(!flow.may_decide_on(9), "one change at a time");
         let _told = flow.on(EffectEvent::Committed { number, result: Err(error) }, now);
     };
@@ -119,7 +119,7 @@ fn a_change_that_was_refused_waits_for_a_newer_state_and_one_without_an_answer_f
         assert_eq!(flow.on(EffectEvent::Passed, now), [Action::Decide]);
         assert!(flow.may_decide_on(5));
     }
-    let Some(Action::Commit { number, .. }) = flow.change((), 5, now) else { panic!() };
+    let Some(Action::Commit { number, .. }) = flow.send_change((), 5, now) else { panic!() };
     let _told = flow.on(EffectEvent::Committed { number, result: Ok(Committed { revision: 8 }) }, now);
     assert!(!flow.may_decide_on(7) && flow.may_decide_on(8), "a state that shows the last change");
 }

@@ -279,11 +279,11 @@ impl World {
             let next = (goes_on && self.draw(2) == 0).then_some(next);
             self.flow.record(Change::Record(task, conclusion, next), next, view.revision, self.now)
         } else if let Some(record) = lost {
-            self.flow.change(Change::Disown(*record), view.revision, self.now)
+            self.flow.send_change(Change::Disown(*record), view.revision, self.now)
         } else if goes_on && ours.is_none() {
             self.flow.announce(Change::Announce(next), next, view.revision, self.now)
         } else if goes_on {
-            self.flow.change(Change::Plain, view.revision, self.now)
+            self.flow.send_change(Change::Plain, view.revision, self.now)
         } else {
             None
         };

@@ -110,7 +110,7 @@ struct UnreadText<'a>(&'a str);
 
 impl UnreadText<'_> {
     /// Takes between `least` and `most` digits.
-    fn digits(&mut self, least: usize, most: usize) -> Option<u32> {
+    fn take_digits(&mut self, least: usize, most: usize) -> Option<u32> {
         let count = self.0.bytes().take(most).take_while(u8::is_ascii_digit).count();
         if count < least {
             return None;
@@ -134,18 +134,18 @@ fn instant(text: &str) -> Option<OffsetDateTime> {
         return None;
     }
     let mut rest = UnreadText(text);
-    let year = i32::try_from(rest.digits(4, 4)?).ok()?;
+    let year = i32::try_from(rest.take_digits(4, 4)?).ok()?;
     rest.one_of(&['-'])?;
-    let month = small(rest.digits(1, 2)?)?;
+    let month = small(rest.take_digits(1, 2)?)?;
     rest.one_of(&['-'])?;
-    let day = small(rest.digits(1, 2)?)?;
+    let day = small(rest.take_digits(1, 2)?)?;
     rest.one_of(&['T', ' '])?;
-    let hour = small(rest.digits(1, 2)?)?;
+    let hour = small(rest.take_digits(1, 2)?)?;
     rest.one_of(&[':'])?;
-    let minute = small(rest.digits(1, 2)?)?;
+    let minute = small(rest.take_digits(1, 2)?)?;
     let (mut second, mut microsecond) = (0, 0);
     if rest.one_of(&[':']).is_some() {
-        second = small(rest.digits(1, 2)?)?;
+        second = small(rest.take_digits(1, 2)?)?;
         if rest.one_of(&['.']).is_some() {
             microsecond = fraction(&mut rest)?;
         }
@@ -167,11 +167,11 @@ fn small(number: u32) -> Option<u8> {
 /// Microseconds from one to twelve digits; digits after the sixth are cut.
 fn fraction(rest: &mut UnreadText<'_>) -> Option<u32> {
     let before = rest.0.len();
-    let mut value = rest.digits(1, 6)?;
+    let mut value = rest.take_digits(1, 6)?;
     for _ in before - rest.0.len()..6 {
         value *= 10;
     }
-    rest.digits(0, 6).or(Some(0))?;
+    rest.take_digits(0, 6).or(Some(0))?;
     Some(value)
 }
 
@@ -180,10 +180,10 @@ fn offset(rest: &mut UnreadText<'_>) -> Option<UtcOffset> {
     match rest.one_of(&['Z', '+', '-']) {
         None | Some('Z') => Some(UtcOffset::UTC),
         Some(sign) => {
-            let hours = i32::try_from(rest.digits(2, 2)?).ok()?;
+            let hours = i32::try_from(rest.take_digits(2, 2)?).ok()?;
             let colon = rest.one_of(&[':']).is_some();
             let minutes =
-                if colon || !rest.0.is_empty() { i32::try_from(rest.digits(2, 2)?).ok()? } else { 0 };
+                if colon || !rest.0.is_empty() { i32::try_from(rest.take_digits(2, 2)?).ok()? } else { 0 };
             let seconds = (hours * 60 + minutes) * 60;
             // Python's offsets are shorter than a day.
             let valid = seconds < 24 * 3600;

@@ -101,7 +101,7 @@ pub enum CommitError {
         why: String,
     },
     /// The leader did not answer in time; the write may have happened.
-    #[error("the leader did not answer within {deadline:?}")]
+    #[error("the leader did not answer within {deadline:?}; the write may have happened")]
     Unanswered {
         /// The time that the leader had for its answer.
         deadline: Duration,

@@ -1,4 +1,4 @@
-//! The search for keys in everything that the service shows or stores.
+//! Searches messages, pages, metrics and the store of the service for private keys and other secrets.
 
 use std::process::Stdio;
 

@@ -88,7 +88,7 @@ impl Nodes {
     pub fn ports(&self, etcd: Option<&str>) -> OperationsPorts {
         let mut settings = Settings::default();
         if let Some(etcd) = etcd {
-            etcd.clone_into(settings.configured_images.image(ImageName::Etcd));
+            etcd.clone_into(settings.configured_images.image_mut(ImageName::Etcd));
         }
         OperationsPorts {
             mode: OperationsMode::Act,

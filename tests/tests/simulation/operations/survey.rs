@@ -36,7 +36,7 @@ pub async fn image_version(site: &mut Site, image: &str) -> Result<String, Strin
     };
     let ports = site.world.operations.as_ref().unwrap().runner.clone();
     let mut settings = Settings::default();
-    image.clone_into(settings.configured_images.image(ImageName::Etcd));
+    image.clone_into(settings.configured_images.image_mut(ImageName::Etcd));
     let surveyed = survey(&access, ports, (&cluster, &options), &state, &settings).await;
     let (status, _, errors) = surveyed.unwrap();
     match status.etcd_image_version {

@@ -114,7 +114,7 @@ impl Namespaces {
         let block = claim(&hub).await?;
         let made = Self { block, hub, sites, lost: Mutex::default() };
         made.connect().await?;
-        made.try_out().await?;
+        made.check_links_and_cuts().await?;
         Ok(made)
     }
 
@@ -151,7 +151,7 @@ impl Namespaces {
     }
 
     /// Checks that packets arrive, and that packets of a cut do not.
-    async fn try_out(&self) -> Result<(), Unavailable> {
+    async fn check_links_and_cuts(&self) -> Result<(), Unavailable> {
         let useless = |why: &str| Unavailable::Useless(why.to_owned());
         let mut nodes = self.sites.keys();
         let Some((one, other)) = nodes.next().map(|one| (one, nodes.next().unwrap_or(one))) else {

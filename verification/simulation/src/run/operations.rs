@@ -61,7 +61,7 @@ impl Rollout {
         }
         let waiting = self.waiting.get_or_insert_with(|| {
             if let Some(operations) = &mut injector.world.operations {
-                NEXT_ETCD.clone_into(operations.settings.configured_images.image(ImageName::Etcd));
+                NEXT_ETCD.clone_into(operations.settings.configured_images.image_mut(ImageName::Etcd));
             }
             injector.running.keys().copied().collect()
         });

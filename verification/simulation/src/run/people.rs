@@ -94,7 +94,7 @@ impl People {
             };
             tokio::spawn(
                 user.reporting_to(world.facts.clone())
-                    .sized(size)
+                    .with_size(size)
                     .work(rate(ClientKind::Placement), stopped.clone()),
             )
         });

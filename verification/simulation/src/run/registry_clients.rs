@@ -69,7 +69,7 @@ pub(super) struct OfRegistry {
 impl OfRegistry {
     pub(super) fn new(world: &World, seed: u64) -> Self {
         let link = world.network.link(Endpoint::People, Endpoint::Registry);
-        let inner = world.corruption.spoiling(Arc::new(world.registry.in_memory()));
+        let inner = world.corruption.spoiling(Arc::new(world.registry.in_memory_transport()));
         let transport = Arc::new(LinkedTransport::new(inner, link, Arc::clone(&world.requests.registry)));
         Self {
             search: SabakanRegistry::new(Arc::clone(&transport)),

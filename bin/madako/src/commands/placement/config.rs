@@ -1,9 +1,8 @@
 //! `krakectl.yaml`: address of the API, user, and certificates.
 //!
-//! Searched as krakectl does: the named file, `krakectl.yaml` in the working directory, in `$XDG_CONFIG_HOME` (or
-//! `~/.config`), in `/etc/krakectl`; the first existing file counts, and without any krakectl's defaults apply. A named
-//! file must exist: krakectl would silently use another API. `--api-url` replaces the file's address; user and
-//! certificates stay the file's.
+//! The command searches in the order of krakectl: the named file, `krakectl.yaml` in the working directory, in
+//! `$XDG_CONFIG_HOME` (or `~/.config`), in `/etc/krakectl`. It uses the first existing file, and without one the defaults of
+//! krakectl. A named file must exist: krakectl would silently use another API. `--api-url` replaces only the address.
 
 use std::env;
 use std::fs;

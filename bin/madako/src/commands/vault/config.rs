@@ -1,4 +1,4 @@
-//! `madako vault config`.
+//! `madako vault config`: checks the settings of the access to Vault, and stores them.
 
 use madako_domain::keys;
 use madako_domain::vault::VaultAccess;

@@ -1,4 +1,4 @@
-//! A rehearsal, and the same with processes: both have the same events.
+//! A rehearsal predicts the events of a run with real processes.
 
 use std::collections::BTreeMap;
 use std::fs;

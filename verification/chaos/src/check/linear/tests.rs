@@ -1,4 +1,4 @@
-//! Linearizable and other sequences of calls.
+//! Histories that the checker must accept as linearizable, and histories that it must reject.
 
 use super::*;
 
