@@ -1,6 +1,8 @@
 //! `doctor`: each check is good, or names what is wrong and what mends it.
 
 use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpListener;
 
 use crate::program::{Etcd, Files, free_port, madako};
 use crate::running::registry;
@@ -74,4 +76,38 @@ async fn each_fault_has_its_remedy() {
             "{name}: {shown}"
         );
     }
+}
+
+/// A process that answers at `/version` and fails at every other page. Returns its URL.
+async fn start_process_without_metrics() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut lines = BufReader::new(&mut stream).lines();
+            let request = lines.next_line().await.unwrap().unwrap_or_default();
+            while lines.next_line().await.unwrap().is_some_and(|line| !line.is_empty()) {}
+            let (status, body) = match request.starts_with("GET /version ") {
+                true => ("200 OK", r#"{"version":"1"}"#),
+                false => ("500 Internal Server Error", "out of order"),
+            };
+            let head = format!("content-length: {}\r\nconnection: close", body.len());
+            stream.write_all(format!("HTTP/1.1 {status}\r\n{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn a_leader_without_metrics_is_wrong() {
+    let Some(etcd) = Etcd::start().await else { return };
+    etcd.put("leader//1", "host-1").await;
+    etcd.put("madako/leader-url", start_process_without_metrics().await).await;
+    let answer = etcd.run(&["doctor", "-o", "json"]).await;
+    assert_eq!(answer.code, 5, "{answer:?}");
+    let checks = found(&answer.json(), "leader");
+    let results: Vec<&str> = checks.iter().map(|(result, _)| result.as_str()).collect();
+    assert_eq!(results, ["notice", "wrong"], "{checks:?}");
+    assert!(checks[1].1.contains("/metrics answered 500: out of order"), "{}", checks[1].1);
 }
