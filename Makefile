@@ -45,6 +45,9 @@ lab: image ## Starts machines and the service on this host until Ctrl-C; as root
 test: image ## Runs all tests, including those against a real etcd and those that find planted bugs (docs/canaries.md)
 	@scripts/set-up build test
 	$(CARGO) test $(LOCKED) --workspace --doc
+	$(NEXTEST) --no-run
+	@# Else the first tests wait in fsync until gigabytes of build output are on the disk.
+	@sync
 	$(NEXTEST)
 
 check: ## Runs all checks that do not run the service, as CI does

@@ -1,6 +1,6 @@
 //! The program, an etcd, and files for the tests.
 
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,9 @@ use tokio::time::{sleep, timeout};
 /// Keys for operations on nodes, which open nothing.
 const SSH_KEY: &str = include_str!("../../../../adapters/ssh/src/keyring/one.key");
 const PKI_KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n";
+
+/// etcd's messages, which explain a failed start.
+const ETCD_LOG: &str = "etcd.log";
 
 /// Long enough for a process on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -137,7 +140,7 @@ impl Etcd {
         let files = Files::new();
         let (client, peer) = (free_port(), free_port());
         let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
-        let process = spawn(&program, &files, &client, &peer);
+        let mut process = spawn(&program, &files, &client, &peer);
         let settings = StoreConfig {
             endpoints: vec![client.clone()],
             prefix: "/cke/".to_owned(),
@@ -146,10 +149,18 @@ impl Etcd {
         let store = EtcdStore::open(&settings, 1).unwrap();
         let ready = async {
             while store.list("ready").await.is_err() {
+                if let Some(status) = process.try_wait().unwrap() {
+                    return Err(format!("etcd ended: {status}"));
+                }
                 sleep(Duration::from_millis(20)).await;
             }
+            Ok(())
         };
-        timeout(PATIENCE, ready).await.expect("etcd answers");
+        let answered =
+            timeout(PATIENCE, ready).await.unwrap_or_else(|_| Err("etcd does not answer".to_owned()));
+        if let Err(why) = answered {
+            panic!("{why}\n{}", std::fs::read_to_string(files.path(ETCD_LOG)).unwrap());
+        }
         let config = files.write("config.yml", format!("endpoints: [{client}]\n"));
         Some(Self { _process: process, files, store, config })
     }
@@ -223,10 +234,10 @@ fn spawn(program: &Path, files: &Files, client: &str, peer: &str) -> Child {
         .args(["--listen-client-urls", client, "--advertise-client-urls", client])
         .args(["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer])
         .args(["--initial-cluster", &format!("default={peer}")])
-        .args(["--log-level", "panic", "--logger", "zap"])
+        .args(["--log-level", "warn", "--logger", "zap"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(File::create(files.path(ETCD_LOG)).unwrap())
         .kill_on_drop(true)
         .spawn()
         .expect("etcd starts")

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
 
-use futures::future::join;
 use madako_lab::STORE;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
@@ -16,34 +15,48 @@ use crate::{PATIENCE, eventually};
 /// Names of an operation and of its command, and the command's target if it is the same in each run.
 type Place = (String, String, String);
 
-/// The records of operations as they change, from a watch that began before the service could write one.
+/// The records of operations as they change, from a watch.
 pub(crate) struct Records {
     lines: Lines<BufReader<ChildStdout>>,
+    /// The revision of the newest version that `next` returned; 0 before the first one.
+    revision: u64,
     _watch: Child,
 }
 
 impl Records {
     /// Follows the records from now on. The store need not listen yet.
     pub(crate) fn follow(fleet: &Fleet) -> Self {
+        Self::follow_after(fleet, 0)
+    }
+
+    /// Follows the records from the first version after `revision`; 0 means from now on.
+    fn follow_after(fleet: &Fleet, revision: u64) -> Self {
         let (host, port) = STORE.split_once(':').unwrap();
+        let since = if revision == 0 { String::new() } else { format!("--rev={}", revision + 1) };
         // etcdctl itself would wait a second before its second attempt to connect.
         let script = format!(
             "until (exec 3<>/dev/tcp/{host}/{port}) 2>/dev/null; do sleep 0.02; done\n\
-             ETCDCTL_API=3 exec /usr/bin/etcdctl --endpoints=http://{STORE} watch --prefix /cke/records/"
+             ETCDCTL_API=3 exec /usr/bin/etcdctl --endpoints=http://{STORE} watch --prefix /cke/records/ -w fields {since}"
         );
         let mut command = fleet.lab().command("/bin/bash");
         command.args(["-c", &script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut watch = command.spawn().unwrap();
         let lines = BufReader::new(watch.stdout.take().unwrap()).lines();
-        Self { lines, _watch: watch }
+        Self { lines, revision, _watch: watch }
     }
 
     /// The next version of a record.
     async fn next(&mut self) -> Value {
         loop {
             let line = self.lines.next_line().await.unwrap().expect("the watch goes on");
-            if line.starts_with('{') {
-                return serde_json::from_str(&line).unwrap();
+            match line.split_once(" : ") {
+                Some(("\"ModRevision\"", revision)) => self.revision = revision.parse().unwrap(),
+                // etcdctl quotes the text; a deleted record has none.
+                Some(("\"Value\"", quoted)) if quoted != "\"\"" => {
+                    let text: String = serde_json::from_str(quoted).unwrap();
+                    return serde_json::from_str(&text).unwrap();
+                }
+                _ => {}
             }
         }
     }
@@ -84,9 +97,17 @@ pub(crate) struct Kills {
 }
 
 impl Kills {
-    /// Lets the service work until `is_done`, and kills it at each new place.
-    pub(crate) async fn until(&mut self, fleet: &Fleet, is_done: impl AsyncFn() -> bool) {
+    /// Lets the service work from `begin` until `is_done`, and kills it at each new place. The result of `begin`.
+    ///
+    /// The first kill comes after the end of `begin`: a command that begins the work loses its answer otherwise.
+    pub(crate) async fn until<T>(
+        &mut self,
+        fleet: &Fleet,
+        begin: impl Future<Output = T>,
+        is_done: impl AsyncFn() -> bool,
+    ) -> T {
         let mut records = Records::follow(fleet);
+        let begun = begin.await;
         loop {
             let met = {
                 let done = eventually("the end", async || is_done().await.then_some(()));
@@ -96,9 +117,10 @@ impl Kills {
                     () = done => None,
                 }
             };
-            let Some((id, place)) = met else { return };
+            let Some((id, place)) = met else { return begun };
             fleet.service.kill().await.unwrap();
-            records = Records::follow(fleet);
+            // The successor may announce its first command before a new watch begins.
+            records = Records::follow_after(fleet, records.revision);
             fleet.service.serve().unwrap();
             let key = format!("/cke/records/{:016x}", id.parse::<u64>().unwrap());
             let ended = async || {
@@ -166,11 +188,8 @@ const BOOTSTRAP: [(&str, &str); 8] = [
 async fn a_leader_killed_at_each_command_of_a_bootstrap_has_a_successor_that_ends_it() {
     let Some(fleet) = Fleet::start(3).await else { return };
     let mut kills = Kills::default();
-    let ((), ()) = join(
-        kills.until(&fleet, async || fleet.is_settled(&[0, 1, 2]).await),
-        fleet.set_cluster(&[0, 1, 2], &[]),
-    )
-    .await;
+    let begin = fleet.set_cluster(&[0, 1, 2], &[]);
+    kills.until(&fleet, begin, async || fleet.is_settled(&[0, 1, 2]).await).await;
     kills.print();
     assert_eq!(kills.commands("etcd-bootstrap"), BTreeSet::from(BOOTSTRAP));
     assert_eq!(clusters(&fleet, &[0, 1, 2]).await.len(), 1);
@@ -227,11 +246,8 @@ async fn a_leader_killed_at_each_command_of_a_replacement_loses_no_write() {
                 let members = [0, 1, new];
                 // The old machine becomes a worker, or leaves the cluster.
                 let workers: &[usize] = if number % 3 == 2 { &[] } else { &[old] };
-                let _ = join(
-                    kills.until(&fleet, async || fleet.is_settled(&members).await),
-                    fleet.set_cluster(&members, workers),
-                )
-                .await;
+                let begin = fleet.set_cluster(&members, workers);
+                kills.until(&fleet, begin, async || fleet.is_settled(&members).await).await;
                 assert_eq!(clusters(&fleet, &members).await.len(), 1);
                 std::mem::swap(&mut old, &mut new);
                 if is_complete(&kills) {

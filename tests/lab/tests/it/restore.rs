@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::PathBuf;
 
-use futures::future::join;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -195,9 +194,8 @@ async fn a_leader_killed_at_each_command_of_a_restore_has_a_successor_that_ends_
     let Some(saved) = Saved::new().await else { return };
     saved.lose_majority().await;
     let mut kills = Kills::default();
-    let (asked, ()) =
-        join(saved.ask(SNAPSHOT, &[]), kills.until(&saved.fleet, async || saved.is_restored().await)).await;
-    asked.unwrap();
+    let begin = saved.ask(SNAPSHOT, &[]);
+    kills.until(&saved.fleet, begin, async || saved.is_restored().await).await.unwrap();
     kills.print();
     assert!(kills.commands("etcd-restore").is_superset(&BTreeSet::from(RESTORE)), "{kills:?}");
     saved.bring_back().await;
