@@ -1,20 +1,28 @@
-// Command kubernetes is the API server or the controller manager of Kubernetes, by the name it is called by.
+// Command kubernetes is a component of Kubernetes or kubectl, by the name it is called by.
 //
 // For: tests of Madako against the real thing, which no package registry carries ready-made. scripts/set-up builds it
-// once and links it as kube-apiserver and kube-controller-manager.
+// once and links it under each name.
 //
-// Does not: change anything about them. What they are linked from, and which version they say they are, is in go.mod.
+// Does not: change anything about them. Their modules and versions are in go.mod.
 package main
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli"
+	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 
 	// Formats of logs, and the metrics of clients and of the version, as the released programs have them.
 	_ "k8s.io/component-base/logs/json/register"
@@ -26,13 +34,18 @@ import (
 var commands = map[string]func() *cobra.Command{
 	"kube-apiserver":          func() *cobra.Command { return apiserver.NewAPIServerCommand() },
 	"kube-controller-manager": controllermanager.NewControllerManagerCommand,
+	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
+	"kube-proxy":              proxy.NewProxyCommand,
+	"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
+	"kubectl":                 kubectl.NewDefaultKubectlCommand,
 }
 
 func main() {
 	name := filepath.Base(os.Args[0])
 	command, known := commands[name]
 	if !known {
-		fmt.Fprintf(os.Stderr, "%s: call this as kube-apiserver or kube-controller-manager\n", name)
+		names := slices.Sorted(maps.Keys(commands))
+		fmt.Fprintf(os.Stderr, "%s: call this as %s\n", name, strings.Join(names, ", "))
 		os.Exit(2)
 	}
 	os.Exit(cli.Run(command()))
