@@ -4,6 +4,8 @@ CARGO ?= cargo
 BUILT := $(or $(CARGO_TARGET_DIR),target)
 TOOLS := $(BUILT)/tools/current/bin
 HOST = $(shell rustc --print host-tuple)
+# Debian's CNI plugins, which `scripts/set-up image` installs.
+PLUGINS ?= /usr/lib/cni
 # A build that would change Cargo.lock fails.
 LOCKED := --locked
 # Always the whole workspace: a single set of features, so that no crate is compiled twice.
@@ -30,17 +32,18 @@ monitor: ## Runs the demo with a Prometheus that evaluates the alert rules of gr
 	$(CARGO) build $(LOCKED) --workspace --bin madako
 	@scripts/monitor $(BUILT)/debug/madako $(ARGS)
 
-image: ## Writes the tools image for nodes as an archive for docker load (IMAGE=registry.example.com/madako-tools:1.0)
+image: ## Writes the tools image for nodes as an archive for docker load (IMAGE=registry.example.com/madako-tools:1.0 PLUGINS=DIR)
 	@scripts/set-up build image
 	@# With a target, so that build scripts and macros are not static; in a directory of its own, so that others stay built.
 	RUSTFLAGS="-C target-feature=+crt-static" CARGO_TARGET_DIR=$(BUILT)/image \
 		$(CARGO) build $(LOCKED) --release --package madako-tools --target $(HOST)
-	@scripts/image $(BUILT)/image/$(HOST)/release/madako-tools $(BUILT)/image/madako-tools.tar $(IMAGE)
+	@scripts/image $(BUILT)/image/$(HOST)/release/madako-tools $(BUILT)/image/madako-tools.tar \
+		--plugins $(PLUGINS) $(IMAGE)
 
-lab: image ## Starts machines and the service on this host until Ctrl-C; as root (docs/lab.md; MACHINES=4)
+lab: image ## Starts machines and the service on this host until Ctrl-C; as root (docs/lab.md; MACHINES=5)
 	@scripts/set-up build lab
 	$(CARGO) build $(LOCKED) --workspace --bin madako --bin madako-lab
-	@$(BUILT)/debug/madako-lab $(or $(MACHINES),4) $(BUILT)/image/madako-tools.tar
+	@$(BUILT)/debug/madako-lab $(or $(MACHINES),5) $(BUILT)/image/madako-tools.tar
 
 test: image ## Runs all tests, including those against a real etcd and those that find planted bugs (docs/canaries.md)
 	@scripts/set-up build test

@@ -36,6 +36,8 @@ pub(crate) const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 pub(crate) const MAX_FILE: u64 = 1024 * 1024;
 /// Upper bound of an archive in bytes. It is read and checked as a whole before the first file is written.
 pub(crate) const MAX_ARCHIVE: u64 = 16 * 1024 * 1024;
+/// Upper bound of plugins that an image holds. The project of the CNI plugins has twenty.
+pub(crate) const MAX_PLUGINS: usize = 64;
 
 const _: () = assert!(MAX_FILE < MAX_ARCHIVE);
 const _: () = assert!(RESERVED_FILES as usize > MAX_UPSTREAMS + 16);

@@ -1,12 +1,14 @@
-//! The tools that run in containers on nodes: `rivers`, `write_files` and `make_directories`.
+//! The tools that run in containers on nodes: `rivers`, `write_files`, `make_directories`, `empty-dir` and `install-cni`.
 //!
 //! One static program acts as the tool whose name it was started with; `madako-tools NAME ...` does the same. The tools
-//! image (`make image`) holds the program under the three names. Names, flags and defaults are those of CKE's tools, so
+//! image (`make image`) holds the program under these names. Names, flags and defaults are those of CKE's tools, so
 //! that the two images can replace each other.
 //!
 //! Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line.
 
+mod empty_dir;
 mod flags;
+mod install_cni;
 mod limits;
 mod make_directories;
 mod rivers;
@@ -29,6 +31,8 @@ Tools:
   rivers            forwards TCP connections to a random healthy upstream
   write_files       writes the files of a tar archive
   make_directories  creates directories
+  empty-dir         removes everything in a directory
+  install-cni       copies the CNI plugins of the image to the node
 
 Example: madako-tools rivers --help
 ";
@@ -40,10 +44,12 @@ struct Tool {
     run: fn(&[String]) -> Result<(), Failure>,
 }
 
-const TOOLS: [Tool; 3] = [
+const TOOLS: [Tool; 5] = [
     Tool { name: "rivers", help: rivers::HELP, run: rivers::run },
     Tool { name: "write_files", help: write_files::HELP, run: write_files::run },
     Tool { name: "make_directories", help: make_directories::HELP, run: make_directories::run },
+    Tool { name: "empty-dir", help: empty_dir::HELP, run: empty_dir::run },
+    Tool { name: "install-cni", help: install_cni::HELP, run: install_cni::run },
 ];
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! `write_files` and `make_directories` as processes.
+//! `write_files`, `make_directories`, `empty-dir` and `install-cni` as processes.
 
 use std::fs;
 use std::io::Write as _;
@@ -138,9 +138,38 @@ fn directories_are_created_with_the_mode() {
 }
 
 #[test]
+fn a_directory_is_emptied_without_following_links() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).to_str().expect("a UTF-8 path").to_owned();
+    let empty = |arguments: &[&str]| run(Path::new(PROGRAM), &[&["empty-dir"], arguments].concat(), b"");
+    fs::create_dir_all(path("net.d/below/deep")).expect("a writable directory");
+    fs::create_dir(path("outside")).expect("a writable directory");
+    for file in ["net.d/10-lab.conflist", "net.d/.hidden", "net.d/below/deep/a", "outside/kept"] {
+        fs::write(path(file), "x").expect("a writable directory");
+    }
+    symlink("../outside", path("net.d/link")).expect("a new link");
+    succeeded(&empty(&[&path("net.d")]));
+    assert_eq!(fs::read_dir(path("net.d")).expect("it stays").count(), 0);
+    assert!(Path::new(&path("outside/kept")).exists());
+    succeeded(&empty(&[&path("missing")]));
+    assert!(!Path::new(&path("missing")).exists());
+    assert!(failed(&empty(&[&path("outside/kept")]), 1).contains("cannot read the directory"));
+    assert!(failed(&empty(&["net.d"]), 2).contains("not an absolute path"));
+    assert!(failed(&empty(&[]), 2).contains("one directory is needed"));
+}
+
+#[test]
+fn network_plugins_come_from_the_image_alone() {
+    let install = |arguments: &[&str]| run(Path::new(PROGRAM), &[&["install-cni"], arguments].concat(), b"");
+    assert!(failed(&install(&["/elsewhere"]), 2).contains("the directories are fixed"));
+    // The machine of this test is no image.
+    assert!(failed(&install(&[]), 1).contains("make image PLUGINS=DIR"));
+}
+
+#[test]
 fn the_name_of_the_program_chooses_the_tool() {
     let directory = tempfile::tempdir().expect("a directory");
-    for tool in ["rivers", "write_files", "make_directories"] {
+    for tool in ["rivers", "write_files", "make_directories", "empty-dir", "install-cni"] {
         let link = directory.path().join(tool);
         symlink(PROGRAM, &link).expect("a new link");
         let help = run(&link, &["--help"], b"");
