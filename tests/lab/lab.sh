@@ -10,8 +10,6 @@
 #                             leaves the disk of machine N without a free byte, or frees it again
 #   lab.sh sshd N             (in machine N, as /run/lab.sh) starts sshd, with new host keys if there are none
 #   lab.sh dockerd N ID       (in machine N) starts dockerd
-#   lab.sh etcd-image FILE NAME
-#                             writes an archive for `docker load` with Debian's etcd
 #   lab.sh init DIR, machine DIR N
 #                             the first processes of a lab and of a machine; started by `keep` and `power-on`
 #
@@ -23,11 +21,18 @@ set -euo pipefail
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
 readonly PREFIX=madako-lab
 readonly NETWORK=10.78.0
-# An image of etcd and one of tools take 60 MB, a member of etcd 130 MB.
-readonly DISK=1g
+# Pods of machine N have addresses in PODS.N.0/24.
+readonly PODS=10.79
+readonly PAUSE=madako-lab/pause:1
+# Machines of a lab at most.
+readonly MACHINES=16
+# Images of etcd and tools take 100 MB, each one of Kubernetes 150 MB, those of pods 170 MB, a member of etcd 130 MB.
+readonly DISK=2g
 # Weight of a lab's containers, where each other process of the host has 1024. With the default of a cgroup, also 1024,
 # the members of etcd on all machines would share the time of one process, and time out beside a build.
 readonly CPU_SHARES=16384
+readonly CONTAINERD=/run/containerd/containerd.sock
+readonly RUNTIME=/run/lab-runtime
 # A login without root's rights, in the group of dockerd's socket. No other account has this number.
 readonly LOGIN=cke LOGIN_ID=61078
 
@@ -38,7 +43,6 @@ main() {
   keep | init | machine | sshd | dockerd | disk | port | erase) "$verb" "$@" ;;
   power-on) power_on "$@" ;;
   power-off) power_off "$@" ;;
-  etcd-image) etcd_image "$@" ;;
   *) echo "unknown verb $verb" >&2; exit 2 ;;
   esac
 }
@@ -128,11 +132,12 @@ remove_cgroups() {
 
 # The first process of a lab. It prints its number in the host's PID namespace, to which /proc belongs.
 init() {
-  local self
+  local self other
   ip link set lo up
   ip link add lab0 type bridge
   ip address add "$NETWORK.1/24" dev lab0
   ip link set lab0 up
+  for other in $(seq "$MACHINES"); do ip route add "$PODS.$other.0/24" via "$NETWORK.$((10 + other))"; done
   read -r self _ </proc/self/stat
   echo "$self"
   exec >/dev/null docker-init -s -- sleep infinity
@@ -180,7 +185,7 @@ disk() {
 
 # The first process of a machine. Its root directory is the host's, with changes on the machine's own disk.
 machine() {
-  local dir=$1 n=$2 disk=$1/$2/disk self lab key root
+  local dir=$1 n=$2 disk=$1/$2/disk self lab key root other
   lab=$(cat "$dir/pid")
   key=$(cat "$dir/id_ed25519.pub")
   # /proc is the host's until the machine has its own root directory.
@@ -194,18 +199,24 @@ machine() {
   ip link set eth0 address "02:78:00:00:00:$(printf %02x "$n")" up
   ip address add "$NETWORK.$((10 + n))/24" dev eth0
   ip route add default via "$NETWORK.1"
+  for other in $(seq "$MACHINES"); do
+    [ "$other" = "$n" ] || ip route add "$PODS.$other.0/24" via "$NETWORK.$((10 + other))"
+  done
   hostname "node$n"
 
   root=$disk/root
-  mkdir -p "$disk"/{changes,work,root,docker,tmp,home}
+  mkdir -p "$disk"/{changes,work,root,docker,containerd,kubelet,tmp,home}
   chmod 1777 "$disk/tmp"
   mount -t overlay -o "lowerdir=/,upperdir=$disk/changes,workdir=$disk/work" "$PREFIX" "$root"
   mount --rbind /sys "$root/sys"
   mount --rbind /dev "$root/dev"
   mount -t proc proc "$root/proc"
   mount -t tmpfs -o mode=755,size=64m "$PREFIX" "$root/run"
-  mkdir -p "$root/var/lib/docker"
+  mkdir -p "$root/var/lib/"{docker,containerd,kubelet}
+  # An overlay on this overlay could have no changes of its own.
   mount --bind "$disk/docker" "$root/var/lib/docker"
+  mount --bind "$disk/containerd" "$root/var/lib/containerd"
+  mount --bind "$disk/kubelet" "$root/var/lib/kubelet"
   mount --bind "$disk/tmp" "$root/tmp"
   # The settings of the host's root, such as another PATH, are none of the machine's.
   mount --bind "$disk/home" "$root/root"
@@ -219,9 +230,13 @@ machine() {
   pivot_root . run/before
   umount --lazy /run/before
   rmdir /run/before
+  # As systemd does: docker refuses mounts with propagation otherwise.
+  mount --make-rshared /
 
-  [ -e /etc/ssh/lab_key_of_operator ] || prepare "$key"
+  [ -e /etc/ssh/lab_key_of_operator ] || prepare "$key" "$n"
   sshd "$n"
+  runtime "/${dir##*/}/$n"
+  containerd
   dockerd "$n" "${dir##*/}"
   exec docker-init -s -- sleep infinity
 }
@@ -237,6 +252,24 @@ prepare() {
   chown "$LOGIN_ID:$group" "/home/$LOGIN"
   # Of the host, and of no use to a machine.
   rm -rf /etc/docker/* /etc/etcd
+  echo "78000000000000000000000000$(printf %06x "$2")" >/etc/machine-id
+  mkdir -p /etc/containerd /etc/cni/net.d
+  cat >/etc/containerd/config.toml <<END
+version = 2
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "$PAUSE"
+  # Without the right to lower it, runc fails: "can't get final child's PID from pipe".
+  restrict_oom_score_adj = true
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+  BinaryName = "$RUNTIME"
+END
+  cat >/etc/cni/net.d/10-lab.conflist <<END
+{"cniVersion": "0.4.0", "name": "lab", "plugins": [
+  {"type": "ptp", "ipam": {"type": "host-local", "routes": [{"dst": "0.0.0.0/0"}], "ranges": [[{"subnet": "$PODS.$2.0/24"}]]}}]}
+END
+  # The last step: a machine without this file is prepared again.
   echo "$1" >/etc/ssh/lab_key_of_operator
 }
 
@@ -264,43 +297,50 @@ END
   setsid /usr/sbin/sshd -D -f /etc/ssh/lab_config -E /run/sshd.log </dev/null >/dev/null 2>&1 &
 }
 
-dockerd() {
-  rm -f /run/docker.pid
-  setsid /usr/sbin/dockerd --bridge=none --iptables=false --ip-forward=false --storage-driver=overlay2 \
-    --exec-opt native.cgroupdriver=cgroupfs --cgroup-parent="/$2/$1" \
-    --group docker --pidfile /run/docker.pid </dev/null >>/run/dockerd.log 2>&1 &
+# Writes the runtime of containers, which changes two settings before runc reads them. Cgroups of pods belong to the lab. And a
+# host that is itself a container or a small virtual machine may withhold a capability, for which runc fails at privileged
+# containers ("unable to apply caps").
+runtime() {
+  local cgroup=$1 bound capability missing=NONE
+  bound=,$(setpriv --dump | sed -n 's/^Capability bounding set: //p'),
+  for capability in $(setpriv --list-caps); do
+    [[ $bound == *,$capability,* ]] || missing+="|CAP_${capability^^}"
+  done
+  cat >"$RUNTIME" <<END
+#!/bin/sh
+missing='$missing'
+before='' bundle=.
+for word; do
+  case \$before in
+  --bundle | -b) bundle=\$word ;;
+  --process | -p) process=\$word ;;
+  esac
+  before=\$word
+done
+for file in "\$bundle/config.json" "\${process:-}"; do
+  [ ! -f "\$file" ] || sed -i -E "s/\"(\$missing)\",?//g; s/,\]/]/g; s,(\"cgroupsPath\": ?\")/k8s.io/,\1$cgroup/," "\$file"
+done
+exec /usr/sbin/runc "\$@"
+END
+  chmod 755 "$RUNTIME"
 }
 
-# --- Images --------------------------------------------------------------------------------------------------------
-
-# Debian's etcd and etcdctl, and the shell and commands of a restore, with the loader and libraries that they name, as CKE's
-# image arranges them: user 10000, who owns /var/lib/etcd.
-etcd_image() {
-  local file=$1 name=$2 stage layer config program
-  stage=$(mktemp -d "$file.XXXXXX")
-  mkdir -p "$stage"/{root/{usr/bin,etc,tmp,var/lib/etcd},image}
-  chmod 755 "$stage/root"
-  chmod 1777 "$stage/root/tmp"
-  for program in etcd etcdctl sh chown mkdir mv rm rmdir stat; do
-    cp -L "/usr/bin/$program" "$stage/root/usr/bin/"
-    # The loader has no arrow in the output of ldd.
-    ldd "/usr/bin/$program" | grep -o '/[^ ]*' | while read -r program; do cp --parents -L "$program" "$stage/root"; done
+# The containerd of both docker and the kubelet, as Debian's units arrange it.
+containerd() {
+  setsid /usr/bin/containerd </dev/null >>/run/containerd.log 2>&1 &
+  for _ in $(seq 200); do
+    [ ! -S "$CONTAINERD" ] || return 0
+    sleep 0.05
   done
-  echo 'etcd:x:10000:10000::/var/lib/etcd:/' >"$stage/root/etc/passwd"
-  echo 'etcd:x:10000:' >"$stage/root/etc/group"
-  chown -R 0:0 "$stage/root"
-  chown 10000:10000 "$stage/root/var/lib/etcd"
-  tar --numeric-owner -C "$stage/root" -cf "$stage/image/layer.tar" .
-  layer=$(sha256sum "$stage/image/layer.tar" | cut -d' ' -f1)
-  cat >"$stage/image/config.json" <<END
-{"architecture": "$(dpkg --print-architecture)", "os": "linux", "rootfs": {"type": "layers", "diff_ids": ["sha256:$layer"]},
- "config": {"User": "10000:10000", "Env": ["PATH=/usr/bin"], "Entrypoint": ["etcd", "--data-dir", "/var/lib/etcd"]}}
-END
-  config=$(sha256sum "$stage/image/config.json" | cut -d' ' -f1)
-  mv "$stage/image/config.json" "$stage/image/$config.json"
-  echo "[{\"Config\": \"$config.json\", \"RepoTags\": [\"$name\"], \"Layers\": [\"layer.tar\"]}]" >"$stage/image/manifest.json"
-  tar -C "$stage/image" -cf "$file" manifest.json "$config.json" layer.tar
-  rm -rf "$stage"
+  tail /run/containerd.log >&2
+  return 1
+}
+
+dockerd() {
+  rm -f /run/docker.pid
+  setsid /usr/sbin/dockerd --containerd="$CONTAINERD" --add-runtime "$PREFIX=$RUNTIME" --default-runtime "$PREFIX" --bridge=none --iptables=false --ip-forward=false --storage-driver=overlay2 \
+    --exec-opt native.cgroupdriver=cgroupfs --cgroup-parent="/$2/$1" \
+    --group docker --pidfile /run/docker.pid </dev/null >>/run/dockerd.log 2>&1 &
 }
 
 main "$@"

@@ -15,6 +15,8 @@ use crate::tool::{LabError, PATH};
 
 /// The script of this crate.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/lab.sh");
+/// The script that makes images.
+const IMAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/images.sh");
 
 /// The keeper of a lab. On drop every process of the lab ends, and nothing of the lab remains.
 #[derive(Debug)]
@@ -81,10 +83,21 @@ impl Keeper {
 
     /// A command of the script.
     pub(crate) fn script(&self, verb: &str) -> Command {
-        let mut command = Command::new("bash");
-        command.args([SCRIPT, verb]).env("PATH", PATH).stdin(Stdio::null());
+        let mut command = bash(SCRIPT);
+        command.arg(verb);
         command
     }
+
+    /// A command that makes images.
+    pub(crate) fn images(&self) -> Command {
+        bash(IMAGES)
+    }
+}
+
+fn bash(script: &str) -> Command {
+    let mut command = Command::new("bash");
+    command.arg(script).env("PATH", PATH).stdin(Stdio::null());
+    command
 }
 
 impl Drop for Keeper {

@@ -11,6 +11,8 @@
 //! files, of which they change only copies. Their disks are memory, so they survive [`Machine::power_off`] whole, with
 //! writes that no fsync followed.
 
+mod client;
+mod images;
 mod keeper;
 pub mod limits;
 mod machine;
@@ -25,6 +27,12 @@ use futures::future::{join_all, try_join_all};
 use rustix::process::geteuid;
 use tokio::process::Command;
 
+pub use self::client::{Client, Count, Failure, Report, Use};
+use self::images::Archive;
+pub use self::images::{
+    COREDNS_IMAGE, ECHO_IMAGE, ETCD_IMAGE, KUBERNETES_IMAGE, NEXT_KUBERNETES_IMAGE, PAUSE_IMAGE, TOOLS_IMAGE,
+    UNBOUND_EXPORTER_IMAGE, UNBOUND_IMAGE, built_program, tools_archive,
+};
 use self::keeper::Keeper;
 pub use self::machine::Machine;
 pub use self::service::{PAGES, PKI_KEY, STORE, Service, Store};
@@ -33,17 +41,22 @@ use self::tool::{PATH, run};
 
 /// The login without root's rights, which may use docker. `root` may log in too.
 pub const LOGIN: &str = "cke";
-/// The name of the image with Debian's etcd.
-pub const ETCD_IMAGE: &str = "madako-lab/etcd:3.4";
-
-/// The name of the tools image that `make image` makes.
-pub const TOOLS_IMAGE: &str = concat!("madako-tools:", env!("CARGO_PKG_VERSION"));
+/// The options of a cluster on the lab's machines, as YAML in flow form: kubelets share the host's cgroups, and a
+/// network namespace cannot change the limit of tracked connections.
+pub const OPTIONS: &str = "{kubelet: {config: {apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, \
+    cgroupDriver: cgroupfs, cgroupsPerQOS: false, enforceNodeAllocatable: [], failSwapOn: false, failCgroupV1: false, \
+    localStorageCapacityIsolation: false, resolvConf: ''}}, \
+    kube-proxy: {config: {apiVersion: kubeproxy.config.k8s.io/v1alpha1, kind: KubeProxyConfiguration, \
+    conntrack: {maxPerCore: 0}}}}";
 
 /// The required programs with their Debian packages.
-const PROGRAMS: [(&str, &str); 11] = [
+const PROGRAMS: [(&str, &str); 14] = [
     ("dockerd", "docker.io"),
     ("docker", "docker.io"),
     ("docker-init", "docker.io"),
+    ("containerd", "containerd"),
+    ("ctr", "containerd"),
+    ("runc", "runc"),
     ("sshd", "openssh-server"),
     ("ssh", "openssh-client"),
     ("etcd", "etcd-server"),
@@ -65,20 +78,12 @@ pub fn unavailable() -> Option<String> {
     (!geteuid().is_root()).then(|| "it needs root".to_owned())
 }
 
-/// The archive of the tools image that `make image` made.
-#[must_use]
-pub fn tools_archive() -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |set| root.join(set));
-    Some(target.join("image/madako-tools.tar")).filter(|archive| archive.is_file())
-}
-
 /// Some machines on a network of their own. All ends on drop.
 #[derive(Debug)]
 pub struct Lab {
     machines: Vec<Machine>,
     keeper: Arc<Keeper>,
+    has_kubernetes: bool,
 }
 
 impl Lab {
@@ -95,6 +100,23 @@ impl Lab {
     /// # Errors
     /// The host lacks something, or a machine does not start.
     pub async fn start_with(machines: usize, images: &[PathBuf], etcd: &str) -> Result<Self, LabError> {
+        Self::start_machines(machines, images, etcd, false).await
+    }
+
+    /// The same with all that a cluster needs: docker has [`KUBERNETES_IMAGE`] too, and containerd the images of pods.
+    ///
+    /// # Errors
+    /// The host lacks something, or a machine does not start.
+    pub async fn start_kubernetes(machines: usize, images: &[PathBuf]) -> Result<Self, LabError> {
+        Self::start_machines(machines, images, ETCD_IMAGE, true).await
+    }
+
+    async fn start_machines(
+        machines: usize,
+        images: &[PathBuf],
+        etcd: &str,
+        has_kubernetes: bool,
+    ) -> Result<Self, LabError> {
         if !(1..=limits::MAX_MACHINES).contains(&machines) {
             return Err(LabError::Machines(machines));
         }
@@ -103,15 +125,16 @@ impl Lab {
         }
         let unavailable = |error: LabError| LabError::Unavailable(error.to_string());
         let keeper = Arc::new(Keeper::open().await.map_err(unavailable)?);
-        let etcd_archive = keeper.directory().join("etcd.tar");
-        let mut make = keeper.script("etcd-image");
-        make.arg(&etcd_archive).arg(etcd);
-        run("the etcd image", &mut make, limits::IMAGE_WITHIN).await?;
-        let images: Arc<[PathBuf]> = [etcd_archive].into_iter().chain(images.iter().cloned()).collect();
+        let mut archives = vec![images::make_etcd(&keeper, etcd).await?];
+        archives.extend(images.iter().cloned().map(Archive::Docker));
+        if has_kubernetes {
+            archives.extend(images::make_kubernetes(&keeper).await?);
+        }
+        let images: Arc<[Archive]> = archives.into();
         let machines: Vec<Machine> =
             (1..=machines).map(|number| Machine::new(keeper.clone(), images.clone(), number)).collect();
         try_join_all(machines.iter().map(Machine::install)).await?;
-        Ok(Self { machines, keeper })
+        Ok(Self { machines, keeper, has_kubernetes })
     }
 
     /// A lab for a test, with [`ETCD_IMAGE`] and [`TOOLS_IMAGE`]. `None` if the host lacks something: the test is
@@ -120,9 +143,21 @@ impl Lab {
     /// # Panics
     /// A machine does not start, or the host lacks something and `CI` is set.
     pub async fn for_test(machines: usize) -> Option<Self> {
+        Self::start_for_test(machines, false).await
+    }
+
+    /// The same with [`KUBERNETES_IMAGE`] and the images of pods.
+    ///
+    /// # Panics
+    /// A machine does not start, or the host lacks something and `CI` is set.
+    pub async fn for_kubernetes(machines: usize) -> Option<Self> {
+        Self::start_for_test(machines, true).await
+    }
+
+    async fn start_for_test(machines: usize, has_kubernetes: bool) -> Option<Self> {
         let no_tools = || LabError::Unavailable("there is no tools image: run make image".to_owned());
         let lab = match tools_archive().ok_or_else(no_tools) {
-            Ok(tools) => Self::start(machines, &[tools]).await,
+            Ok(tools) => Self::start_machines(machines, &[tools], ETCD_IMAGE, has_kubernetes).await,
             Err(error) => Err(error),
         };
         match lab {
@@ -148,6 +183,12 @@ impl Lab {
     #[must_use]
     pub fn machines(&self) -> &[Machine] {
         &self.machines
+    }
+
+    /// Whether the machines have the images of Kubernetes.
+    #[must_use]
+    pub fn has_kubernetes(&self) -> bool {
+        self.has_kubernetes
     }
 
     /// The directory of the lab on the host: the operator's key, and logs of machines.
@@ -206,6 +247,27 @@ impl Lab {
         let mut command = self.command("/usr/bin/ssh");
         command.arg("-i").arg(self.key_file()).args(SSH_OPTIONS).args([&at, line]).stdin(Stdio::null());
         run(&format!("ssh {at} {line}"), &mut command, limits::COMMAND_WITHIN).await
+    }
+
+    /// Runs kubectl in the lab's network; returns its standard output.
+    ///
+    /// # Errors
+    /// The exit status is not 0, or the time limit is exceeded.
+    pub async fn kubectl(&self, kubeconfig: &Path, words: &[&str]) -> Result<String, LabError> {
+        let mut command = self.command(built_program("kubernetes/kubectl")?);
+        command.arg("--kubeconfig").arg(kubeconfig).args(words).stdin(Stdio::null());
+        // Its cache of the API's kinds.
+        command.env("HOME", self.directory());
+        run(&format!("kubectl {}", words.join(" ")), &mut command, limits::COMMAND_WITHIN).await
+    }
+
+    /// Loads [`NEXT_KUBERNETES_IMAGE`] on all machines.
+    ///
+    /// # Errors
+    /// The program is not built, or a machine is off.
+    pub async fn load_next_kubernetes(&self) -> Result<(), LabError> {
+        let archive = images::make_next_kubernetes(&self.keeper).await?;
+        try_join_all(self.machines.iter().map(|machine| machine.load(&archive))).await.map(drop)
     }
 
     /// The answer of each machine to `look`, in order.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
+use crate::images::Archive;
 use crate::keeper::Keeper;
 use crate::limits::{CHANGE_WITHIN, COMMAND_WITHIN, GLANCE, START_WITHIN};
 use crate::tool::{LabError, PATH, run};
@@ -28,14 +29,14 @@ const FORCED: &str = "/etc/ssh/lab_command";
 #[derive(Debug)]
 pub struct Machine {
     keeper: Arc<Keeper>,
-    /// Archives for `docker load` that a new machine has.
-    images: Arc<[PathBuf]>,
+    /// The images that a new machine has.
+    images: Arc<[Archive]>,
     /// Counted from 1.
     number: usize,
 }
 
 impl Machine {
-    pub(crate) fn new(keeper: Arc<Keeper>, images: Arc<[PathBuf]>, number: usize) -> Self {
+    pub(crate) fn new(keeper: Arc<Keeper>, images: Arc<[Archive]>, number: usize) -> Self {
         Self { keeper, images, number }
     }
 
@@ -88,9 +89,32 @@ impl Machine {
     /// # Errors
     /// The file cannot be read, or dockerd refuses it.
     pub async fn load(&self, archive: &Path) -> Result<(), LabError> {
-        let what = self.says(&format!("docker load of {}", archive.display()));
-        let file = File::open(archive).map_err(|source| LabError::Start { what: what.clone(), source })?;
-        run(&what, self.command("docker")?.arg("load").stdin(file), COMMAND_WITHIN).await.map(drop)
+        self.feed("docker", &["load"], archive).await
+    }
+
+    /// Loads an archive of images of pods.
+    ///
+    /// # Errors
+    /// The file cannot be read, or containerd refuses it.
+    pub async fn import(&self, archive: &Path) -> Result<(), LabError> {
+        self.feed("ctr", &["--namespace=k8s.io", "images", "import", "-"], archive).await
+    }
+
+    /// Runs a program with a file of the host as its standard input.
+    async fn feed(&self, program: &str, words: &[&str], file: &Path) -> Result<(), LabError> {
+        let what = self.says(&format!("{program} {} of {}", words.join(" "), file.display()));
+        let file = File::open(file).map_err(|source| LabError::Start { what: what.clone(), source })?;
+        run(&what, self.command(program)?.args(words).stdin(file), COMMAND_WITHIN).await.map(drop)
+    }
+
+    /// Writes a file, with missing parents.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub async fn write(&self, path: &str, content: &str) -> Result<(), LabError> {
+        let mut write = self.command("sh")?;
+        write.args(["-c", "mkdir -p \"${0%/*}\" && printf %s \"$1\" >\"$0\"", path, content]);
+        run(&self.says(&format!("write {path}")), &mut write, COMMAND_WITHIN).await.map(drop)
     }
 
     // --- Faults ---
@@ -130,6 +154,22 @@ impl Machine {
     async fn end_docker(&self, signal: &str) -> Result<(), LabError> {
         self.sh(&format!("pkill -{signal} -x dockerd")).await?;
         self.until("dockerd has ended", "! pgrep -x dockerd", COMMAND_WITHIN).await
+    }
+
+    /// Freezes dockerd: its clients wait, and its containers run.
+    ///
+    /// # Errors
+    /// dockerd does not run.
+    pub async fn hang_docker(&self) -> Result<(), LabError> {
+        self.sh("pkill -STOP -x dockerd").await.map(drop)
+    }
+
+    /// Lets dockerd go on after [`hang_docker`](Self::hang_docker).
+    ///
+    /// # Errors
+    /// dockerd does not run.
+    pub async fn resume_docker(&self) -> Result<(), LabError> {
+        self.sh("pkill -CONT -x dockerd").await.map(drop)
     }
 
     /// Starts dockerd again.
@@ -273,7 +313,10 @@ impl Machine {
     pub(crate) async fn install(&self) -> Result<(), LabError> {
         self.power_on().await?;
         for archive in self.images.iter() {
-            self.load(archive).await?;
+            match archive {
+                Archive::Docker(file) => self.load(file).await?,
+                Archive::Containerd(file) => self.import(file).await?,
+            }
         }
         Ok(())
     }

@@ -8,13 +8,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use madako_lab::{LOGIN, Lab, LabError, PAGES, SSH_OPTIONS, Service, Store};
+use madako_lab::{LOGIN, Lab, LabError, OPTIONS, PAGES, SSH_OPTIONS, Service, Store};
 use tokio::time::Instant;
 
-/// Three members of etcd and a machine to replace one.
-const MACHINES: usize = 4;
-/// Members of the first cluster; a smaller lab has one.
-const MEMBERS: usize = 3;
+/// Three control plane nodes and two workers.
+const MACHINES: usize = 5;
+/// Control plane nodes of the first cluster; a smaller lab has one.
+const CONTROL_PLANE: usize = 3;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -34,7 +34,7 @@ async fn stay() -> Result<(), LabError> {
     let machines = machines.unwrap_or(MACHINES);
     println!("Starting {machines} machines ...");
     let began = Instant::now();
-    let lab = Lab::start(machines, &images).await?;
+    let lab = Lab::start_kubernetes(machines, &images).await?;
     println!("They are up after {:.1} s.", began.elapsed().as_secs_f64());
     let service = serve(lab).await?;
     explain(&service).await?;
@@ -50,12 +50,13 @@ async fn serve(lab: Lab) -> Result<Service, LabError> {
         .map_err(|source| LabError::Start { what: "the own program".to_owned(), source })?
         .with_file_name("madako");
     let machines: Vec<usize> = (0..lab.machines().len()).collect();
-    let (control_plane, workers) = machines.split_at(if machines.len() < MEMBERS { 1 } else { MEMBERS });
+    let (control_plane, workers) =
+        machines.split_at(if machines.len() < CONTROL_PLANE { 1 } else { CONTROL_PLANE });
     let service = Service::new(lab, program, Store::Embedded)?;
     service.serve()?;
     service.answers().await?;
     service.madako(&["ca", "init"]).await?;
-    service.set_cluster(control_plane, workers, "{}").await?;
+    service.set_cluster(control_plane, workers, OPTIONS).await?;
     Ok(service)
 }
 

@@ -19,7 +19,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::limits::{COMMAND_WITHIN, GLANCE, START_WITHIN};
 use crate::tool::{LabError, run};
-use crate::{ETCD_IMAGE, LOGIN, Lab, TOOLS_IMAGE};
+use crate::{
+    COREDNS_IMAGE, ETCD_IMAGE, KUBERNETES_IMAGE, LOGIN, Lab, PAUSE_IMAGE, TOOLS_IMAGE,
+    UNBOUND_EXPORTER_IMAGE, UNBOUND_IMAGE,
+};
 
 /// Interval between rounds of the service.
 const INTERVAL: &str = "3s";
@@ -79,10 +82,18 @@ impl Service {
             }
             Store::Etcd => format!("endpoints: ['http://{STORE}']\n"),
         };
+        let more = if self.lab.has_kubernetes() {
+            format!(
+                ", kubernetes: '{KUBERNETES_IMAGE}', pause: '{PAUSE_IMAGE}', coredns: '{COREDNS_IMAGE}', \
+                 unbound: '{UNBOUND_IMAGE}', unbound_exporter: '{UNBOUND_EXPORTER_IMAGE}'"
+            )
+        } else {
+            String::new()
+        };
         format!(
             "{store}ssh: {{key_file: {ssh}}}\n\
              pki: {{key_file: {pki}}}\n\
-             images: {{etcd: '{ETCD_IMAGE}', tools: '{TOOLS_IMAGE}'}}\n",
+             images: {{etcd: '{ETCD_IMAGE}', tools: '{TOOLS_IMAGE}'{more}}}\n",
             ssh = self.lab.key_file().display(),
             pki = self.path("pki.key").display(),
         )

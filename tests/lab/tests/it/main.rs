@@ -9,6 +9,7 @@ mod contract;
 mod faults;
 mod fleet;
 mod kills;
+mod kubernetes;
 mod machines;
 mod nodes;
 mod operations;
