@@ -1,4 +1,4 @@
-//! HTTP actors of every instance, leader or not: health, version and metrics, and placement's API, on the same or a
+//! The HTTP actors of every instance, leader or not: health, version and metrics, and placement's API, on the same or a
 //! separate port.
 
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! The ports of operations on nodes, on the real adapters.
+//! Connects the ports of operations on nodes to the real adapters: SSH, etcd, Vault.
 
 use std::sync::Arc;
 

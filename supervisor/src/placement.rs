@@ -1,4 +1,4 @@
-//! Placement's part of the service: its API and the ports of its actors, on the real adapters.
+//! Connects placement's API and the ports of its actors to the real adapters.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

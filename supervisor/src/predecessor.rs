@@ -1,4 +1,4 @@
-//! Ends the session lease that a killed process of this service left in the embedded store.
+//! Revokes the session lease that a killed process of this service left in the embedded store.
 //!
 //! A killed process cannot release its lease. Its leader key would prevent the next process from leading for the
 //! lease's whole time to live. This module ends such a lease early, and no other lease.

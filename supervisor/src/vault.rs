@@ -1,4 +1,4 @@
-//! The transport to Vault, on the real HTTP client.
+//! Connects the requests to Vault to the real HTTP client.
 
 use std::sync::Arc;
 

@@ -1,8 +1,7 @@
-//! The scheduler's shell: it follows resources and metrics, runs a pass on a change or at a due time, and asks the
-//! leader to commit.
-//!
-//! A pass uses one snapshot. The next pass begins only when the transactions of the last pass have ended and the
-//! snapshot shows their writes: nothing is decided twice.
+//! The scheduler's actor around the pure [`pass`](crate::pass): it follows resources and metrics, runs a pass on a
+//! change or at a due time, and asks the leader to commit the writes. A pass uses one snapshot. The next pass begins
+//! only when the transactions of the last pass have ended and the snapshot shows their writes: nothing is decided
+//! twice.
 
 mod kept;
 pub(crate) mod telemetry;

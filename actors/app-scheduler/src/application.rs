@@ -1,8 +1,8 @@
 //! Decides about one application (Krake's "Scheduling", "Application handler").
 //!
-//! Guarantees: a verdict depends on the application and on the places alone, never on other decisions of the same
-//! pass. A bound application stays unless another cluster is better by more than the stickiness, or its own cluster
-//! no longer takes it.
+//! Guarantees: a verdict depends on the application and on the candidate clusters alone, never on other decisions of
+//! the same pass. A bound application stays unless another cluster is better by more than the stickiness, or its own
+//! cluster no longer takes it.
 //!
 //! Does not: delay moves to spread them ([`crate::moves`]).
 

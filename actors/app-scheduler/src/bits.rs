@@ -1,4 +1,4 @@
-//! Sets of list positions, as bits.
+//! Sets of positions in a list, one bit a position.
 
 /// A set of numbers below a fixed size.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Metric values for decisions.
+//! The values of metrics that decisions use: a value, a wait for the first fetch, or a failure with its reason.
 
 use std::collections::BTreeMap;
 

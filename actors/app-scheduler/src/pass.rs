@@ -1,4 +1,5 @@
-//! One pass over one snapshot makes all decisions.
+//! One reconcile pass of the scheduler: all decisions about applications and clusters from one snapshot of the
+//! resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

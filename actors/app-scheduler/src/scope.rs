@@ -1,4 +1,4 @@
-//! Places to choose from, with shared evaluation of constraints.
+//! The clusters, clouds or projects to choose from, with shared evaluation of constraints.
 //!
 //! Guarantees: each canonical constraint is evaluated once, and each set of constraints ranked once, for all
 //! applications. The result equals a separate evaluation with [`Requirements::met_by`].

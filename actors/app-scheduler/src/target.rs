@@ -1,4 +1,5 @@
-//! Places for applications and clusters: clusters, clouds and projects, as decisions see them.
+//! Clusters, clouds and projects as decisions see them: labels, metrics, state, and the score for an application or a
+//! cluster.
 
 use std::collections::BTreeMap;
 

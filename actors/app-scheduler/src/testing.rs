@@ -1,4 +1,4 @@
-//! A small world for tests: resources at a revision, metrics, and committed passes.
+//! Test support: resources at a revision, values of metrics, and passes whose writes are committed in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Rules by example, and properties for any input.
+//! Tests of the scheduler's pass: each rule by an example, and properties over random resources.
 
 mod applications;
 mod backends;

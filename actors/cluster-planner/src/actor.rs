@@ -1,4 +1,5 @@
-//! The planner's shell: it plans when state and observations allow it, and asks the leader to commit.
+//! The planner's actor around the pure [`plan`](crate::plan): it plans when the store's state and the observations
+//! allow it, and asks the leader to commit the plan.
 
 mod noting;
 mod taints;

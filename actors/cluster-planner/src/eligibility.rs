@@ -1,4 +1,4 @@
-//! Why a machine outside the cluster has no part in it.
+//! Reasons why a machine outside the cluster is not eligible as a node.
 
 use std::fmt;
 

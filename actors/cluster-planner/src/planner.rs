@@ -1,4 +1,5 @@
-//! The frame of a plan: tries the rules in the seed's order, collects reasons, builds the result.
+//! Tries the rules of a plan in the order of CKE's `sabakan-integration.md`, collects their reasons, and builds the
+//! next cluster configuration.
 
 use std::collections::BTreeMap;
 

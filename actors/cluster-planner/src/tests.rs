@@ -1,4 +1,5 @@
-//! Examples of every rule, odd inputs, properties over random histories, and scenarios with golden output.
+//! Tests of the planner: examples of every rule, unusual inputs, properties over random histories, and scenarios with
+//! golden output.
 
 mod control_plane;
 mod initialize;

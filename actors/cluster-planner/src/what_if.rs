@@ -1,8 +1,7 @@
-//! "What would happen if": consecutive plans on inputs that an operator changes.
-//!
-//! Machines are lost or removed, the clock stands still, and each plan counts as carried out, until no action is left
-//! or a plan fails. Nothing outside is read or changed. The removal guard of the running service is not applied: the
-//! question is about the time after it.
+//! Simulated plans for `madako what-if`: consecutive plans on inputs that an operator changes. Machines are lost or
+//! removed, the clock stands still, and each plan counts as carried out, until no action is left or a plan fails.
+//! Nothing outside is read or changed. The removal guard of the running service is not applied: the simulation begins
+//! after the operator has confirmed the removal.
 
 use std::fmt;
 use std::net::Ipv4Addr;

@@ -1,4 +1,4 @@
-//! The actor's shell: its timer, the backup in progress, and the metrics.
+//! The actor of scheduled backups: its timer, the backup in progress, and the metrics.
 
 mod attempt;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The leader's shell: the campaign, the watch, the transactions in flight, and the life of the reign.
+//! The leader's actor: it campaigns, watches the store, sends the transactions, and begins and ends the reign.
 
 mod owner;
 pub(crate) mod placement;

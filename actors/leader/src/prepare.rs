@@ -1,5 +1,5 @@
-//! Preparation of a new leader before its reign begins (design, section 4): unfinished work of an earlier leader is
-//! not continued.
+//! Preparation of a new leader before its reign begins: it cancels the unfinished operations of an earlier leader
+//! instead of continuing them.
 
 use madako_domain::keys;
 use madako_domain::settings::Settings;

@@ -1,4 +1,5 @@
-//! Transactions of the repair queue: checked by invariants, fenced and complete. Pure.
+//! Builds the transactions of the repair queue: checks the invariants, and compares the leader key and all inputs.
+//! Pure.
 
 use madako_domain::invariants::repair::{begins, check_repair_change};
 use madako_domain::keys;

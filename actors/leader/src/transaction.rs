@@ -1,4 +1,4 @@
-//! Mutations as transactions: conditions and writes. Pure.
+//! Turns mutations into transactions of conditions and writes. Pure.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! The fetcher's shell: it follows the store, keeps time, runs fetches and publishes values.
+//! The metrics fetcher's actor: it follows the resources in the store, starts the fetches that are due, and publishes
+//! the values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! MetricsFetcher: the values of all metrics in use, each fetched once a round.
 //!
-//! `actor` is the shell. Its brain: `catalog` has definitions and references, `bounds` checks values, `trust` keeps
-//! an hour of values, `breaker` spares providers that are down, and `schedule` combines them into due fetches and known
-//! values.
+//! `actor` runs the fetches; the other modules are pure: `catalog` has definitions and references, `bounds` checks
+//! values, `trust` keeps an hour of values, `breaker` spares providers that are down, and `schedule` combines them into
+//! due fetches and known values.
 //!
 //! Guarantees:
 //! - a round fetches each name of a provider once, however many metrics, clusters and applications use it;

@@ -1,6 +1,6 @@
 //! State of every metric in use, and the schedule of fetches.
 //!
-//! The shell passes in store changes, answers and the time; [`FetchSchedule::start`] returns the fetches to run, and
+//! The actor passes in store changes, answers and the time; [`FetchSchedule::start`] returns the fetches to run, and
 //! [`FetchSchedule::observed`] the known values.
 
 mod providers;

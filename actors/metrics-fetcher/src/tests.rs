@@ -1,4 +1,4 @@
-//! Tests of the brain.
+//! Tests of the fetch schedule: definitions, bounds, trust, breakers and due fetches.
 
 mod bounds;
 mod breaker;

@@ -1,4 +1,4 @@
-//! Shell of a node: its connection, and the requests that wait for it.
+//! The actor of one node: its SSH connection, and the requests that wait for it.
 
 mod requests;
 

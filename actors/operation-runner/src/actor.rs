@@ -1,4 +1,4 @@
-//! Shell of the operation runner: collections of the state of all nodes, decisions on them, and one operation at a time.
+//! The actor of operations: it collects the state of all nodes, decides on it, and runs one operation at a time.
 //!
 //! A reconcile pass begins with a collection. Its decision holds for that collection only: after each operation another one
 //! begins. The workflow of `madako-effects` commits each change of a record, and asks permission for, starts and records

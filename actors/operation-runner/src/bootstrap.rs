@@ -1,4 +1,4 @@
-//! The row `etcd-boot`: a fleet without data of etcd gets a cluster of etcd, once.
+//! The row `etcd-boot` of CKE's table of operations: nodes without data of etcd get a cluster of etcd, once.
 //!
 //! The newest record of a bootstrap decides. An interrupted bootstrap is resumed with its targets, since each of its
 //! commands may run twice. Where data could be initialised a second time, an operator must decide.

@@ -1,4 +1,5 @@
-//! The rows of CKE's table: the first row with an operation is the phase of the pass.
+//! Decides on the operations of a reconcile pass by the rows of CKE's table of operations: the first row with an
+//! operation is the phase of the pass.
 
 use madako_domain::containers::{ETCD_PEER, ETCD_SERVER};
 use madako_domain::node_status::{ConfigVersion, NodeStatus};

@@ -1,9 +1,9 @@
-//! The objects of a fleet that the service would change, for `madako ops diff`.
+//! The objects on nodes, in etcd and in the store that the service would change, for `madako ops diff`.
 //!
 //! Guarantees: an empty list means that no operation is due, for these states; the reverse does not hold: a file that only
 //! the next start of etcd would write is a difference without an operation.
 //!
-//! Does not: look at Kubernetes, or at the content of private keys, which no node tells.
+//! Does not: read Kubernetes objects, or the content of private keys, which no node reports.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Operations that wait, with their reasons.
+//! Operations on nodes and etcd that are due and do not begin, with the reason of each.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! The images of a pass: chosen from the key `madako/images`, the configuration, and the containers of control plane nodes.
+//! The container images that a reconcile pass uses: chosen from the key `madako/images`, the configuration, and the
+//! containers of control plane nodes.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! The inputs of a decision.
+//! The inputs of a decision about operations: cluster configuration, states of nodes and of etcd, images, and the
+//! newest records.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The row `etcd-maintain`: the members of etcd are the control plane nodes, and run what they should.
+//! The row `etcd-maintain` of CKE's table of operations: the control plane nodes become the members of etcd, and each
+//! member runs with the wanted image and parameters.
 //!
 //! The rules are tried in order, and the first that applies counts, even if its operation is held.
 

@@ -1,4 +1,4 @@
-//! Operations: names, targets and commands as data.
+//! The operations on nodes and etcd as data: their names, targets and commands.
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::containers::Container;

@@ -1,4 +1,4 @@
-//! The page `/ops`: the phase, the command that runs, the next operations, and those that wait.
+//! The content of the page `/ops`: the phase, the running command, the next operations, and the held ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

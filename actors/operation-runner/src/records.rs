@@ -1,4 +1,4 @@
-//! The records of operations: each change of a record as one transaction.
+//! The records of operations in etcd: each change of a record as one transaction.
 
 pub(crate) mod restoring;
 

@@ -1,4 +1,5 @@
-//! The row `rivers`: rivers run on all nodes, and those of etcd on control plane nodes.
+//! The row `rivers` of CKE's table of operations: the TCP proxy rivers runs on all nodes, and the rivers of etcd on
+//! control plane nodes.
 
 use madako_domain::containers::{Container, ServiceParams};
 use madako_domain::status::OperationPhase;

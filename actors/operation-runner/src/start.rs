@@ -1,4 +1,5 @@
-//! The rows `etcd-start` and `etcd-wait`: members with data run, and etcd is healthy.
+//! The rows `etcd-start` and `etcd-wait` of CKE's table of operations: members with data are started, and etcd becomes
+//! healthy.
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::containers::Container;

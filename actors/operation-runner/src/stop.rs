@@ -1,4 +1,5 @@
-//! The row `stop-control-plane` of the table of operations: stops containers of the control plane on other nodes.
+//! The row `stop-control-plane` of CKE's table of operations: containers of the control plane are stopped on all other
+//! nodes.
 
 use madako_domain::containers::Container;
 use madako_domain::status::OperationPhase;

@@ -1,4 +1,5 @@
-//! The page `/nodes`: all that the service knows of each node, for `madako node`.
+//! The content of the page `/nodes`, for `madako node`: containers, etcd member, certificates and failures of each
+//! node.
 
 use std::collections::{BTreeMap, BTreeSet};
 

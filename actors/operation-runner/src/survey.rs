@@ -1,5 +1,5 @@
-//! One look at the nodes and at etcd without the actors of an instance, for `madako ops plan`. Changes nothing, and pins
-//! no host key.
+//! One read of the state of all nodes and of etcd without the actors of an instance, for `madako ops plan`. Changes
+//! nothing, and pins no host key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Examples and properties of the brain.
+//! Tests of the decision about operations: examples, and properties over random histories.
 
 mod authorities;
 mod boot;

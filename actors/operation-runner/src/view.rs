@@ -1,4 +1,5 @@
-//! The inputs of a decision, arranged for the rules.
+//! The inputs of a decision about operations, indexed for the rules: nodes by role, running containers, members of
+//! etcd.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

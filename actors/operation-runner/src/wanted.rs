@@ -1,4 +1,4 @@
-//! The containers that should run: images and parameters.
+//! The containers that should run on a node: their images and parameters.
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_domain::cluster::Cluster;

@@ -1,4 +1,4 @@
-//! Shell of the repair queue: health checks, drains, and decisions on the newest state.
+//! The actor of the repair queue: health checks, drains, and decisions on the newest state.
 //!
 //! A reconcile pass sends at most one change; the watch brings its result before the next pass. The workflow of
 //! `madako-effects` (`actor/effects.rs`) commits a change, and asks permission for, starts and records the command

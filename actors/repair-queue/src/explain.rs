@@ -1,4 +1,5 @@
-//! Explains the next actions from the store alone, for commands in a process that does not lead.
+//! Explains the next action of each entry of the repair queue from the store alone, for commands that run outside of
+//! the leader.
 
 pub mod reports;
 

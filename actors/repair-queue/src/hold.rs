@@ -1,4 +1,4 @@
-//! Decides which racks are held: failures of one rack at about the same time are one event (design, section 5).
+//! Decides which racks are held: failures of one rack at about the same time are one event.
 //!
 //! An event is a set of at least [`HoldSettings::count`] reports of one rack whose times all lie within
 //! [`HoldSettings::within`], from the first to the last: a chain of failures with longer total span is no event. The

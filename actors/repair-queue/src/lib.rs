@@ -5,9 +5,9 @@
 //! store, and [`news`] into events. [`racks`] finds the machines of held racks.
 //!
 //! [`pass`] computes the next action of every entry and its obstacle ([`next_action`]); [`transition`] computes the
-//! writes of an action; [`explain`] gives other processes the same from the store alone. `actor` is the shell: it
-//! drains nodes, checks the health of machines, and sends decisions to the leader. The workflow of `madako-effects`
-//! takes a command from announcement to record.
+//! writes of an action; [`explain`] gives other processes the same from the store alone. `actor` drains nodes, checks
+//! the health of machines, and sends decisions to the leader. The workflow of `madako-effects` takes a command from
+//! announcement to record.
 //!
 //! # Guarantees
 //! - Limiters only refuse: without a constraint that allows entries, nothing is repaired automatically. Each report

@@ -1,4 +1,4 @@
-//! Machines, reports and times for tests.
+//! Test support: machines of the registry, reports and times.
 
 use madako_domain::machine::{
     Bmc, Machine, MachineLabel, MachineSpec, MachineState, MachineStatus, parse_date,

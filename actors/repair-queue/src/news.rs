@@ -1,4 +1,4 @@
-//! Changes of refusals and held racks since the last event: one event per change, not per poll.
+//! Finds the refusals and held racks that changed since the last event: one event per change, not per poll.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The next action of each entry, its time, and its obstacle: as data, and as sentences.
+//! The next action of each entry of the repair queue, with its time and its obstacle, as data and as sentences.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Properties that hold after every step of random fleets, queues, clocks, faults and foreign writes.
+//! Property tests of the repair queue: properties that hold after every step of random fleets, queues, clocks, faults
+//! and foreign writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 

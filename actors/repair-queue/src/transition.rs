@@ -1,4 +1,4 @@
-//! Writes of each action: the entry, its operation record, and the data kept for the entry.
+//! Computes the writes of each repair action: the entry, its operation record, and the data kept for the entry.
 //!
 //! Each is one transaction that compares the entry, its kept data and the counter of records with the decided state,
 //! so that it fails if any of them changed. An action that takes no time has a record that is complete at once.

@@ -1,4 +1,5 @@
-//! The poller's shell: its timer, the poll in flight, and the guard's state through the leader.
+//! The poller's actor: its timer, the poll in flight, and the changes of the removal guard's state that it asks the
+//! leader to commit.
 
 mod reports;
 

@@ -1,6 +1,5 @@
-//! The removal guard (design, section 5). It holds an observation in which more than a tenth of the cluster's nodes,
-//! and more than one, vanish since the last accepted one, until three polls in a row agree or an operator confirms
-//! it.
+//! The removal guard: it holds an observation in which more than a tenth of the cluster's nodes, and more than one,
+//! vanish since the last accepted one, until three polls in a row agree or an operator confirms it.
 //!
 //! A vanished node that is still part of the cluster was not acted on, however many polls ago it vanished: otherwise
 //! it would have been removed. So every missing node counts, except those whose removal was agreed or confirmed.

@@ -1,7 +1,7 @@
 //! SabakanPoller: polls the registry for machines, and holds back apparent mass removals.
 //!
-//! `actor` is the shell; `guard` and `shared` are its brain. A failed poll changes nothing: the last good observation
-//! stays, with its age.
+//! `actor` does the I/O; `guard` and `shared` are pure. A failed poll changes nothing: the last good observation stays,
+//! with its age.
 
 mod actor;
 pub mod guard;

@@ -1,4 +1,4 @@
-//! Machines that claim the same address. Only one machine can have it, and the registry does not show which.
+//! Finds machines that claim the same address. Only one machine can have it, and the registry does not show which.
 
 use std::collections::{BTreeMap, BTreeSet};
 

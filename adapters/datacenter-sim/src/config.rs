@@ -1,4 +1,4 @@
-//! Composition of a simulated data center, and the rates of its events.
+//! The configuration of a simulated data center: its racks and machines, and the rates of its events.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! Actions of operators, tests and faults on a data center. Each acts at the data center's current time, so call
-//! [`Datacenter::advance`] first.
+//! Changes that operators, tests and faults make to a simulated data center.
 
 use std::net::Ipv4Addr;
 

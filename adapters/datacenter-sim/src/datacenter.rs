@@ -5,8 +5,8 @@
 //! most one boot machine. Serials are unique; addresses are unique unless an operator sets one. Time only moves
 //! forward: an earlier time is ignored.
 //!
-//! All future events wait in one queue, ordered by time. An entry carries the generation of its line; once the line has
-//! a later generation, the entry is void. `life.rs` chooses the next events.
+//! All future events wait in one queue, ordered by time. An entry carries the generation of its timeline
+//! ([`crate::life`]); once the timeline has a later generation, the entry is void. `life.rs` chooses the next events.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};

@@ -1,4 +1,4 @@
-//! Faults of a registry, switched on and off while it runs.
+//! Faults of a simulated registry, switched on and off while it runs.
 
 use std::mem::discriminant;
 use std::sync::Arc;

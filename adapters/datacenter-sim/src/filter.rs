@@ -1,4 +1,4 @@
-//! Search conditions: sabakan's semantics of `having` and `notHaving`.
+//! Evaluates the search conditions `having` and `notHaving` of a registry query by sabakan's rules.
 //!
 //! A search returns a machine if it matches every field of `having` and no field of `notHaving`. A list of racks, roles
 //! or states matches a machine that has one of its values. For labels the two differ: `having` requires all labels,

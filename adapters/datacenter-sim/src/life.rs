@@ -1,7 +1,5 @@
-//! Spontaneous events of machines and racks.
-//!
-//! Each place has three lines: the states of its machine, its retire date, and its retirement. When a line advances,
-//! its next step is chosen and queued.
+//! Spontaneous events of simulated machines and racks. Each position of a rack has three timelines: the states of its
+//! machine, its retire date, and its retirement. When a timeline advances, its next step is chosen and queued.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Deliberately wrong answers.
+//! Answers of the simulated registry that are deliberately wrong: cut off, malformed, or inconsistent.
 
 use axum::body::{Body, Bytes};
 use axum::http::{StatusCode, header};

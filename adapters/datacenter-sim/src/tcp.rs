@@ -1,4 +1,4 @@
-//! The simulated servers on a TCP socket.
+//! Serves the simulated registry and the simulated Prometheus on a TCP socket.
 
 use std::io;
 use std::net::SocketAddr;

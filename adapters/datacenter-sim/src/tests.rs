@@ -1,4 +1,4 @@
-//! Tests of the whole crate: the history of a data center, and the registry over HTTP in memory.
+//! Tests of the simulated data center: its history, and the registry over HTTP in memory.
 
 mod history;
 mod host;

@@ -1,5 +1,4 @@
-//! Variables as sabakan's server accepts them. All are checked before the operation runs, and each mistake has its
-//! path. Lenient as sabakan is: one value for a list, any letter case for states, numbers for strings and the reverse.
+//! Checks the variables of a GraphQL query as sabakan's server does.
 
 use async_graphql_parser::Positioned;
 use async_graphql_parser::types::{BaseType, Type, VariableDefinition};

@@ -1,4 +1,5 @@
-//! A group commit in preparation. Writes are applied one after another; each sees the earlier ones.
+//! Applies the writes of one group commit before it reaches the file. Writes are applied one after another; each sees
+//! the earlier ones.
 //!
 //! Guarantees: a refused write has no effect; a write that changes something gets its own revision. Readers see nothing
 //! of a batch: their view ends before its first revision.

@@ -1,4 +1,4 @@
-//! Validation of writes before any lookup: etcd's checks, in etcd's order.
+//! Validates write requests before any lookup of a key: etcd's checks, in etcd's order.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The handle of an open store.
+//! [`EmbeddedEtcd`]: the handle of an open embedded store, with its listeners, its clients and its shutdown.
 
 use std::fs::File;
 use std::net::SocketAddr;

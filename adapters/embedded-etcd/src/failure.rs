@@ -1,4 +1,4 @@
-//! Permanent failure of a store, and its notification.
+//! Records that the embedded store failed for good, and notifies its owner.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Options and errors of opening a store.
+//! The options for opening an embedded store, and the errors of opening it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

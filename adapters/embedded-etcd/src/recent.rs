@@ -1,4 +1,4 @@
-//! The newest changes in memory, so that watches without lag never read the file.
+//! A bounded buffer of the newest changes, from which watches without lag are served without a read of the file.
 //!
 //! Bounded in bytes and revisions. A lagging watch reads evicted changes from the file.
 

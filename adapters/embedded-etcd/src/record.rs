@@ -1,4 +1,4 @@
-//! Encoding and key of one change in the file.
+//! Encodes one change of a key as a record in the file, and its position as the record's key.
 //!
 //! Guarantees: a decoded record is the one that was written at that revision, or decoding returns `None`. The checksum
 //! covers the revision, so it detects misplaced records as well as flipped bits.

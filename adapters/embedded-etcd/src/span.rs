@@ -1,4 +1,4 @@
-//! Key selection of a request: one key, a range, or all keys from a key on.
+//! Selection of keys by a request: one key, a range, or all keys from a key on.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

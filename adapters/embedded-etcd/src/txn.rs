@@ -1,4 +1,4 @@
-//! Transactions: comparisons, and read-only transactions.
+//! Evaluates the comparisons of a transaction, and runs read-only transactions.
 //!
 //! As in etcd, all comparisons, including those of nested transactions, use the state before the transaction.
 

@@ -1,8 +1,6 @@
-//! Watch streams.
-//!
-//! A stream pulls: it learns the newest revision, and reads the changes since its last one from memory, or from the
-//! file if it lags. A slow client therefore costs a few responses of memory, however far it lags, and every stream sees
-//! every change once and in order.
+//! Watch streams of the embedded store. A stream pulls: it learns the newest revision, and reads the changes since its
+//! last one from memory, or from the file if it lags. A slow client therefore costs a few responses of memory, however
+//! far it lags, and every stream sees every change once and in order.
 //!
 //! Guarantees: the changes of one revision are never split over two responses, except over fragments if the client
 //! asked for them. After a progress response no older change follows for the watches that existed then.

@@ -1,4 +1,5 @@
-//! The writer: takes all waiting operations, applies them as one group, commits once, then answers.
+//! The single writer of the embedded store: takes all waiting operations, applies them as one group, commits once, then
+//! answers.
 //!
 //! Guarantees: an answer is sent only after the sync of its commit; waiting writers share that sync.
 //! After a commit that failed before its sync, the writer rolls back, reopens the database and continues. If a full

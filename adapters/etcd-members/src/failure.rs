@@ -1,4 +1,4 @@
-//! Failed requests, as the port names them.
+//! Classifies failed requests to etcd as the errors of the port [`EtcdCluster`](madako_protocol::etcd::EtcdCluster).
 
 use std::error::Error as _;
 use std::fmt::Write as _;

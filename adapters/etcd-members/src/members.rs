@@ -1,4 +1,5 @@
-//! The port: the state of the members, and changes of them.
+//! Implements the port [`EtcdCluster`](madako_protocol::etcd::EtcdCluster): reads the state of the members, and changes
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! A member that knows the present state of etcd, or the best list of members without one.
+//! Finds a member that knows the present state of etcd; without one, the best known list of members.
 
 use std::future::Future;
 use std::sync::Arc;

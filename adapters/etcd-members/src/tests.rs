@@ -1,5 +1,5 @@
-//! The port against members of a real etcd with TLS. Without etcd, a test that needs it fails if `CI` is set; otherwise
-//! it prints that it is skipped.
+//! Tests of the requests to members of a real etcd with TLS. Without etcd, a test that needs it fails if `CI` is set;
+//! otherwise it prints that it is skipped.
 
 mod backup;
 mod fleet;

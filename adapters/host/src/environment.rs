@@ -1,4 +1,4 @@
-//! Variables of the service that a command does not inherit.
+//! Names the environment variables of the service that a command on the host does not inherit.
 
 /// Prefixes of the service's own variables.
 ///

@@ -1,4 +1,5 @@
-//! The service's side: starts a watcher for each command, sends it heartbeats, and reads its report.
+//! Runs commands on the host for the service: starts a watcher process for each command, sends it heartbeats, and reads
+//! its report.
 
 use std::convert::Infallible;
 use std::path::PathBuf;

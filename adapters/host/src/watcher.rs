@@ -1,4 +1,4 @@
-//! The watcher's side: the programs behind the hidden words.
+//! The watcher process of a command: the programs behind the hidden words `__watch-command` and `__start-command`.
 
 mod start;
 mod streams;

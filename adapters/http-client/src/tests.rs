@@ -1,4 +1,4 @@
-//! Cases that need a real socket: redirects, TLS, wrong lengths, requests that cannot be sent.
+//! Tests of the HTTP client that need a real socket: redirects, TLS, wrong lengths, requests that cannot be sent.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! One connection: its requests with their deadline and log, and a limit on the time for which the client may stop
-//! reading.
+//! Serves one HTTP connection: each request has a deadline and a log line, and a client that stops reading is cut off
+//! after a limit.
 
 use std::convert::Infallible;
 use std::io;

@@ -1,4 +1,4 @@
-//! Connections without a network, for the simulation and tests.
+//! HTTP connections in memory instead of a network, for the simulation and tests.
 
 use std::io;
 

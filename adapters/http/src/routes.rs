@@ -1,4 +1,4 @@
-//! The pages, with the bodies, status codes and content types of CKE.
+//! The pages `/health`, `/version` and `/metrics`, with the bodies, status codes and content types of CKE.
 //!
 //! As in CKE, other paths are "not found", in JSON. Unlike CKE, which supports only GET and answers "not found" to
 //! other methods, a page answers HEAD as GET without a body, and other methods with 405 and the allowed ones.

@@ -1,4 +1,4 @@
-//! Accepting, limiting and draining connections.
+//! The HTTP server: accepts connections, limits their number, and drains them at shutdown.
 
 use std::fmt::Display;
 use std::future::Future;

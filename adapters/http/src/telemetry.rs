@@ -1,4 +1,4 @@
-//! Metrics of connections, requests and token checks. Those of the process are in [`crate::process`].
+//! Metrics of the HTTP server: connections, requests and token checks. Those of the process are in [`crate::process`].
 
 madako_protocol::declare_metrics! {
     counter madako_http_requests_total(endpoint, code) "Answered HTTP requests.";

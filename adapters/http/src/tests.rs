@@ -1,4 +1,4 @@
-//! The pages and the server over memory, and once over TCP.
+//! Tests of the pages and of the server over connections in memory, and once over TCP.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

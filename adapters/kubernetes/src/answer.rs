@@ -1,4 +1,4 @@
-//! Classification of unsuccessful answers.
+//! Turns unsuccessful answers of the API server into errors of the port.
 
 use std::error::Error;
 

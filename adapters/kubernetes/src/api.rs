@@ -1,4 +1,4 @@
-//! The port on the API server.
+//! Implements the port `Kubernetes` with requests to the API server.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! One bounded request to the API server, counted and timed.
+//! Sends one bounded request to the API server, and counts and times it.
 
 use std::time::Duration;
 

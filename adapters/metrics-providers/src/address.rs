@@ -1,4 +1,4 @@
-//! Addresses of providers: validated before a request, and shown without possible secrets.
+//! Validates the addresses of metrics providers before a request, and shows them in messages without possible secrets.
 
 use madako_protocol::placement::providers::FetchError;
 use url::Url;

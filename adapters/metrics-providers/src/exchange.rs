@@ -1,4 +1,4 @@
-//! One bounded request to a provider, and the classification of its failure.
+//! Sends one bounded request to a metrics provider, and classifies its failure.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! InfluxDB 2: the last value of measurements within an hour, by a Flux query.
+//! Fetches metrics from InfluxDB 2: the last value of measurements within an hour, by a Flux query.
 
 use std::collections::BTreeMap;
 

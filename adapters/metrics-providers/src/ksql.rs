@@ -1,4 +1,5 @@
-//! KSQL: the value of a column in the row whose other column has the metric's name. A request returns one value.
+//! Fetches metrics from KSQL: the value of a column in the row whose other column has the metric's name. A request
+//! returns one value.
 
 use std::collections::BTreeSet;
 

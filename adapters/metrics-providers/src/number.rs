@@ -1,4 +1,4 @@
-//! Finite numbers from the texts and JSON of providers.
+//! Reads finite numbers from the texts and the JSON of metrics providers.
 
 use madako_protocol::placement::providers::FetchError;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Prometheus: the value of metrics by their exact names, in as few requests as possible.
+//! Fetches metrics from Prometheus by their exact names, in as few requests as possible.
 
 use std::collections::BTreeMap;
 use std::fmt;

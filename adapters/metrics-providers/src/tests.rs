@@ -1,4 +1,4 @@
-//! Tests against fake servers on loopback, and against a real Prometheus.
+//! Tests of the metrics providers against fake servers on loopback, and against a real Prometheus.
 
 mod by_definition;
 mod fake;

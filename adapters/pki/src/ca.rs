@@ -1,4 +1,4 @@
-//! An authority in memory: its certificate and its private key.
+//! A certificate authority in memory, which signs with its certificate and its private key.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,5 @@
-//! Selects the authorities of a cluster: those of Vault if the store has the settings of its access (key `vault`), else the
-//! built-in ones.
+//! Selects the certificate authorities of a cluster: those of Vault if the store has the settings of its access (key
+//! `vault`), else the built-in ones.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The authorities in the store: reading, creation, import.
+//! The certificate authorities with their keys in etcd: reading, creation, import.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Decodes an answer into machines, or into a single error.
+//! Decodes an answer of sabakan into machines, or into a single error.
 
 use madako_domain::machine::{
     Bmc, Machine, MachineLabel, MachineSpec, MachineState, MachineStatus, parse_date,

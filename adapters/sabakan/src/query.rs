@@ -1,8 +1,8 @@
-//! The query, and the types of its answer.
+//! The GraphQL query for machines, and the types of its answer.
 //!
 //! `graphql_client` checks `graphql/cke_search.graphql` against `graphql/schema.graphql` at compile time and generates
 //! the types of the answer. It does not support variables whose default is `null` or an enum value, so this module puts
-//! the defaults of seeds/000 ("Query and variables") in front of the checked selection.
+//! the defaults of CKE's query in front of the checked selection.
 
 use graphql_client::GraphQLQuery;
 use madako_domain::machine::QueryVariables;

@@ -1,4 +1,4 @@
-//! The port `Registry` over any `HttpTransport`.
+//! Implements the port `Registry` with GraphQL requests over any `HttpTransport`.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

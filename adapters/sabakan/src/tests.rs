@@ -1,4 +1,4 @@
-//! Tests of the whole crate: requests, decoding of answers, and every failure.
+//! Tests of the sabakan client: requests, decoding of answers, and every failure.
 
 mod faults;
 mod reading;

@@ -1,4 +1,4 @@
-//! A connection to a node.
+//! An SSH connection to a node: the port `NodeConnection` on it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Connections to nodes.
+//! Opens SSH connections to nodes, and checks their host keys.
 
 use std::net::IpAddr;
 use std::sync::atomic::AtomicU64;

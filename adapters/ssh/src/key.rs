@@ -1,4 +1,4 @@
-//! The private key for all logins.
+//! Reads a private key for logins on nodes, in the form of OpenSSH or PEM.
 
 use std::fmt;
 use std::sync::Arc;

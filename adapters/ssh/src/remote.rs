@@ -1,4 +1,4 @@
-//! One command on a node, from its start to its end or its kill.
+//! Runs one command on a node, from its start to its end or its kill.
 
 mod running;
 

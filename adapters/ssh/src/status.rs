@@ -1,6 +1,5 @@
-//! The script that reads the state of a node, and its answer.
-//!
-//! The answer has one line a fact, and a last line that shows that nothing is missing:
+//! The script that reads the state of a node, and the parser of its answer. The answer has one line a fact, and a last
+//! line that shows that nothing is missing:
 //!
 //! ```text
 //! C ["/etcd",true,"IMAGE","LABEL",[MOUNT, ...],"TIME"]   a container, with the time of its last start

@@ -1,4 +1,4 @@
-//! Connections to a server on loopback.
+//! Tests of connections to an SSH server on loopback.
 
 mod server;
 

@@ -1,4 +1,4 @@
-//! Back-off between retries, and its source of randomness.
+//! The back-off between retries of requests to etcd, with jitter.
 
 use std::time::Duration;
 

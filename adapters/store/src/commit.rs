@@ -1,4 +1,4 @@
-//! Transactions: conditions, writes, and the failed conditions.
+//! Sends transactions to etcd, and finds the conditions that failed.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Classification of the store's failures for the caller.
+//! Classifies failures of requests to etcd for the caller.
 
 use std::error::Error as _;
 use std::fmt::Write as _;

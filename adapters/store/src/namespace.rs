@@ -1,4 +1,4 @@
-//! Absolute keys below the prefix, as bytes.
+//! Converts keys of the service to absolute etcd keys below its prefix.
 //!
 //! The prefix is put before each key unchanged, with or without a trailing slash, as in CKE.
 

@@ -1,4 +1,4 @@
-//! A snapshot of the whole store, in etcd's own format.
+//! Saves a snapshot of the whole store, in etcd's own format.
 
 use std::io;
 

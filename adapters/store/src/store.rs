@@ -1,4 +1,4 @@
-//! The port, over a connection to etcd.
+//! [`EtcdStore`]: implements the port `Store` over a connection to etcd.
 
 use std::future::Future;
 use std::io;

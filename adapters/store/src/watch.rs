@@ -1,4 +1,4 @@
-//! An endless watch: list, follow, resume.
+//! A watch of etcd that never ends: it lists, follows and resumes.
 //!
 //! A stream is opened before anything is read. At the first time, everything is then listed, and the stream's changes
 //! up to the list's revision are dropped. Later, the receiver's state is compared with the store at the last delivered

@@ -1,4 +1,4 @@
-//! Lists for people and for spreadsheets: columns with an order, coloured states, lines that fit the terminal.
+//! Prints lists for people and for spreadsheets: columns with an order, coloured states, lines that fit the terminal.
 
 use std::env;
 use std::io::{IsTerminal as _, stdout};

@@ -1,4 +1,4 @@
-//! Output of commands: JSON, YAML, or a table.
+//! Prints the output of commands as JSON, YAML or a table.
 
 use std::io::{self, Write};
 

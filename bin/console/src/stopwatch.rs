@@ -1,4 +1,4 @@
-//! The real time that a user waits.
+//! Measures the real time that a user waits for a command.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The command line: commands, options, and failures with their exit codes.
+//! The command line of `madako-chaos`: commands, options, and failures with their exit codes.
 
 use std::ffi::OsString;
 

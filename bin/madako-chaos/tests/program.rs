@@ -1,4 +1,4 @@
-//! The built program from outside: its output and its exit codes.
+//! Tests of the program `madako-chaos` from outside: its output and its exit codes.
 
 #![allow(clippy::unwrap_used, reason = "tests: clippy.toml's exceptions do not reach their helpers")]
 

@@ -1,4 +1,4 @@
-//! Runs on real processes: complete runs, and runs that fail.
+//! Tests of chaos runs on real processes: complete runs, and runs that fail.
 
 #![allow(
     clippy::unwrap_used,

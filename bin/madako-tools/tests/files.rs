@@ -1,4 +1,4 @@
-//! `write_files`, `make_directories`, `empty-dir` and `install-cni` as processes.
+//! Tests of `write_files`, `make_directories`, `empty-dir` and `install-cni` as processes.
 
 use std::fs;
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! Rivers as a process, between clients and upstreams on loopback.
+//! Tests of rivers as a process, between clients and upstreams on loopback.
 
 use std::net::SocketAddr;
 use std::process::{ExitStatus, Stdio};

@@ -1,4 +1,4 @@
-//! Operators' access to the store: read a key, change it by compare-and-swap.
+//! Access of operators' commands to etcd: reads a key, and changes it by compare-and-swap.
 
 use std::collections::BTreeMap;
 

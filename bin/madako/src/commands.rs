@@ -1,4 +1,5 @@
-//! The operator's commands: ckecli's words, outputs and stored bytes; for placement, krakectl's words.
+//! The operator's commands, with the words, outputs and stored bytes of ckecli; for placement, with the words of
+//! krakectl.
 
 pub(crate) mod auto_repair;
 pub(crate) mod bootstrap;

@@ -1,4 +1,4 @@
-//! Failures of commands: one message on standard error, and an exit code.
+//! Reports the failure of a command: one message on standard error, and an exit code.
 
 use std::io;
 

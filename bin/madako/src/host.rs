@@ -1,4 +1,4 @@
-//! Inputs from the machine: its name, and random bytes.
+//! Reads inputs from this machine: its host name, and random bytes.
 
 use std::io::Read as _;
 

@@ -1,4 +1,4 @@
-//! Input files: read whole, within a limit; `-` is standard input.
+//! Reads input files of commands: whole, within a limit; `-` is standard input.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! The last committed plan, as the leader stored it.
+//! Reads the last committed plan, as the leader stored it.
 
 use madako_domain::keys;
 use madako_domain::store::Entry;

@@ -1,4 +1,4 @@
-//! Commands that show a list: its forms, its order, and its changes.
+//! Runs commands that print a list: as a table, JSON or YAML, sorted, and repeatedly with `--watch`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Output of commands with this program's failures and messages; the forms are the console's.
+//! Prints the output of commands; a failed write becomes a failure of the command.
 //!
 //! A closed pipe causes no panic: see [`crate::failure::Failure`].
 

@@ -1,4 +1,4 @@
-//! Settings of plans for a running system: from flags, from the leader's copy in etcd, or defaults.
+//! Finds the settings with which a running system plans: from flags, from the leader's copy in etcd, or defaults.
 
 use std::fmt;
 use std::time::Duration;

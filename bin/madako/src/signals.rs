@@ -1,4 +1,4 @@
-//! The signals that end the service: SIGINT and SIGTERM.
+//! Waits for the signals that end the service: SIGINT and SIGTERM.
 
 use tokio::signal::unix::{SignalKind, signal};
 

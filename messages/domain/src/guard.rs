@@ -1,6 +1,5 @@
-//! The removal guard's state in etcd (design: "Rules for the outside").
-//!
-//! The poller's brain holds the rule; other processes and a new leader read this state.
+//! The state of the removal guard in etcd: the count of polls that agree on a large removal, and its confirmation. The
+//! crate `madako-sabakan-poller` has the rule; other processes and a new leader read this state.
 
 use std::collections::BTreeSet;
 

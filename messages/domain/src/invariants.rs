@@ -1,7 +1,7 @@
-//! The invariants (design, section 6) as pure predicates over plain data.
+//! The invariants (table in `docs/ARCHITECTURE.md`) as pure predicates over plain data.
 //!
-//! Unit tests, property tests, the simulation and the leader's gate call these functions. This module has I1 to
-//! I12. Each predicate returns all violations.
+//! Unit tests, property tests, the simulation and the leader, before each commit, call these functions. This module has
+//! I1 to I12. Each predicate returns all violations.
 
 mod placement;
 mod quorum;

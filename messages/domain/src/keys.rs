@@ -1,4 +1,5 @@
-//! Keys below the prefix. CKE defines its own in `docs/schema.md` and `storage.go`; Madako's are below `madako/`.
+//! The keys that the service and CKE use in etcd, below one prefix. CKE defines its own in `docs/schema.md` and
+//! `storage.go`; Madako's are below `madako/`.
 
 use crate::authority::Authority;
 

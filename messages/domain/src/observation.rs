@@ -1,4 +1,4 @@
-//! The result of a poll of the registry, with its time and its query.
+//! The machines of one valid answer of the registry, with the time of the poll and its query.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

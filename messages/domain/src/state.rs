@@ -1,4 +1,5 @@
-//! The decoded keys of cluster keeping: one immutable view at one revision.
+//! The decoded keys of the cluster in etcd (template, constraints, cluster, queues): one immutable view at one
+//! revision.
 //!
 //! Decoding never fails as a whole. An unreadable value is reported in [`ClusterState::faults`], and everything that
 //! depends on it waits.

@@ -1,4 +1,4 @@
-//! Effects, and the actions that a workflow requests.
+//! Effects outside etcd as data, and the actions that their workflow requests.
 
 use std::time::Duration;
 

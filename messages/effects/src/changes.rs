@@ -1,4 +1,5 @@
-//! The sequence of changes to the store: which states are valid for decisions, and when a failed change is retried.
+//! Orders an actor's changes to the store: decides which states are valid for decisions, and when a failed change is
+//! retried.
 
 use std::time::Duration;
 

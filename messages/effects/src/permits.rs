@@ -1,4 +1,4 @@
-//! Permits for tasks with many small, idempotent effects.
+//! Requests and renews permits for tasks with many small, idempotent effects.
 
 use async_trait::async_trait;
 use madako_protocol::backup::PermitSource;

@@ -1,4 +1,5 @@
-//! The hands of an actor, which execute the actions of its [`Workflow`](crate::Workflow). They decide nothing.
+//! Executes the actions that an actor's [`Workflow`](crate::Workflow) returns: commits, permits, attempts. It decides
+//! nothing.
 
 use madako_protocol::actors::Mutation;
 use madako_protocol::effect::EffectEvent;

@@ -1,4 +1,5 @@
-//! The state machine of an actor's changes to the store, and of the effects that they announce. Returns the next action. Pure.
+//! The state machine of an actor's changes to the store, and of the effects that they announce. Each event returns the
+//! next actions. Pure.
 
 use madako_domain::canary::{Canary, is_planted};
 use madako_protocol::actors::{CommitError, Committed, Failure};

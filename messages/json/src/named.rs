@@ -1,4 +1,4 @@
-//! The macro for methods and constants on names that strum derives.
+//! The macro that gives an enum methods and constants for the names that strum derives.
 
 /// Adds to an enum with `strum::IntoStaticStr` the method `name`. `all` also adds the constant `ALL` from
 /// `strum::VariantArray`, and `names` the constant `NAMES` from `strum::VariantNames`.

@@ -1,4 +1,4 @@
-//! Access to the leader's gate, for actors that decide.
+//! Requests to the leader, for actors that decide: commits of changes, and permits for effects.
 
 use ractor::rpc::CallResult;
 use ractor::{ActorRef, registry};

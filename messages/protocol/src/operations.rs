@@ -1,4 +1,4 @@
-//! The state of operations on nodes, for the actors that must give way to them or judge etcd's quorum.
+//! The state of operations on nodes, for the actors that wait for them or check etcd's quorum.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The right to act outside etcd (design, section 4).
+//! The leader's permission to act outside etcd, valid until a moment.
 //!
 //! etcd itself fences the writes to etcd, but not commands on a host or writes to Kubernetes. Each of those needs a
 //! permit. Only the leader gives permits, only in an epoch that it holds, and only until a margin before that epoch's

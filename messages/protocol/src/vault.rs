@@ -1,4 +1,4 @@
-//! The failures of Vault, for every port behind which it stands.
+//! The errors of requests to Vault, for every port whose adapter uses Vault.
 //!
 //! No error contains a token, a secret or a part of a key: the texts are those of Vault's own errors, shortened.
 

@@ -1,4 +1,5 @@
-//! Access to etcd: endpoints, password, certificates (the keys of cybozu-go/etcdutil).
+//! The keys of the configuration file for access to etcd: endpoints, password, certificates (the keys of
+//! cybozu-go/etcdutil).
 //!
 //! etcdutil silently ignores some mistakes; this module reports them. A certificate without its key is an error,
 //! since the connection would differ. A user without a password, or a password without a user, is ignored as in CKE's

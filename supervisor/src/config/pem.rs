@@ -1,4 +1,5 @@
-//! PEM texts and other keys: bounded reading of files, and checks that find mistakes at the start.
+//! Reads certificates and keys that the configuration file names, within a limit, and finds mistakes in them at the
+//! start.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! The section `repair`: holds beyond CKE's constraints.
+//! The section `repair` of the configuration file: when the repair queue holds a rack back. CKE has no such setting.
 
 use std::time::Duration;
 

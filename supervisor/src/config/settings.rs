@@ -1,4 +1,5 @@
-//! The declaration of a section: the name and the kind of each field, and the place for its value.
+//! The declaration of a section of the configuration file: the name and the kind of each field, and the place for its
+//! value.
 //!
 //! [`section!`] derives the schema and the reading from it. [`read`] compares the whole file with the schema first: a
 //! value of a wrong kind is a problem, and counts as absent.

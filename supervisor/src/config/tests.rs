@@ -1,4 +1,4 @@
-//! Configuration texts: their meaning and their errors.
+//! Tests of configuration files: texts with their meaning or their errors.
 
 use std::fs::Permissions;
 use std::io::Write;

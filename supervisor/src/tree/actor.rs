@@ -1,4 +1,4 @@
-//! The shell: the supervisor's mailbox, and the translation of ractor's events into calls of the state.
+//! The supervisor's actor: its mailbox, and the translation of ractor's events into calls of its state.
 
 use std::sync::Arc;
 

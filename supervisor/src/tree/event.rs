@@ -1,4 +1,4 @@
-//! Events, ends of children and errors of a supervisor, as data.
+//! The events and errors of a supervisor, and the ends of its children, as data.
 
 use std::error::Error;
 use std::fmt;

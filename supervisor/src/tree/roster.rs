@@ -1,4 +1,4 @@
-//! The live actors below a supervisor, visible from outside of it.
+//! The register of the live actors below a supervisor, readable from outside of it.
 //!
 //! When a ractor supervisor ends, its children receive a kill but nothing waits for them. So each supervisor shares a
 //! [`Control`] with its parent: through it the parent can hurry the supervisor, and can wait until everything below

@@ -1,4 +1,4 @@
-//! Children of a supervisor and their transitions. Only [`State::close`] waits.
+//! The state of a supervisor: its children and their transitions. Only [`State::close`] waits.
 
 mod end;
 mod slot;

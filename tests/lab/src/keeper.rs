@@ -1,5 +1,5 @@
-//! The keeper of a lab's namespaces: a process that removes the lab when its standard input ends, thus also when the
-//! process of the lab's owner is killed.
+//! The process that holds a lab's namespaces open: a process that removes the lab when its standard input ends, thus
+//! also when the process of the lab's owner is killed.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;

@@ -1,4 +1,4 @@
-//! Limits of the lab. The loaded machine of CI has two cores.
+//! Limits and time-outs of the test lab. The loaded machine of CI has two cores.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Runs programs to their end.
+//! Runs programs of the host for a test lab, each to its end.
 //!
 //! Guarantees: a program ends within its time limit or is killed; every failure is an error with the program's own words.
 

@@ -1,4 +1,4 @@
-//! The house rules that a machine can check: dependencies between crates, purity of brains, manifests, and the truth of
+//! Tests of the repository's own rules: dependencies between crates, purity of decisions, manifests, and the truth of
 //! documents.
 //!
 //! Each rule is a function from plain data to a list of findings. Its tests run it on the repository, where it must

@@ -1,4 +1,4 @@
-//! Checks that messages, faults and actors reach no I/O. A brain that cannot open a socket needs no review for it.
+//! Checks that messages, faults and actors reach no I/O. A pure crate that cannot open a socket needs no review for it.
 //!
 //! Two rules, because cargo builds the workspace with one union of features: an actor's own dependencies must not do
 //! I/O, and its code must not name features that another crate has enabled.

@@ -1,4 +1,5 @@
-//! The repository as data: its files, and cargo's metadata of its members. Reads only; needs no network.
+//! Reads the repository for the house rules: its files, and cargo's metadata of its members. Reads only; needs no
+//! network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

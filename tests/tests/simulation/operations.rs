@@ -1,5 +1,5 @@
-//! Operations on simulated nodes by the whole service: stories of a cluster, in which leaders end and nodes fail at each
-//! point of each command. Every run ends in the same state, and every promise about operations is kept.
+//! Operations on simulated nodes by the whole service: scripted histories of a cluster, in which leaders end and nodes
+//! fail at each point of each command. Every run ends in the same state, and every promise about operations is kept.
 
 #[cfg(debug_assertions)]
 mod planted;

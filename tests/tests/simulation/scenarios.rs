@@ -1,4 +1,4 @@
-//! Scenarios in the simulation: one seed gives one trace, no part of a real service is bypassed, and an outcome other
+//! Tests of simulated scenarios: one seed gives one trace, no part of a real service is bypassed, and an outcome other
 //! than a pass is reported as such.
 
 use std::collections::BTreeSet;

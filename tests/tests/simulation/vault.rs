@@ -1,4 +1,4 @@
-//! A simulated Vault in the place of a real one: its transport, and its setup as `madako vault init` makes it.
+//! Test support: a simulated Vault, set up as by `madako vault init`, behind the port for HTTP.
 
 use std::sync::Arc;
 

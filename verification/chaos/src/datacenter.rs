@@ -1,12 +1,12 @@
 //! The simulated data center as a process: a registry of machines, the API server of a simulated Kubernetes with these
-//! machines as nodes, a provider of metrics, and a control door for faults.
+//! machines as nodes, a provider of metrics, and a control API for faults.
 //!
 //! Guarantees: every answer that the service may act on, every change from outside, and every request to the registry
 //! other than a search is in the journal before the answer is sent. A restart with the same journal restores machines,
 //! nodes and pods.
 //!
-//! Does not: authenticate requests at the control door. It is meant for loopback and the namespaces of runs, and
-//! refuses other addresses.
+//! Does not: authenticate requests to the control API. It is meant for loopback and the namespaces of runs, and refuses
+//! other addresses.
 
 mod caller;
 mod control;

@@ -1,4 +1,4 @@
-//! The commands of repairs: this same program as a client of the data center's control door.
+//! The repair commands of a run: this same program as a client of the control API of the simulated data center.
 //!
 //! A reset lasts as long as its request: if its process is killed meanwhile, the connection closes, and the door
 //! records that.

@@ -1,4 +1,4 @@
-//! The events of a run as data: kept for the checks, and written line by line as they happen.
+//! The events of a chaos run as data: kept for the checks, and written line by line as they happen.
 //!
 //! Guarantees: times are microseconds since the beginning of the run, on one clock. Each line is written before the
 //! next event is recorded, so that a killed run leaves its events.

@@ -1,4 +1,5 @@
-//! Injects faults: signals to processes, rules of the network, and requests to the data center's control door.
+//! Injects the faults of a chaos run: signals to processes, rules of the network, and requests to the data center's
+//! control door.
 //!
 //! Guarantees: a fault that would have no effect does not begin, such as corrupt answers of a registry that is down.
 //! Before a fault hides that a process ended by itself, that end is recorded.

@@ -1,4 +1,4 @@
-//! Processes that do not outlive their parent.
+//! Makes the processes of a run end with their parent.
 //!
 //! Every process of a run is started as this same program with a hidden word before its own command line. It asks the
 //! kernel for a SIGKILL at the end of its parent, however the parent ends, and then becomes the command.

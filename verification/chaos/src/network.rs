@@ -1,8 +1,7 @@
-//! Faults between processes.
-//!
-//! Where the machine allows it, each node has a network namespace, and the kernel's packet filter drops packets of a
-//! cut or loss on the wire between the namespaces, so that both ends experience the kernel's own behaviour. Elsewhere
-//! nodes are on loopback, and links simulate cuts and losses too. The run reports which of both it uses, and why.
+//! Simulates network faults between the processes of a run. Where the machine allows it, each node has a network
+//! namespace, and the kernel's packet filter drops packets of a cut or loss on the wire between the namespaces, so that
+//! both ends experience the kernel's own behaviour. Elsewhere nodes are on loopback, and links simulate cuts and losses
+//! too. The run reports which of both it uses, and why.
 //!
 //! A link is a TCP proxy in front of a node: in the node's namespace, or on loopback. It identifies its client by
 //! address, or through the kernel, which knows the process of a socket. Its effects on bytes are those of TCP on a bad

@@ -1,4 +1,4 @@
-//! Times of a client's calls: random, with a mean rate, until the client stops.
+//! Draws the random times of a client's calls, with a mean rate, until the client stops.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A process of the run: started, stopped, killed, and restarted with its data on disk.
+//! A process of a chaos run: started, stopped, killed, and restarted with its data on disk.
 //!
 //! Guarantees: it does not outlive the run, however the run ends ([`crate::keeper`]); its output goes to its own file.
 

@@ -1,4 +1,4 @@
-//! The report of a run: verdicts, effects of each fault, and recovery times.
+//! The report of a chaos run: verdicts, effects of each fault, and recovery times.
 
 mod exercised;
 mod recovery;

@@ -1,4 +1,4 @@
-//! A run from its first process to its report.
+//! Executes a chaos run, from its first process to its report.
 
 mod calm;
 mod faults;

@@ -1,4 +1,4 @@
-//! Metrics and health of the instances, read past the network: the leader, and counters.
+//! Reads the metrics and the health of the instances, unaffected by network faults: the leader, and counters.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

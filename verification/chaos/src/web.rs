@@ -1,4 +1,4 @@
-//! HTTP requests, each on its own connection, and streamed answers line by line.
+//! Sends the HTTP requests of a run, each on its own connection, and reads streamed answers line by line.
 
 use std::net::SocketAddr;
 use std::pin::Pin;

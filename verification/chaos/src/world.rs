@@ -1,4 +1,4 @@
-//! The world of a run: its processes, the links between them, and the data that an operator stores.
+//! The processes of a chaos run, the links between them, and the data that an operator stores.
 
 mod clock;
 mod config;

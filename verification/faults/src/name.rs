@@ -1,4 +1,4 @@
-//! Closed sets of names in the language: acts, targets, kinds of clients, counts.
+//! Closed sets of names in the scenario language: acts, targets, kinds of clients, counts.
 
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! Reads a scenario from text: the shape of a file, and the rules that go beyond it.
+//! Reads a scenario from YAML: the shape of the file, and the rules between its fields.
 
 use std::str::FromStr;
 

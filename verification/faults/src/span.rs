@@ -1,4 +1,4 @@
-//! Durations of the language: `30s`, `2h`, `30d`, or several parts, as in `1d12h` and `1m30.5s`.
+//! Durations in the scenario language: `30s`, `2h`, `30d`, or several parts, as in `1d12h` and `1m30.5s`.
 
 use std::fmt::{self, Write as _};
 use std::ops::Add;

@@ -1,4 +1,4 @@
-//! The table of acts and suitable targets. A test compares it with docs/chaos.md.
+//! The table of fault acts and the targets that suit each. A test compares it with docs/chaos.md.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The language as a whole: accepted and refused texts, and the equivalence of its forms.
+//! Tests of the scenario language: accepted and refused texts, and the equivalence of its forms.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Compares the counts of a run with the expectations of its scenario. Pure.
+//! Compares the counts of a run with the outcome that its scenario expects. Pure.
 
 use std::fmt;
 

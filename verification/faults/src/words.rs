@@ -1,4 +1,4 @@
-//! Builds one fault from its words, whichever form they come from.
+//! Builds one fault from its words, which come from a scenario file or from `--fault`.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,5 @@
-//! Resources of placement as the store holds them: I11 by the predicate of the leader's gate, and in a calm state I12.
+//! Judges the placement resources in the store: I11 with the predicate that the leader uses, and I12 when nothing
+//! changes any more.
 //!
 //! Assumes: `stored` has the resources before the evaluated revision.
 //!

@@ -1,4 +1,4 @@
-//! Promises about drains.
+//! Promises about drains, as predicates over observed facts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

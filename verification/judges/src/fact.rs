@@ -1,4 +1,4 @@
-//! Facts about the service that are observed from outside.
+//! The facts about the service that are observed from outside: commits, requests, effects, faults.
 
 use std::sync::Arc;
 use std::time::Duration;

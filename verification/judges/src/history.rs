@@ -1,4 +1,4 @@
-//! The cluster and its writers, by each revision of the store: I1, I3 to I6, I8 and I12, by the predicates of the leader's gate.
+//! Judges each revision of the store: I1, I3 to I6, I8 and I12, with the predicates that the leader uses.
 //!
 //! Assumes: revisions come whole and in order, with keys of the service without its prefix.
 //!

@@ -1,4 +1,4 @@
-//! Promises about each committed plan.
+//! Promises about each committed cluster plan, as predicates over observed facts.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Promises about operations: effects on nodes, and what becomes of etcd by them.
+//! Promises about operations: their effects on nodes and on etcd.
 //!
 //! Does not: judge I10 for the records of operations (`madako_domain::invariants` does).
 

@@ -1,4 +1,4 @@
-//! All predicates over one stream of facts.
+//! The oracle: evaluates all promises over one stream of facts.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Promises about requests at an interval: neither more often nor less.
+//! Promises about periodic requests: neither more often nor less often than their interval.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The state of the world, computed from facts.
+//! The state of the service and its surroundings, computed from the facts observed so far.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

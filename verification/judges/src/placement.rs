@@ -1,4 +1,4 @@
-//! Promises about placement.
+//! Promises about placement: bindings, moves and waiting applications.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The promises to operators.
+//! The catalogue of promises to operators, with the id and the text of each.
 
 use serde::Serialize;
 

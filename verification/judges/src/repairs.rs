@@ -1,4 +1,4 @@
-//! Promises about the repair queue.
+//! Promises about the repair queue, as predicates over observed facts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Promises about requests to Kubernetes and of clients.
+//! Promises about the service's requests to Kubernetes, and about the requests of API clients.
 
 use crate::fact::{Fact, KubernetesRequest, PodFact};
 use crate::oracle::{Context, Predicate, Ruling};

@@ -1,4 +1,4 @@
-//! Promises about restores of etcd, and the clusters of etcd that a restore replaces.
+//! Promises about restores of etcd, and about the data that a restore replaces.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Times that the settings of a world promise.
+//! The times within which promises must be kept, from the service's settings and a tolerance.
 
 use std::time::Duration;
 

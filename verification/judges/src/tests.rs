@@ -1,4 +1,4 @@
-//! For each predicate, a stream that keeps its promise, and a spoiled one.
+//! Tests of the promises: for each, a stream of facts that keeps it, and one that breaks it.
 
 mod cluster;
 mod drains;

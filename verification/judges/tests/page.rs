@@ -1,4 +1,4 @@
-//! docs/chaos.md lists the promises and the exemptions that the code has, with the same words and bounds.
+//! Tests that docs/chaos.md lists the promises and the exemptions of the code, with the same words and bounds.
 
 use madako_judges::{Exemption, Promise};
 

@@ -1,4 +1,5 @@
-//! Judges a run from outside: by the store's history, the acknowledgements of instances, and the registry's answers.
+//! Judges a simulated run from outside: by the store's history, the acknowledgements of instances, and the registry's
+//! answers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! The contents of the store according to its watch history. A comparison with a restarted store finds every lost write
-//! that a client has observed (I9).
+//! Computes the contents of the store from its watch history. A comparison with a restarted store finds every lost
+//! write that a client has observed (I9).
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Wrong answers of the registry; the seed decides the fault of each answer.
+//! Makes wrong answers of the simulated registry; the seed decides the fault of each answer.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! The Kubernetes of a run: it has the nodes of the cluster, pods of every kind, and occasional faults.
+//! The simulated Kubernetes of a run: it has the nodes of the cluster, pods of every kind, and occasional faults.
 //!
 //! Judges by the pods and nodes that are there: no command of a step that drains begins on a node with a pod that should
 //! have gone, and no node stays cordoned when everything is repaired. The oracle judges the requests of drains.

@@ -1,5 +1,5 @@
-//! The Kubernetes API of an instance, with a check of each write: the leader's key in the store must name the writing
-//! instance.
+//! The simulated Kubernetes API of an instance, with a check of each write: the leader's key in the store must name the
+//! writing instance.
 //!
 //! Does not judge the content of a write: [`drains`](crate::drains) does.
 

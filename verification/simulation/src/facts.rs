@@ -1,5 +1,5 @@
-//! Reports the facts of a run to the oracle in order of time: the store's history, requests to the registry and to
-//! the providers, effects on hosts and on Kubernetes, actions of users, and faults.
+//! Reports the facts of a simulated run to the oracle in order of time: the store's history, requests to the registry
+//! and to the providers, effects on hosts and on Kubernetes, actions of users, and faults.
 //!
 //! Guarantees: answers of the registry are parsed here, not by the service's own client.
 

@@ -1,4 +1,4 @@
-//! The events of a run as text: one seed gives the same text in every process.
+//! The events of a simulated run as text: one seed gives the same text in every process.
 //!
 //! Guarantees: the hash covers every line, and the trace, if any, contains every line. Only the newest lines stay in
 //! memory, so that memory is bounded in a run of days.

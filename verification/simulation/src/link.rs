@@ -1,5 +1,5 @@
-//! A link between two processes: open, stalled (bytes wait) or cut (connections break, and none can be made); without
-//! delay, or slow and lossy.
+//! A simulated network link between two processes: open, stalled (bytes wait) or cut (connections break, and none can
+//! be made); without delay, or slow and lossy.
 //!
 //! Loss acts as in TCP: a lost segment is sent again after a time-out that doubles, and all later bytes wait for it.
 

@@ -1,7 +1,7 @@
-//! The links between all places, and the faults of each place: the conditions of a link's two ends determine what the
-//! link does.
+//! The simulated network: the links between all hosts, and the faults of each host: the conditions of a link's two ends
+//! determine what the link does.
 //!
-//! Faults of a place combine: a link that is both slow and silent is silent, and is slow after the silence. Each
+//! Faults of a host combine: a link that is both slow and silent is silent, and is slow after the silence. Each
 //! condition counts its faults and ends with the last one.
 
 use std::collections::BTreeMap;

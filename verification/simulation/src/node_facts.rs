@@ -1,4 +1,4 @@
-//! Facts of the simulated nodes and their etcd in the words of the judges.
+//! Converts events of the simulated nodes and their etcd into facts for the judges.
 
 use madako_datacenter_sim::nodes::{self, Observed};
 use madako_judges::{EffectStage, EtcdFact, Fact, NodeEffect, Voter};

@@ -1,4 +1,4 @@
-//! Operators: they write the template, constraints and switches over their own connection.
+//! Simulated operators: they write the template, constraints and switches over their own connection.
 
 use etcd_client::{Compare, CompareOp, Error, Txn, TxnOp};
 use madako_datacenter_sim::host::{HEALTH_CHECK, RESET, SUCCESS};

@@ -1,4 +1,4 @@
-//! Panics of any actor in the middle of a message, and counts of messages and requests. Both use the service's own
+//! Makes any actor panic in the middle of a message, and counts messages and requests. Both use the service's own
 //! metrics, so that the service stays unchanged.
 //!
 //! Flow: an actor first counts a message, which identifies the kind of actor, and then asks its instance's clock for

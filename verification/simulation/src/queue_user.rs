@@ -1,4 +1,4 @@
-//! Users of the repair queue. They write whole entries as ckecli does, sometimes based on an outdated state.
+//! Simulated users of the repair queue. They write whole entries as ckecli does, sometimes based on an outdated state.
 
 use std::collections::BTreeSet;
 

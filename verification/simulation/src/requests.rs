@@ -1,4 +1,4 @@
-//! Judges, revision by revision, the entries and the holds of racks that the service makes from the registry's
+//! Judges, at each revision of the store, the entries and the holds of racks that the service makes from the registry's
 //! reports.
 //!
 //! Does not judge whether a rack should have been held ([`crate::holding`] does), or machines of a held rack that do

@@ -1,4 +1,5 @@
-//! The store's whole history, revision by revision, as its own client reads it: the input of every judge.
+//! The store's whole history, revision by revision, as a client of its own reads it: the input of every judge of a
+//! simulated run.
 
 use std::collections::BTreeMap;
 

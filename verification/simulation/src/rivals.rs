@@ -1,4 +1,4 @@
-//! Clients that write between a read of an instance and its transaction.
+//! Simulated clients that write between a read of an instance and its transaction.
 //!
 //! For: contention. An operator, `ckecli`, CKE and Krake may write at any moment; rivals write at the moment that
 //! shows whether a transaction compares the state on which it was decided.

@@ -1,4 +1,5 @@
-//! HTTP requests over a link: the state of the link decides whether a request is refused, unanswered, late or reset.
+//! Sends HTTP requests over a simulated link: the state of the link decides whether a request is refused, unanswered,
+//! late or reset.
 
 use std::io;
 use std::sync::Arc;

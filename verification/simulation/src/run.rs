@@ -1,4 +1,4 @@
-//! Runs a scenario: plays its faults on a world with clients, and then requires a quiet period.
+//! Runs a scenario in the simulation: plays its faults on a world with clients, and then requires a quiet period.
 //!
 //! Guarantees: the same scenario, seed and length give the same report and the same trace, in every process and every
 //! build.

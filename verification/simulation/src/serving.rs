@@ -1,5 +1,5 @@
-//! The child of an instance that serves HTTP in memory: the real router behind the real server, on a listener that a
-//! dialer reaches.
+//! The actor of a simulated instance that serves HTTP in memory: the real router behind the real server, on a listener
+//! that a dialer reaches.
 //!
 //! A restarted actor opens a new listener. The connections of its predecessor are cut.
 

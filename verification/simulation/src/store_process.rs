@@ -1,5 +1,5 @@
-//! The embedded store as a process of its own: a test can kill it and start it again on a disk that loses unsynced
-//! writes.
+//! The embedded store as a simulated process of its own: a test can kill it and start it again on a disk that loses
+//! unsynced writes.
 //!
 //! Guarantees: a killed store writes and answers nothing; a restarted one has all synced data.
 //!

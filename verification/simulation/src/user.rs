@@ -1,5 +1,5 @@
-//! Users of placement: they make, change and delete applications and clusters through the API of any instance, and
-//! sometimes delete everything through the store and begin anew.
+//! Simulated users of placement: they make, change and delete applications and clusters through the API of any
+//! instance, and sometimes delete everything through the store and begin anew.
 
 mod acts;
 

@@ -1,4 +1,4 @@
-//! The world of a run: one store, one data center, the instances, and the links between them.
+//! The world of a simulated run: one store, one data center, the instances, and the network links between them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,8 @@
-//! Reads the data that an earlier scheduler kept.
+//! Reads the scheduler's memory (last decisions, moves, clusters offline or unused) that an earlier leader wrote to
+//! etcd.
 //!
-//! Guarantees: unreadable data starts anew with an event; it does not prevent reading the rest.
+//! Guarantees: an unreadable value counts as absent and is reported by an event; the other values are read
+//! nevertheless.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The scheduler's metrics, and the log lines of its effects.
+//! The metrics of the scheduler, and its log lines about bindings, moves and failures.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

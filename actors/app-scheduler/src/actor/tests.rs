@@ -1,4 +1,5 @@
-//! The shell on paused time, with a store that compares and a leader that evaluates.
+//! Tests of the scheduler's actor on paused time, with a store in memory that compares revisions and a leader that
+//! checks invariant I11.
 
 mod leader;
 mod store;

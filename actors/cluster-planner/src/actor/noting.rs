@@ -1,4 +1,4 @@
-//! Obstacles of the planner's shell: they are sent to the leader when they differ from the noted ones.
+//! Reports the obstacles to planning to the leader when they differ from those that the store already has.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Non-existent nodes, and the control plane: increase, decrease, replace.
+//! Tests of plans that remove nodes of missing machines, or enlarge, reduce or replace the control plane.
 
 use madako_domain::machine::{Machine, MachineState};
 use madako_domain::plan::{Action, Change, ChangeKind, Part, PlanErrorKind, PlanReason};

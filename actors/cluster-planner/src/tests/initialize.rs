@@ -1,4 +1,4 @@
-//! Initialization and the choice of machines.
+//! Tests of the first plan of a cluster, and of its choice of machines.
 
 use madako_domain::machine::MachineState;
 use madako_domain::plan::{Action, PlanErrorKind};

@@ -1,4 +1,4 @@
-//! Inputs from operators, faulty registries and old configurations.
+//! Tests of unusual inputs: from operators, faulty registries and old configurations.
 
 use madako_domain::machine::{Machine, MachineLabel, MachineState};
 use madako_domain::plan::{Action, ChangeKind, LeavingReason, Plan, PlanErrorKind, PlanReason};

@@ -1,4 +1,4 @@
-//! The reasons of a plan, as data, as JSON and as sentences.
+//! Tests of the reasons of a plan: as data, as JSON and as sentences.
 
 use std::net::Ipv4Addr;
 

@@ -1,4 +1,4 @@
-//! One backup: the snapshot, its proof, its record, and the removal of older ones.
+//! Makes one backup of etcd: takes the snapshot, proves it by a restore, commits its record, and removes older backups.
 
 use std::path::Path;
 

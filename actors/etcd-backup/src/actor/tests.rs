@@ -1,4 +1,4 @@
-//! The actor with a port that counts its calls, and a leader that commits into a state.
+//! Tests of the backup actor, with a backup port that counts its calls and a leader that commits in memory.
 
 use std::path::Path;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! Placement at the gate: its ownership, and its mutations as transactions at the root of etcd.
+//! Checks and commits the changes of placement: its ownership, and its mutations as transactions at the root of etcd.
 //!
 //! Guarantees: every transaction compares the leader key's create revision and the owner of placement, so that
 //! neither a deposed leader nor another prefix decides. It also compares the revisions of all inputs of its bindings,

@@ -1,4 +1,4 @@
-//! The shell on paused time, with scripted fakes of store and providers.
+//! Tests of the metrics fetcher's actor on paused time, with a scripted store and scripted providers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! State of one metric.
+//! The state of one metric in the schedule: its last value, its last error, and the time of its next fetch.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The order of fetches when more are due than slots exist.
+//! Tests of the order of fetches when more fetches are due than slots exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The schedule's guarantees under random events.
+//! Property tests: the schedule keeps its guarantees under random events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Resources in stored form, and a store for them.
+//! Test support: resources in the form in which etcd stores them, and a store for them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Requests to a node, and their execution on a connection.
+//! Requests to a node (reads, actions, host keys), and their execution on a connection.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! One collection of the states of all nodes and of etcd.
+//! Collects the states of all nodes and of etcd for one reconcile pass.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The execution of a command: on its targets through the actors of the nodes, or on etcd.
+//! Executes a command of an operation: on its targets through the actors of the nodes, or on etcd.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

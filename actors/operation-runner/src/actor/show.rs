@@ -1,4 +1,5 @@
-//! The page, the metrics and the findings for other actors.
+//! Publishes the decision of a reconcile pass: the page `/ops`, the metrics, and the state of operations for other
+//! actors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Times at which lasting states began, as far as this actor knows: a new actor counts anew.
+//! Notes since when a node, a held operation or another object is in its present state. The memory ends with the actor:
+//! a new one counts anew.
 
 use std::collections::BTreeMap;
 

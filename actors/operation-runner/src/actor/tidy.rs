@@ -1,4 +1,4 @@
-//! The removal of expired certificates, where a server keeps them: the leader starts it from time to time.
+//! Removes expired certificates from a server that keeps them (Vault). The leader starts the removal from time to time.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The certificates of Kubernetes: issuer, subject, names, uses and validity.
+//! The certificates of Kubernetes' components: issuer, subject, names, uses and validity.
 
 use std::net::IpAddr;
 

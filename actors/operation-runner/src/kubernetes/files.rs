@@ -1,4 +1,4 @@
-//! The files of each operation on a node, in the order of CKE's records.
+//! The files that each operation on Kubernetes' containers writes to a node, in the order of CKE's records.
 
 use madako_domain::authority::Authority;
 use madako_domain::cluster::{Cluster, Node};

@@ -1,4 +1,4 @@
-//! Kubeconfigs, in the form of `ckecli`.
+//! Writes the kubeconfigs of Kubernetes' components and of administrators, in the form of `ckecli`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

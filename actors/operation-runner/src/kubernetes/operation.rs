@@ -1,4 +1,4 @@
-//! The operations on Kubernetes' containers: names, targets and commands as data.
+//! The operations on Kubernetes' containers as data: their names, targets and commands.
 
 use madako_json::named;
 

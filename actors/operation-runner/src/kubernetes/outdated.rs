@@ -1,4 +1,4 @@
-//! Whether a running container of Kubernetes is as wanted, by the rules of CKE.
+//! Compares a running container of Kubernetes with the wanted one, by the rules of CKE.
 
 use madako_domain::cluster::{Cluster, Node};
 use madako_domain::images::ImageName;

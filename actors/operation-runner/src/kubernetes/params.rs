@@ -1,4 +1,4 @@
-//! The built-in parameters of each component: arguments in order, and mounts.
+//! The built-in parameters of each component of Kubernetes: arguments in order, and mounts.
 
 use madako_domain::cluster::{Cluster, Node};
 use madako_domain::containers::{Mount, ServiceParams};

@@ -1,4 +1,4 @@
-//! The state of Kubernetes' containers on the nodes: the input of decisions.
+//! The state of Kubernetes' containers on the nodes, as decisions about operations use it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

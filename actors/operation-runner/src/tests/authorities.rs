@@ -1,4 +1,4 @@
-//! Operations while no certificate can be issued.
+//! Tests of operations while no certificate can be issued.
 
 use madako_domain::containers::{Container, ETCD_PEER, ETCD_SERVER};
 

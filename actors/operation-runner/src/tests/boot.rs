@@ -1,4 +1,4 @@
-//! The rows `etcd-boot`, `etcd-start` and `etcd-wait`.
+//! Tests of the rows `etcd-boot`, `etcd-start` and `etcd-wait` of CKE's table of operations.
 
 use madako_domain::containers::Container;
 

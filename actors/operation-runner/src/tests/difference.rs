@@ -1,4 +1,4 @@
-//! What the service would change on a fleet: `madako ops diff`.
+//! Tests of `madako ops diff`: the objects that the service would change on a cluster.
 
 use madako_domain::containers::Container;
 use madako_domain::node_status::ConfigVersion;

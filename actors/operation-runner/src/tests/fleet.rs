@@ -1,4 +1,4 @@
-//! A fleet for examples: three control plane nodes (10.0.0.11 to 13) and three workers (10.0.0.21 to 23).
+//! Test support: a cluster of three control plane nodes (10.0.0.11 to 13) and three workers (10.0.0.21 to 23).
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The row `etcd-maintain`, rule by rule.
+//! Tests of the row `etcd-maintain` of CKE's table of operations, rule by rule.
 
 use madako_domain::containers::Container;
 

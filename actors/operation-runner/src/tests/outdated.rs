@@ -1,4 +1,4 @@
-//! The differences of a container.
+//! Tests of the comparison of a container with the wanted one.
 
 use std::collections::BTreeMap;
 

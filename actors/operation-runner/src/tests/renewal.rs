@@ -1,4 +1,4 @@
-//! The renewal of certificates.
+//! Tests of the renewal of etcd's certificates.
 
 use madako_domain::containers::Container;
 

@@ -1,4 +1,4 @@
-//! Restarts that an operator asked for.
+//! Tests of restarts of etcd's members that an operator requested.
 
 use madako_domain::containers::Container;
 

@@ -1,4 +1,4 @@
-//! Restores that an operator asked for, and members of before them.
+//! Tests of restores of etcd that an operator requested, and of members with data from before a restore.
 
 use madako_domain::containers::Container;
 use madako_domain::restore::RestoreRequest;

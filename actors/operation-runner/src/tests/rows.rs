@@ -1,4 +1,4 @@
-//! Each row of the table but those of etcd.
+//! Tests of the rows of CKE's table of operations that are not about etcd.
 
 use madako_domain::containers::{Container, ETCD_MARK, Mount};
 use madako_domain::node_status::ConfigVersion;

@@ -1,4 +1,4 @@
-//! The page `/nodes`: what the service knows of each node.
+//! Tests of the page `/nodes`, which shows the state of each node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

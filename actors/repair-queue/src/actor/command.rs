@@ -1,4 +1,4 @@
-//! Commands through the host port: attempts of an announced command, and health checks.
+//! Runs commands on this host through the host port: attempts of an announced command, and health checks.
 
 use std::sync::Arc;
 use std::time::Duration;

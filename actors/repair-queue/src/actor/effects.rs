@@ -1,5 +1,5 @@
-//! Sends decisions to the leader, and performs the actions of the effect workflow for the commands that decisions
-//! announce.
+//! Sends the decisions of the repair queue to the leader, and executes the commands that they announce when the effect
+//! workflow permits them.
 
 use madako_domain::repair::change::{RepairChange, RepairWrite};
 use madako_domain::state::ClusterState;

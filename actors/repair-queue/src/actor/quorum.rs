@@ -1,4 +1,4 @@
-//! Invariant I2 of repairs of control plane nodes, judged on the newest answer of etcd.
+//! Checks invariant I2 for repairs of control plane nodes, on the newest answer of etcd.
 //!
 //! An answer counts only if etcd was asked after this actor began, and after the last repair of a control plane node
 //! ended: the member of that node may not be in sync yet. An answer of a runner that has failed becomes too old.

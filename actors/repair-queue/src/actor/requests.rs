@@ -1,4 +1,4 @@
-//! The registry's reports: entries to add, and racks to hold.
+//! Turns the registry's reports into new entries of the queue and into racks to hold.
 
 use std::sync::Arc;
 

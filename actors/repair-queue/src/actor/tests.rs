@@ -1,4 +1,5 @@
-//! The shell on paused time, with a leader that evaluates and compares, and scripted fakes of host and Kubernetes.
+//! Tests of the repair queue's actor on paused time, with a leader that checks and compares, and scripted fakes of host
+//! and Kubernetes.
 
 mod commands;
 mod drains;

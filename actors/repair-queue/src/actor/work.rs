@@ -1,4 +1,4 @@
-//! The command and the drains, which run beside the mailbox.
+//! Tasks of the repair queue that run beside its mailbox: the running command, and the drains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Prospects of each reported machine, from the leader's own decision.
+//! Shows the prospects of each machine that the registry reports: its new entry of the repair queue, or the obstacles
+//! to an entry. They come from the same decision as the leader's.
 
 use madako_domain::machine::Machine;
 use madako_domain::repair::RepairQueueEntry;

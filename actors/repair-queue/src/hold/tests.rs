@@ -1,4 +1,4 @@
-//! The start and end of events, and the effect of a release.
+//! Tests of held racks: the start and end of an event, and the effect of a release.
 
 mod properties;
 

@@ -1,4 +1,4 @@
-//! Each limiter alone, their order, and all together.
+//! Tests of the enqueue limiters: each alone, their order, and all together.
 
 mod properties;
 

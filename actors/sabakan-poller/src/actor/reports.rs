@@ -1,4 +1,4 @@
-//! The poller's second question: machines that need repair (CKE's `docs/sabakan-triggered-repair.md`).
+//! The poller's second query: machines that need repair (CKE's `docs/sabakan-triggered-repair.md`).
 //!
 //! It has the interval of the first question and is independent of it: `sabakan/disabled` does not apply here, nor
 //! `auto-repair/disabled` there. While auto-repair is disabled, the question is still asked as long as a rack is

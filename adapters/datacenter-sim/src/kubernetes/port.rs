@@ -1,4 +1,4 @@
-//! The port on a simulated Kubernetes, with the deadlines and errors of the real adapter.
+//! Implements the port `Kubernetes` on a simulated Kubernetes, with the deadlines and errors of the real adapter.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The port [`NodeDriver`] on simulated nodes.
+//! Implements the port [`NodeDriver`] on simulated nodes.
 
 use std::sync::Arc;
 use std::task::Poll;

@@ -1,4 +1,5 @@
-//! Facts about the simulated nodes and their etcd, for judges.
+//! Records effects on simulated nodes and changes of their etcd, from which the judges of a simulation check the
+//! promises to operators.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Authorities whose certificates are readable text, for simulated nodes.
+//! Certificate authorities for simulated nodes, whose certificates are readable text.
 //!
 //! A certificate names its issuer, its subject and its validity. Nothing is signed: simulated nodes check no certificate.
 

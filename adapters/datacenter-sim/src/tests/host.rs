@@ -1,4 +1,4 @@
-//! The simulated host: commands that act on machines, and the log of their runs.
+//! Tests of the simulated host: repair commands that act on machines, and the log of their runs.
 
 use std::sync::Arc;
 use std::time::Duration;

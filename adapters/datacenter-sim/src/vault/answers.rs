@@ -1,4 +1,4 @@
-//! The answers of the server, by path.
+//! Answers of the simulated Vault, by the path of the request.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The engines for certificates and secrets.
+//! The secrets engines of the simulated Vault: PKI for certificates, and key-value for secrets.
 
 use std::time::Duration;
 

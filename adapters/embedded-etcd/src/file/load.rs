@@ -1,4 +1,4 @@
-//! Reads the whole file once and builds the state that the store needs in memory.
+//! Reads the whole file of the embedded store once and builds the state that the store needs in memory.
 
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
 

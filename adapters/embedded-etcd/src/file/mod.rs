@@ -1,4 +1,4 @@
-//! The file: its location, its tables, and opening it without damage.
+//! The file of the embedded store: its location, its tables, and opening it without damage.
 
 mod disk;
 mod load;

@@ -1,4 +1,4 @@
-//! Operations on the file of a closed store.
+//! Operations on the file of a closed embedded store: verification, and restoring from a snapshot.
 
 use std::fs::{self, File};
 use std::io;

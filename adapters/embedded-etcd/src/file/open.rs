@@ -1,4 +1,4 @@
-//! Opening the file. The whole file is checked before the first write to it.
+//! Opens the file of the embedded store. The whole file is checked before the first write to it.
 //!
 //! Guarantees: a second process on the same directory is refused. A file that is damaged or not a store's is refused
 //! and left unchanged byte for byte. A new file appears under its name only when it is complete.

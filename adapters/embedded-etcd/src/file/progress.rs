@@ -1,4 +1,4 @@
-//! Progress of the verification of a file, for the log.
+//! Logs the progress of the verification of the embedded store's file.
 //!
 //! Each step reads the file at most once. It skips pages without data and pages in redb's cache. The shown percentage
 //! is therefore a lower bound of the progress and jumps ahead at the end of a step.

@@ -1,4 +1,5 @@
-//! The tables of the file.
+//! The tables in the redb file of the embedded store: the changes of keys, the leases with their owners, and numbers
+//! such as the last compacted revision.
 
 use redb::{ReadableTable, TableDefinition};
 

@@ -1,4 +1,4 @@
-//! One connection: HTTP/2 for gRPC, HTTP/1.1 for health and version, distinguished by the first bytes.
+//! Serves one client connection: HTTP/2 for gRPC, HTTP/1.1 for health and version, distinguished by the first bytes.
 
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};

@@ -1,4 +1,4 @@
-//! A client without a connection: its calls go directly to the services.
+//! A client of the embedded store without a connection: its calls go directly to the gRPC services.
 
 use std::convert::Infallible;
 use std::pin::Pin;

@@ -1,4 +1,5 @@
-//! Access to the store: over TCP with or without TLS, over an in-memory stream, or without a connection.
+//! Client access to the embedded store: over TCP with or without TLS, over an in-memory stream, or without a
+//! connection.
 
 mod connection;
 mod direct;

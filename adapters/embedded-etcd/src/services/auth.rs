@@ -1,4 +1,4 @@
-//! Auth service. There are no users; the answers are those of an etcd without users.
+//! The gRPC service `Auth`. There are no users: the answers are those of an etcd without users.
 //!
 //! Implemented by hand, because etcd-client does not export the messages of `AuthStatus`.
 

@@ -1,4 +1,4 @@
-//! Cluster service: a fixed membership of one.
+//! The gRPC service `Cluster`: a fixed membership of one member.
 
 use etcd_client::proto::{
     PbClusterService, PbMember, PbMemberAddRequest, PbMemberAddResponse, PbMemberListRequest,

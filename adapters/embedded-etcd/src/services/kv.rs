@@ -1,4 +1,4 @@
-//! KV service: ranges, writes, transactions, compaction.
+//! The gRPC service `KV`: ranges, writes, transactions, compaction.
 
 use etcd_client::proto::{
     PbCompactionRequest, PbCompactionResponse, PbDeleteRequest, PbDeleteResponse, PbKvService, PbPutRequest,

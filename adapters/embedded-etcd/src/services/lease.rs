@@ -1,4 +1,4 @@
-//! Lease service: leases are granted and revoked through the writer, and kept alive in memory.
+//! The gRPC service `Lease`: leases are granted and revoked through the writer, and kept alive in memory.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Maintenance service: status, alarms, defragmentation, hashes, snapshots.
+//! The gRPC service `Maintenance`: status, alarms, defragmentation, hashes, snapshots.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,5 @@
-//! Calls of one request and one answer that bypass the generated code.
+//! Serves unary gRPC calls (one request, one answer) without tonic's generated code, so that refusals have etcd's codes
+//! and texts.
 
 use std::fmt::Display;
 

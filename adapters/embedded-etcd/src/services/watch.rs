@@ -1,4 +1,4 @@
-//! Watch service: one task per stream.
+//! The gRPC service `Watch`: one task per stream.
 
 use std::sync::Arc;
 

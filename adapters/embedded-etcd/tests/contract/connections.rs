@@ -1,4 +1,4 @@
-//! Access to the store: TCP, TLS, HTTP/1.1, in-memory streams.
+//! Tests of access to the embedded store: TCP, TLS, HTTP/1.1, in-memory streams.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A store that starts with the contents of another one.
+//! Tests of an embedded store that starts with the contents of another store.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Acknowledged writes survive any crash.
+//! Tests that acknowledged writes of the embedded store survive a kill of its process.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Failing disks: one that loses unsynced data, and one that fills up.
+//! Test support: a disk that loses unsynced data, and a disk that fills up.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -1,4 +1,5 @@
-//! Cases that random sequences do not reach: limits, large requests, alarms, time.
+//! Compares the embedded store with etcd in cases that random sequences do not reach: limits, large requests, alarms,
+//! time.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Debian's etcdctl against the embedded store.
+//! Runs Debian's etcdctl against the embedded store.
 
 use std::path::Path;
 use std::process::Stdio;

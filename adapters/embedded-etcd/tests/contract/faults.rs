@@ -1,4 +1,4 @@
-//! Full disks, damaged files, directories in use.
+//! Tests of the embedded store on full disks, with damaged files, and in directories in use.
 
 use std::path::Path;
 use std::time::Duration;

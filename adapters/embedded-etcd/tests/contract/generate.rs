@@ -1,4 +1,5 @@
-//! Random steps with few keys, few values and many unusual arguments, so that steps affect each other.
+//! Generates random requests for the comparison with etcd, with few keys, few values and many unusual arguments, so
+//! that steps affect each other.
 
 use etcd_client::proto::*;
 

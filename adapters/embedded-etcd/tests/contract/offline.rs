@@ -1,4 +1,4 @@
-//! Files of closed stores: verification, and creation from snapshots.
+//! Tests of the files of closed stores: verification, and creation from snapshots.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Normalizes answers before the embedded store is compared with a real etcd: removes the fields that differ by design, which
-//! are the IDs of member and cluster, the term, and the exact remaining time of a lease.
+//! Normalizes answers of the gRPC API before the embedded store is compared with a real etcd: removes the fields that
+//! differ by design, which are the IDs of member and cluster, the term, and the exact remaining time of a lease.
 
 use etcd_client::proto::*;
 use tonic::{Code, Status};

@@ -1,4 +1,4 @@
-//! The two sides of the comparison: a real etcd, and the embedded store.
+//! The two servers that the contract tests compare: a real etcd, and the embedded store.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;

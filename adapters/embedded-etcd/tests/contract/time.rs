@@ -1,4 +1,4 @@
-//! Leases under paused time, and repeatable runs: the base of simulations.
+//! Tests of leases under paused time, and of runs that repeat exactly, on which simulations depend.
 
 use std::sync::Arc;
 use std::time::Duration;

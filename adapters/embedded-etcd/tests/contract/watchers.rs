@@ -1,4 +1,4 @@
-//! A watch stream, and the events that each of its watches received.
+//! Test support: a watch stream, and the events that each of its watches received.
 
 use std::collections::BTreeMap;
 

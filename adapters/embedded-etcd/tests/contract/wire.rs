@@ -1,4 +1,4 @@
-//! A client that sends any message of the API unchanged, valid or not, and returns any answer unchanged.
+//! Test support: a client that sends any message of the API unchanged, valid or not, and returns any answer unchanged.
 
 use std::marker::PhantomData;
 

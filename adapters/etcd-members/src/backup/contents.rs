@@ -1,4 +1,4 @@
-//! The contents of an etcd at one revision: all keys in order, page by page.
+//! Reads all keys of an etcd at one revision, in order, page by page.
 
 use etcd_client::{Client, GetOptions, KeyValue};
 use madako_domain::backup::EtcdContents;

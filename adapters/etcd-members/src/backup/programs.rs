@@ -1,4 +1,4 @@
-//! The programs of etcd on this host: whether they can restore a backup.
+//! Checks whether the etcd programs on this host can restore a backup.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! An etcd of one member, restored from a backup, on loopback.
+//! Runs an etcd of one member on loopback with the data of a restored backup, for its proof.
 
 use std::fs::OpenOptions;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! Backups of a real cluster, and their proof with the programs of etcd on this host.
+//! Tests of backups of a real etcd cluster, and of their proof with the etcd programs on this host.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

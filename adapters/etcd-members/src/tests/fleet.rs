@@ -1,4 +1,4 @@
-//! Real members of etcd on loopback addresses, with certificates of the built-in authorities.
+//! Test support: real members of etcd on loopback addresses, with certificates of the built-in authorities.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! The process between the watcher and the command: it leaves the watcher's session and becomes the command.
+//! The process between the watcher process and the command: it leaves the watcher's session and becomes the command.
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Outputs of a command, read to their end and kept within a limit.
+//! Reads the outputs of a command to their end, and keeps them within a limit.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! The interfaces between the service, the watcher and the command.
+//! Tests of the interfaces between the service, the watcher process and the command.
 
 use std::io::Read as _;
 use std::net::TcpListener;

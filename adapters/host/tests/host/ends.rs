@@ -1,4 +1,4 @@
-//! Commands that end by themselves, and their output.
+//! Tests of commands that end by themselves, and of their output.
 
 use std::time::Duration;
 

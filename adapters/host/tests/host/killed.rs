@@ -1,4 +1,4 @@
-//! All processes of a command end: at the deadline, and with the service.
+//! Tests that all processes of a command end at the deadline, and with the service.
 
 use std::fs;
 use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! The port on real processes: exit status, outputs, and leftover processes.
+//! Tests of commands on the host as real processes: exit status, outputs, and leftover processes.
 //!
 //! Every command has a mark in its environment, which its descendants inherit. The tests search `/proc` for the mark to
 //! find leftover processes. Needs `sh`, coreutils and `setsid`.

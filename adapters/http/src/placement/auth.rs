@@ -1,4 +1,5 @@
-//! Authentication: authenticators in turn, then anonymous if that is allowed.
+//! Authenticates requests to the placement API: tries the configured authenticators in turn, then accepts the request
+//! as anonymous if that is allowed.
 
 use std::sync::Arc;
 

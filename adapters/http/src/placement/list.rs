@@ -1,4 +1,4 @@
-//! Lists, assembled from serialized resources.
+//! Assembles the lists of the placement API from resources that are already serialized.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Problems of RFC 7807 with Krake's titles, details and media type.
+//! The errors of the placement API as problems of RFC 7807, with Krake's titles, details and media type.
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};

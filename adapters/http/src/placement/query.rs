@@ -1,4 +1,4 @@
-//! Query parameters, parsed as in Krake's server, with explicit refusals.
+//! Parses the query parameters of the placement API as Krake's server does, and refuses an invalid one with its name.
 
 use std::time::Duration;
 

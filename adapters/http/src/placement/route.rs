@@ -1,4 +1,4 @@
-//! Targets of paths: one table for all kinds.
+//! Finds the resource or list that a path of the placement API names: one table for all kinds.
 //!
 //! Segments are compared after percent-decoding, as in Krake's server. A path with an additional slash has no target.
 

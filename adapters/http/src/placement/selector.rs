@@ -1,4 +1,4 @@
-//! List queries: `labelSelector` as in Kubernetes, and pages by `limit` and `continue`.
+//! Evaluates `labelSelector` as Kubernetes does, and cuts a list into pages by `limit` and `continue`.
 
 use madako_domain::placement::constraint::names::{is_label_key, is_label_value};
 use madako_domain::placement::kind::Kind;

@@ -1,4 +1,4 @@
-//! Handling of a request: authentication, authorization, dispatch and answer.
+//! Handles a request to the placement API: authenticates and authorizes it, dispatches it, and answers.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,4 +1,4 @@
-//! Placement's resources in memory, for tests: a correct store with a view that may lag behind it.
+//! Test support: placement's resources in memory, in a correct store with a view that may lag behind it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

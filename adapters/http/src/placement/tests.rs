@@ -1,4 +1,4 @@
-//! The API over resources in memory, with real requests.
+//! Tests of the placement API over resources in memory, with real HTTP requests.
 
 mod access;
 mod conflict;

@@ -1,4 +1,4 @@
-//! Users by tokens of OpenStack's Keystone and of Keycloak: the issuer of a token names its user.
+//! Authenticates users by tokens of OpenStack's Keystone and of Keycloak: the issuer of a token names its user.
 //!
 //! The token is in `Authorization`, bare as Krake's clients send it, or after `Bearer`. Every request asks the issuer
 //! again, so a revoked token is invalid at once. Tokens are never logged.

@@ -1,4 +1,4 @@
-//! Answers that wait for a state (`?blocking=running`), at most until the server's shutdown.
+//! API answers that wait until a resource reaches a state (`?blocking=running`), at most until the server's shutdown.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Watches: one line of JSON per change, an empty line as a heartbeat.
+//! Watch streams of the placement API: one line of JSON per change, an empty line as a heartbeat.
 //!
 //! A watch that cannot continue breaks off in the middle of its chunked body; every client treats that as an error and
 //! lists again. A server that shuts down ends the body properly.

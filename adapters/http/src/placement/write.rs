@@ -1,4 +1,4 @@
-//! Writes over the version that was read, or not at all.
+//! Writes a resource only over the version that was read, and otherwise refuses or repeats the request.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Real handshakes over loopback, with a CA of the test.
+//! Tests of TLS handshakes over loopback, with a certificate authority of the test.
 
 use axum::Router;
 use axum::extract::Request;

@@ -1,4 +1,4 @@
-//! Kubeconfigs: accepted forms, and messages that name all problems without repeating values.
+//! Tests of kubeconfigs: accepted forms, and messages that name all problems without repeating values.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Helpers of the adapter's own tests for a real API server: the adapter, and faults.
+//! Test support for the Kubernetes adapter on a real API server: a connected adapter, and faults.
 
 use madako_kubernetes::{Access, ApiServer, Limits};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose};

@@ -1,4 +1,4 @@
-//! The adapter's reactions to answers that a correct API server never sends, and its requests.
+//! Tests of the requests to the API server, and of answers that a correct API server never sends.
 
 use std::time::Duration;
 

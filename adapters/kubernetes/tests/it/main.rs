@@ -1,5 +1,5 @@
-//! The adapter against a real API server and controller manager (scripts/set-up builds them), a simulated one, and a
-//! malicious one.
+//! Tests of the Kubernetes adapter against a real API server and controller manager (scripts/set-up builds them), a
+//! simulated one, and a malicious one.
 //!
 //! Each test has its own servers on ports that the system assigns. If Kubernetes is not built, the tests print that
 //! they are skipped; in CI they fail.

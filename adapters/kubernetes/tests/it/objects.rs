@@ -1,4 +1,4 @@
-//! Objects of a test on a real API server, and stand-ins for the scheduler and the kubelets.
+//! Test support: objects on a real API server, and stand-ins for the scheduler and the kubelets.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

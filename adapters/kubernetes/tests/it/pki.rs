@@ -1,4 +1,4 @@
-//! Certificates that a test creates for itself.
+//! Test support: a certificate authority and certificates for the API server and its clients.
 
 use std::net::{IpAddr, Ipv4Addr};
 

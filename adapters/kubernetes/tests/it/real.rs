@@ -1,4 +1,4 @@
-//! The contract on the real API server, and cases that only the real one shows.
+//! Runs the contract on a real API server, and tests cases that only a real one shows.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

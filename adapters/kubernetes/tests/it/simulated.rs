@@ -1,4 +1,4 @@
-//! The contract on the simulated Kubernetes, and its faults, in paused time.
+//! Runs the contract on the simulated Kubernetes, and tests its faults, in paused time.
 
 use std::sync::Arc;
 use std::time::Duration;

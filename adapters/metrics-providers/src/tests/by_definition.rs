@@ -1,4 +1,4 @@
-//! Cases without a request: tables, and unusable definitions and names.
+//! Tests of metrics that need no request: static tables, and unusable definitions and names.
 
 use madako_domain::placement::metadata::ReasonCode;
 use madako_protocol::placement::providers::FetchError;

@@ -1,4 +1,4 @@
-//! An HTTP server on loopback with scripted answers; it records its requests.
+//! Test support: an HTTP server on loopback with scripted answers; it records its requests.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

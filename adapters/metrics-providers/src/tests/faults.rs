@@ -1,4 +1,4 @@
-//! Every kind of provider: down, slow, and with wrong answers.
+//! Tests of every kind of metrics provider that is down, slow, or gives wrong answers.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

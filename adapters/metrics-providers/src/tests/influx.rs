@@ -1,4 +1,4 @@
-//! A fake InfluxDB that parses the query and answers in annotated CSV.
+//! Tests of fetches from a fake InfluxDB that parses the query and answers in annotated CSV.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! A fake KSQL server.
+//! Tests of fetches from a fake KSQL server.
 
 use std::collections::BTreeMap;
 

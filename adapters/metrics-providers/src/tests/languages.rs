@@ -1,5 +1,5 @@
-//! No name or column can change the meaning of a query. Each query is parsed again by a parser that this test has for
-//! the language, written from its grammar.
+//! Tests that no name of a metric or column can change the meaning of a query. Each query is parsed again by a parser
+//! that this test has for the language, written from its grammar.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! A fake Prometheus; a real one has its own test.
+//! Tests of fetches from a fake Prometheus; a real one has its own test.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A real Prometheus (Debian's) that scrapes a test exporter whose values change and vanish.
+//! Tests of fetches from a real Prometheus (Debian's) that scrapes a test exporter whose values change and vanish.
 
 use std::fs::File;
 use std::net::TcpListener;

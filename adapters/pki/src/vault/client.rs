@@ -1,4 +1,4 @@
-//! One request to Vault, and its answer.
+//! Sends one request to Vault, and reads its answer within limits.
 
 use std::fmt;
 use std::sync::Arc;

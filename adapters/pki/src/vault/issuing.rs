@@ -1,4 +1,4 @@
-//! Certificates of Vault's authorities.
+//! Issues certificates of the authorities in Vault.
 
 use madako_domain::authority::Authority;
 use madako_domain::vault::mount;

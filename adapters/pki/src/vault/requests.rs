@@ -1,4 +1,4 @@
-//! CKE's roles and requests for certificates. Pure.
+//! The roles of CKE in Vault, and its requests for certificates. Pure.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Requests with the token of an AppRole.
+//! Sends requests to Vault with the token of an AppRole, and logs in anew when the token has ended.
 
 use std::fmt;
 use std::sync::Arc;

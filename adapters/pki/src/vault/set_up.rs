@@ -1,4 +1,4 @@
-//! The setup of Vault for CKE, with an operator's token.
+//! Sets Vault up for CKE with an operator's token: authorities, secrets engines, policy and AppRole.
 
 use std::sync::Arc;
 

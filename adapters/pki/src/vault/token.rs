@@ -1,4 +1,4 @@
-//! The token of a login: how long it may be used, and when it is renewed.
+//! The token of a login at Vault: how long it may be used, and when it is renewed.
 
 use std::time::Duration;
 

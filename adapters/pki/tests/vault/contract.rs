@@ -1,4 +1,4 @@
-//! The contract: each test runs against both servers.
+//! The contract of Vault: each test runs against a real Vault and the simulated one.
 
 use std::time::Duration;
 

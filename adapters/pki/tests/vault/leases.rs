@@ -1,4 +1,4 @@
-//! Leases of tokens and late answers, on paused time.
+//! Tests of token leases and late answers of a simulated Vault, on paused time.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The two servers, and a store whose key `vault` names one of them.
+//! Test support: a real and a simulated Vault, and a store whose key `vault` names one of them.
 
 use std::path::Path;
 use std::process::Stdio;

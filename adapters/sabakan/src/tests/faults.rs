@@ -1,4 +1,4 @@
-//! The client against a registry with every fault, in memory and over TCP.
+//! Tests of the sabakan client against a registry with every fault, in memory and over TCP.
 
 use std::sync::Arc;
 use std::time::Duration;

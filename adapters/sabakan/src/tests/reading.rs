@@ -1,4 +1,4 @@
-//! Decoding of answers and files.
+//! Tests of the decoding of answers and files with machines.
 
 use std::fmt::Write as _;
 

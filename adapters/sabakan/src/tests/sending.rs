@@ -1,4 +1,4 @@
-//! Requests, compared byte for byte.
+//! Tests that compare the requests to sabakan byte for byte.
 
 use madako_domain::machine::{MachineLabel, MachineParams, MachineState, QueryVariables};
 

@@ -1,4 +1,4 @@
-//! The scripts that restore a snapshot of etcd, and the one that looks at a snapshot.
+//! The scripts that restore a snapshot of etcd, and the script that reads the status of a snapshot.
 //!
 //! A restore has two steps. The first one restores the snapshot into a directory of its own beside the data of etcd: the
 //! checksum of the snapshot is proved, and the data stay. The second one exchanges the directories by renaming them, while

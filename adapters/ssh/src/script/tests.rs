@@ -1,4 +1,4 @@
-//! The scripts run in a real shell, against a program `docker` that records its arguments.
+//! Tests that run the scripts of actions in a real shell, with a fake `docker` that records its arguments.
 
 pub(super) mod fake_docker;
 

@@ -1,5 +1,5 @@
-//! An SSH server on loopback that runs commands with a real shell, as OpenSSH does: each in a process group of its own
-//! that survives its channel.
+//! Test support: an SSH server on loopback that runs commands with a real shell, as OpenSSH does: each in a process
+//! group of its own that survives its channel.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Nodes behind a real OpenSSH server.
+//! Tests of nodes behind a real OpenSSH server.
 //!
 //! Where sshd is not installed, a test fails if `CI` is set; otherwise it prints that it is skipped.
 

@@ -1,4 +1,5 @@
-//! A node: OpenSSH's server on loopback, which logs in the user of the test, and a program `docker` of the test.
+//! Test support: a node, which is OpenSSH's server on loopback, which logs in the user of the test, and a program
+//! `docker` of the test.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! Order of the candidates, from a watch of their keys. Pure.
+//! Finds the order of the candidates for leadership, from a watch of their keys. Pure.
 
 use std::collections::BTreeMap;
 

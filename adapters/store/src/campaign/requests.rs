@@ -1,4 +1,4 @@
-//! Requests of a campaign to the store.
+//! The requests of a leader campaign to etcd: lease, candidate key, watch.
 
 use std::sync::Arc;
 use std::time::Duration;

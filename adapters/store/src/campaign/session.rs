@@ -1,4 +1,5 @@
-//! A session: a lease, its key, and the time for which it counts as valid. Pure except for the type of the clock.
+//! The session of a candidate for leadership: a lease, its key, and the time for which it counts as valid. Pure except
+//! for the type of the clock.
 
 use std::collections::BTreeMap;
 use std::fmt;

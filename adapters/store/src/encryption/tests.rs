@@ -1,4 +1,4 @@
-//! Encrypted values decrypt at their place with their key, and nowhere else.
+//! Tests that encrypted values decrypt at their place with their key, and nowhere else.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

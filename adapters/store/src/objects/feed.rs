@@ -1,4 +1,4 @@
-//! Applies the watch's events to the view.
+//! Applies the events of the etcd watch to the cache of placement's resources.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};

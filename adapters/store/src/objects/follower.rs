@@ -1,4 +1,4 @@
-//! A follower: a cursor into the ring, and a wake-up.
+//! A follower of placement's resources: a cursor into the ring of changes, and a wake-up.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The latest changes, which all followers share. Pure.
+//! The ring of the latest changes of placement's resources, which all followers share. Pure.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

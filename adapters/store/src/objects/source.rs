@@ -1,4 +1,4 @@
-//! The cache's access to the store.
+//! The requests of the resource cache to etcd, as a trait that tests replace.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The cache over a scripted store, on paused time.
+//! Tests of the cache of placement's resources over a scripted store, on paused time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! The view: the store's resources at one revision, and the changes that led there. Pure.
+//! The view of placement's resources at one revision, and the changes that led there. Pure.
 
 use std::collections::BTreeMap;
 use std::mem;

@@ -1,4 +1,4 @@
-//! Assembles whole revisions in order from the answers of a stream. Pure.
+//! Assembles whole revisions in order from the answers of a watch stream. Pure.
 
 use std::collections::BTreeMap;
 

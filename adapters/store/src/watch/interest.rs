@@ -1,4 +1,4 @@
-//! Selection of watched keys.
+//! The keys that a watch delivers with their values: all keys, or those below some prefixes.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 

@@ -1,4 +1,4 @@
-//! The client on simulated time, over the embedded store and in-memory connections.
+//! Tests of the etcd client on simulated time, over the embedded store and connections in memory.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

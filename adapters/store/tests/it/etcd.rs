@@ -1,4 +1,4 @@
-//! A real etcd of one member, and helpers for tests of a store.
+//! Test support: a real etcd of one member, and helpers.
 
 use std::future::Future;
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! The store's client against a real etcd, and against the embedded store on simulated time.
+//! Tests of the etcd client against a real etcd, and against the embedded store on simulated time.
 //!
 //! Without etcd, a test that needs it fails if `CI` is set; otherwise it prints that it is skipped.
 

@@ -1,4 +1,4 @@
-//! The cache of placement's resources through failures of connections and stores.
+//! Tests of the cache of placement's resources while connections and stores fail.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

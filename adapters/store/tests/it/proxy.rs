@@ -1,4 +1,4 @@
-//! A proxy between a client and its store that breaks connections as networks do: over TCP, or in memory.
+//! Test support: a proxy between a client and its store that breaks connections as networks do: over TCP, or in memory.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! TLS and passwords.
+//! Tests of TLS and passwords for access to etcd.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Concurrent transactions, on a real etcd and on the embedded store.
+//! Tests of concurrent transactions, on a real etcd and on the embedded store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

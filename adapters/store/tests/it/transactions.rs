@@ -1,4 +1,4 @@
-//! Lists and transactions.
+//! Tests of lists and transactions on etcd.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Watches through failures of connections and stores.
+//! Tests of watches while connections and stores fail.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Lists the bugs that can be planted. Only in builds with debug assertions.
+//! Lists the bugs that `madako-chaos simulate` can plant into the service. Only in builds with debug assertions.
 
 use madako_console::{Format, Table, show};
 use madako_domain::canary::Canary;

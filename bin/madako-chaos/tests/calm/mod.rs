@@ -1,5 +1,5 @@
-//! A run without faults beside a Prometheus: no alert fires. After the end of the run the alerts fire, which shows that
-//! the rules were active.
+//! Test of a run without faults beside a Prometheus: no alert fires. After the end of the run the alerts fire, which
+//! shows that the rules were active.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 

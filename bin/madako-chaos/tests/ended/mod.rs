@@ -1,4 +1,4 @@
-//! Processes that end during a run: one that ends by itself, and a member of the store whose disk is full.
+//! Tests of runs in which a process ends: one that ends by itself, and a member of the store whose disk is full.
 
 use std::fs;
 use std::path::Path;

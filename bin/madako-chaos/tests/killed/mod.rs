@@ -1,4 +1,4 @@
-//! A killed run in namespaces leaves nothing behind.
+//! Test that a killed run with network namespaces leaves no process and no namespace behind.
 
 use std::collections::BTreeSet;
 use std::fs;

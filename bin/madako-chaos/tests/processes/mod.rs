@@ -1,4 +1,4 @@
-//! The machine's processes from `/proc`, and waiting for a state.
+//! Test support: the machine's processes from `/proc`, and waiting for a state.
 
 use std::fs;
 use std::time::Duration;

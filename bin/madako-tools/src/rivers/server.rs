@@ -1,4 +1,4 @@
-//! Accepts connections, finds an upstream for each, and drains them at the end.
+//! Accepts the TCP connections of rivers, finds an upstream for each, and drains them at the end.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

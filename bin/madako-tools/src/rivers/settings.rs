@@ -1,4 +1,4 @@
-//! The command line of rivers.
+//! Reads the command line of the TCP proxy rivers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;

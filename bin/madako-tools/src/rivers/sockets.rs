@@ -1,4 +1,4 @@
-//! Settings of sockets, and how many of them the process may open.
+//! Sets the options of the sockets of rivers, and raises the limit of open files.
 
 use std::io;
 use std::net::SocketAddr;

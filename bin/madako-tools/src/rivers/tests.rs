@@ -1,4 +1,5 @@
-//! Bytes arrive unchanged, whatever their number, the sizes of the writes, and the order of the half-closes.
+//! Tests that bytes pass through rivers unchanged, whatever their number, the sizes of the writes, and the order of the
+//! half-closes.
 
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -1,4 +1,4 @@
-//! The upstreams with their health.
+//! The upstreams of a TCP proxy, with their health.
 
 use std::io;
 use std::net::SocketAddr;

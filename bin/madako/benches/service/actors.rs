@@ -1,5 +1,5 @@
-//! Panicking and killed actors: time until the restart and until the actor works again; and a reign whose actors fail
-//! too often.
+//! Measures panicking and killed actors: time until the restart and until the actor works again; and a reign whose
+//! actors fail too often.
 //!
 //! Runs the tree and the actors of the service in this process, where an actor can be made to panic, on a real etcd,
 //! with the registry over TCP. An actor panics in the middle of its work, when it reports an event; the actors of

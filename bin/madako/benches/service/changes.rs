@@ -1,4 +1,5 @@
-//! Time from a change to its commit: of the constraints, which are watched, and in the registry, which is polled.
+//! Measures the time from a change to its commit: of the constraints, which are watched, and in the registry, which is
+//! polled.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Time from a `kill -9` of the leader to the next leader's commit of a change that waits since then.
+//! Measures the time from a `kill -9` of the leader to the next leader's commit of a change that waits since then.
 
 use std::time::Duration;
 

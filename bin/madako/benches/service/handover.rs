@@ -1,4 +1,4 @@
-//! Leadership after a clean stop: three instances on etcd, the leader gets SIGTERM.
+//! Measures the change of leadership after a clean stop: three instances on etcd, and the leader gets SIGTERM.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Loss and return of dependencies: of the leader among etcd's members, and of the registry.
+//! Measures the loss and return of dependencies: of the leader among etcd's members, and of the registry.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Promises of the service about time and memory, measured on processes of the built program.
+//! Benchmarks of the service: time and memory that it promises, measured on processes of the built program.
 //!
 //! `cargo bench --workspace --bench service` prints one table; words after `--` choose the parts (`changes`,
 //! `handover`, `crash`, `losses`, `actors`, `size`, `nodes`, `placement`, `rest`). Stores are a real etcd (the installed one)

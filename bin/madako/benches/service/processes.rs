@@ -1,4 +1,4 @@
-//! The measured processes: etcd, and the program itself.
+//! Benchmark support: the measured processes, etcd and `madako serve`.
 
 use std::ffi::OsString;
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! A store, a registry, instances of the service on them, and a witness.
+//! Benchmark support: a store, a registry, instances of the service on them, and an observer of the store.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Memory of the service, size of the program, and costs of a large cluster.
+//! Measures the memory of the service, the size of the program, and the costs of a large cluster.
 
 use std::hint::black_box;
 

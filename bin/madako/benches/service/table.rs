@@ -1,4 +1,4 @@
-//! The table of results.
+//! Prints the results of the benchmarks as one table.
 
 use std::fmt;
 use std::time::Duration;

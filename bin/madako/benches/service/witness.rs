@@ -1,4 +1,4 @@
-//! An observer of the store: writes as an operator does, and records the arrival of changes.
+//! Benchmark support: a client that writes to etcd as an operator does, and records when changes arrive.
 
 use std::collections::BTreeMap;
 

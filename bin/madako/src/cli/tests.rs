@@ -1,4 +1,5 @@
-//! Tests of the command line: every command has a valid example, and the reference documents all of it.
+//! Tests of the command line of `madako`: every command has a valid example, and docs/commands.md documents every
+//! command and option.
 
 mod reference;
 

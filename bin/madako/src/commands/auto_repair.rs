@@ -1,4 +1,4 @@
-//! `madako auto-repair`: repairs on the registry's reports.
+//! `madako auto-repair`: automatic repairs of machines that the registry reports.
 
 mod plan;
 

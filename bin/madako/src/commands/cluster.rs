@@ -1,4 +1,4 @@
-//! `madako cluster`: the cluster configuration.
+//! `madako cluster`: shows or replaces the cluster configuration.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! `madako kubernetes issue`: certificates for users of Kubernetes, in ckecli's words and output.
+//! `madako kubernetes issue`: issues certificates for users of Kubernetes, with the words and output of ckecli.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `madako node`: what the leader knows of each node, from its page `/nodes`.
+//! `madako node`: the state of each node, from the leader's page `/nodes`.
 
 pub(crate) mod list;
 mod show;

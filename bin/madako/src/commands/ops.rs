@@ -1,4 +1,4 @@
-//! `madako ops`: operations on nodes.
+//! `madako ops`: shows the operations on nodes.
 
 pub(crate) mod collected;
 mod diff;

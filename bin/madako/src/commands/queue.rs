@@ -1,4 +1,4 @@
-//! Entries of CKE's queues: added under the next number, and changed by compare-and-swap.
+//! Adds entries to the repair queue and the reboot queue under the next number, and changes them by compare-and-swap.
 
 use std::ops::RangeInclusive;
 

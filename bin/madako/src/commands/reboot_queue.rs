@@ -1,4 +1,4 @@
-//! `madako reboot-queue`: nodes that wait for a graceful reboot.
+//! `madako reboot-queue`: shows and changes the queue of nodes that wait for a graceful reboot.
 
 mod add;
 

@@ -1,4 +1,4 @@
-//! `madako repair-queue`: machines that wait for repair, and the obstacles.
+//! `madako repair-queue`: shows and changes the queue of machines that wait for repair.
 
 mod add;
 mod explain;

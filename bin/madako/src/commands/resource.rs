@@ -1,4 +1,4 @@
-//! `madako resource`: the user-defined resources, stored as typed.
+//! `madako resource`: the user-defined resources that are applied to Kubernetes, stored as typed.
 
 mod file;
 

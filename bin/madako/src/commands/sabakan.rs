@@ -1,4 +1,5 @@
-//! `madako sabakan`: the integration with the registry.
+//! `madako sabakan`: switches the use of the machine registry sabakan on and off, and shows and sets its URL, query and
+//! template.
 
 mod removal;
 

@@ -1,4 +1,4 @@
-//! Storage and output common to several commands: switches, single values, variables of a query.
+//! Reads, writes and prints settings in etcd for several commands: switches, single values, variables of a query.
 
 use madako_domain::machine::QueryVariables;
 use madako_domain::store::Entry;

@@ -1,4 +1,4 @@
-//! The contents of the live view as plain data: from the registry, the store's state and events.
+//! The contents of the demo's live view as plain data, from the registry, the store's state and events.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The summary of a demo.
+//! The summary that `madako demo` prints at its end.
 
 use std::collections::BTreeMap;
 

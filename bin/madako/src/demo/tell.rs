@@ -1,4 +1,4 @@
-//! Lines about events.
+//! Describes events as lines of the demo's output.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A demo on paused time: the data center, faults and instance of the real one, in memory.
+//! Tests of the demo on paused time, in memory, with its real data center, faults and instance.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

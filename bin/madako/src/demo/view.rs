@@ -1,4 +1,4 @@
-//! The live view. Drawing is a function of a [`Picture`] and the size of the terminal.
+//! The demo's live view on the terminal. Drawing is a function of a [`Picture`] and the size of the terminal.
 //!
 //! Guarantees: text is never cut at a border but wrapped. A screen of 80 by 24 shows the keys that end the demo, and
 //! its addresses. A list that does not fit shows its newest or most telling items, with the number of the others. A

@@ -1,4 +1,4 @@
-//! One line of a log in each of the three formats.
+//! Formats one log line in each of CKE's three formats.
 
 use std::fmt::Write as _;
 

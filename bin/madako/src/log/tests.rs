@@ -1,4 +1,4 @@
-//! Lines equal to those of cybozu-go/log, byte for byte.
+//! Tests that log lines equal those of cybozu-go/log, byte for byte.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! Inputs of a plan from files.
+//! Reads the inputs of `madako plan` and `madako what-if` from files.
 
 use std::collections::BTreeSet;
 

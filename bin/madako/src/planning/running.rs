@@ -1,4 +1,4 @@
-//! Inputs of a plan from the running system: its store and its registry, read once each.
+//! Reads the inputs of `madako plan` from the running system: its etcd and its registry, once each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The report of a rehearsal.
+//! Prints the report of a rehearsal.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `ca`, `etcd` and `ssh`: authorities, certificates of etcd's users, and pinned host keys.
+//! Tests of `madako ca`, `etcd` and `ssh`: authorities, certificates of etcd's users, and pinned host keys.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! `auto-repair plan` on files: it opens no connection.
+//! Tests of `madako auto-repair plan` on files; it opens no connection.
 
 use serde_json::{Value, json};
 

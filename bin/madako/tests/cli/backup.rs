@@ -1,5 +1,5 @@
-//! `etcd local-backup`, `etcd user-add`, `kubernetes issue` and `images`, with a member of the cluster's etcd on a loopback
-//! address of its own.
+//! Tests of `madako etcd local-backup`, `etcd user-add`, `kubernetes issue` and `images`, with a member of the
+//! cluster's etcd on a loopback address of its own.
 
 use std::fs::{self, Permissions};
 use std::net::IpAddr;

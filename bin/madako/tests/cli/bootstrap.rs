@@ -1,4 +1,4 @@
-//! `madako bootstrap`: the resources that it stores in a real etcd, all or none.
+//! Tests of `madako bootstrap`: it stores all resources in a real etcd, or none.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Configuration files, addresses and flags: problems are reported before anything starts.
+//! Tests of configuration files, addresses and flags: problems are reported before anything starts.
 
 use std::fs::Permissions;
 use std::net::TcpListener;

@@ -1,4 +1,5 @@
-//! `delete` of a resource with dependents: the message before, the confirmation, and the requests to the API.
+//! Tests of the deletion of a resource with dependents: the message before, the confirmation, and the requests to the
+//! API.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! `demo` without a terminal: it ends by itself, and reports each event once.
+//! Tests of `madako demo` without a terminal: it ends by itself, and reports each event once.
 
 use std::fs::OpenOptions;
 

@@ -1,4 +1,4 @@
-//! `doctor`: each check is good, or names what is wrong and what mends it.
+//! Tests of `madako doctor`: each check passes, or names the fault and the command that mends it.
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};

@@ -1,4 +1,4 @@
-//! `config example`, `config check` and `template example`: each example is accepted as it is.
+//! Tests of `madako config example`, `config check` and `template example`: each example is accepted unchanged.
 
 use serde_json::Value;
 

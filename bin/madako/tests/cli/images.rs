@@ -1,4 +1,4 @@
-//! `images`: the order of the sources, the key, and nodes that do not answer.
+//! Tests of `madako images`: the order of the sources, the key, and nodes that do not answer.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;

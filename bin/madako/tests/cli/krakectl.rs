@@ -1,5 +1,5 @@
-//! The placement commands against a server that records requests (addresses, headers, bodies), and their output for its
-//! answers.
+//! Tests of the placement commands against a server that records requests (addresses, headers, bodies), and their
+//! output for its answers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
-//! The placement commands beyond krakectl: states of clusters, metrics without a value, and the address of the API.
+//! Tests of the placement commands that krakectl does not have: states of clusters, metrics without a value, and the
+//! address of the API.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! `machine list` and `machine show`: the registry and the store, in each form.
+//! Tests of `madako machine list` and `machine show`: the registry and the store, in each output format.
 
 use madako_domain::machine::MachineState;
 use serde_json::{Value, json};

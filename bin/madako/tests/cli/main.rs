@@ -1,4 +1,4 @@
-//! The built program from outside: command lines, output, exit codes, and its writes to a real etcd.
+//! Tests of the built program `madako` from outside: command lines, output, exit codes, and its writes to a real etcd.
 //!
 //! Without an installed etcd the tests that need one are skipped with a printed reason; in CI they fail.
 

@@ -1,4 +1,5 @@
-//! `make monitor` without make: `scripts/monitor` runs the demo with a Prometheus beside it, and leaves nothing behind.
+//! Test of `make monitor` without make: `scripts/monitor` runs the demo with a Prometheus beside it, and leaves nothing
+//! behind.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,4 +1,5 @@
-//! `node list` and `node show` on the page of a leader, on that of a running service, and during a change of the leader.
+//! Tests of `madako node list` and `node show` on the page of a leader, on that of a running service, and during a
+//! change of the leader.
 
 use std::time::Duration;
 

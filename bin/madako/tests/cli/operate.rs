@@ -1,4 +1,4 @@
-//! Commands that write, and their bytes in etcd, which are ckecli's.
+//! Tests of commands that write to etcd: their bytes are those of ckecli.
 
 use std::process::Stdio;
 

@@ -1,4 +1,4 @@
-//! `ops plan` on files, which opens no connection, and `ops` on the page of a leader.
+//! Tests of `madako ops plan` on files, which opens no connection, and of `madako ops` on the page of a leader.
 
 use serde_json::{Value, json};
 

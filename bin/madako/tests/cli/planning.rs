@@ -1,4 +1,4 @@
-//! `plan` and `what-if` on files: they open no connection.
+//! Tests of `madako plan` and `madako what-if` on files; they open no connection.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The program, an etcd, and files for the tests.
+//! Test support: the built program, a real etcd, and input files.
 
 use std::fs::{File, Permissions};
 use std::net::TcpListener;

@@ -1,4 +1,5 @@
-//! The commands `reboot-queue`, and their bytes in etcd, which are ckecli's (its `reboot.go` and `storage.go`).
+//! Tests of the commands `reboot-queue`, and of their bytes in etcd, which are ckecli's (its `reboot.go` and
+//! `storage.go`).
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! The commands `repair-queue` and `auto-repair`, and their bytes in etcd, which are ckecli's. The output and bytes of
-//! ckecli (release line 1.30) come from a real one.
+//! Tests of the commands `repair-queue` and `auto-repair`, and of their bytes in etcd, which are ckecli's. The output
+//! and bytes of ckecli (release line 1.30) come from a real one.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,5 @@
-//! The commands `resource`, and their bytes in etcd, which are ckecli's (its `resource.go` and `storage.go`).
+//! Tests of the commands `resource`, and of their bytes in etcd, which are ckecli's (its `resource.go` and
+//! `storage.go`).
 
 use serde_json::json;
 

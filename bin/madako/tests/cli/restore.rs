@@ -1,4 +1,4 @@
-//! `etcd restore`: the request in the store, its refusals, and a trial without nodes that answer.
+//! Tests of `madako etcd restore`: the request in the store, its refusals, and a dry run while no node answers.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! `plan` and `what-if` on the running system: they read its etcd and its registry, and change nothing.
+//! Tests of `madako plan` and `what-if` on the running system: they read its etcd and its registry, and change nothing.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Commands that show data: ckecli's form by default, and three others by option.
+//! Tests of commands that show data: in ckecli's form by default, and in three others by option.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};

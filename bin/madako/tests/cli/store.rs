@@ -1,4 +1,4 @@
-//! `madako store`: snapshots verified and restored by etcd's own tools.
+//! Tests of `madako store`: etcd's own tools verify and restore its snapshots.
 
 use madako_embedded_etcd::{Backend, Commit, EmbeddedEtcd, Options};
 

@@ -1,5 +1,5 @@
-//! `vault`, `ssh` and `scp` with a real Vault, which scripts/set-up builds (tests/vault). Without it, the tests are skipped;
-//! in CI they fail.
+//! Tests of `madako vault`, `ssh` and `scp` with a real Vault, which scripts/set-up builds (tests/vault). Without it,
+//! the tests are skipped; in CI they fail.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! The stored form of the options.
+//! The options of a cluster for its containers, in the JSON form in which CKE stores them.
 
 use madako_json::go::{RawJson, go_object};
 

@@ -1,4 +1,4 @@
-//! A change of placement on its way to the leader's gate: resources and the scheduler's state, not keys.
+//! A change of placement that an actor asks the leader to commit: resources and the scheduler's state, not keys.
 
 use std::collections::BTreeMap;
 

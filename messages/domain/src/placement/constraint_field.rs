@@ -1,4 +1,4 @@
-//! Constraints as fields: strict in requests, unchanged in stored resources.
+//! Constraints as fields of a resource: strict in requests, unchanged in stored resources.
 
 use serde_json::value::RawValue;
 

@@ -1,4 +1,5 @@
-//! Evaluation of requirements on a place: the requirements, the offer of the place, and each unmet requirement.
+//! Evaluates the requirements of an application or cluster on a place: the requirements, the offer of the place, and
+//! each unmet requirement.
 //!
 //! For: the scheduler, which filters and explains with it, and the leader's gate, which checks bindings with it
 //! (invariant I11). Places are clusters for applications, clouds for clusters, projects for Magnum clusters.

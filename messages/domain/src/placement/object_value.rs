@@ -1,4 +1,4 @@
-//! A resource of any kind.
+//! A placement resource of any kind, as one type.
 
 use super::kind::{Kind, ObjectKey};
 use super::metadata::Metadata;

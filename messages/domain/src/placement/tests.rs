@@ -1,5 +1,5 @@
-//! The wire format of all resources: Krake's documents are read and written back, requests with invalid fields are
-//! refused by name, and all stored documents are read.
+//! Tests of the wire format of all resources: Krake's documents are read and written back, requests with invalid fields
+//! are refused by name, and all stored documents are read.
 
 mod documents;
 mod krake;

@@ -1,4 +1,4 @@
-//! The reasons of a plan as data; [`sentence`] renders them as sentences.
+//! The reasons of a cluster plan as data; [`sentence`] renders them as sentences.
 //!
 //! A plan of 90,000 workers has as many reasons, so the variants for single machines are small and share their
 //! strings.

@@ -1,4 +1,4 @@
-//! A change of the repair queue or of operation records on its way to the leader's gate.
+//! A change of the repair queue or of operation records that an actor asks the leader to commit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Racks in which repairs are held back: the operator's settings, and the state of each rack in etcd.
 //!
 //! For: several machines of a rack that fail at about the same time have a common cause, such as power, which repairs
-//! of single machines do not remove. The repair queue's brain holds the rule; other processes, operators' commands
+//! of single machines do not remove. The crate `madako-repair-queue` has the rule; other processes, operators' commands
 //! and new leaders read and write this state (`madako/repair/holds/<the label's value>`).
 //!
 //! Machines are identified by serial and address, because a registry may give one serial to several machines, or

@@ -1,4 +1,4 @@
-//! Kubernetes' rules for names (its "Labels and Selectors", "Object Names and IDs"; apimachinery 0.30).
+//! Validates names by the rules of Kubernetes (its "Labels and Selectors", "Object Names and IDs"; apimachinery 0.30).
 
 use crate::limits::{MAX_DNS_SUBDOMAIN, MAX_LABEL_NAME};
 

@@ -1,4 +1,4 @@
-//! Addresses and subnets according to Go's `net` package, which CKE uses.
+//! Parses addresses and subnets as Go's `net` package does, which CKE uses.
 
 use std::net::IpAddr;
 

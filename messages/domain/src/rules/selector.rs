@@ -1,4 +1,4 @@
-//! The rules of a label selector (`protected_namespaces`).
+//! Validates a label selector (`protected_namespaces`).
 
 use crate::rules::names;
 use madako_json::input::Problems;

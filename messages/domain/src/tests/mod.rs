@@ -1,4 +1,4 @@
-//! CKE's JSON and typed documents, on the domain's types.
+//! Tests of the domain types on CKE's JSON and on documents that operators type.
 
 mod stored_json;
 mod typed_documents;

@@ -1,4 +1,4 @@
-//! The corpus: documents that CKE accepts and refuses, with our verdict and our messages.
+//! Tests on a corpus of documents that CKE accepts or refuses, with Madako's verdict and messages.
 
 use std::fmt::Write as _;
 

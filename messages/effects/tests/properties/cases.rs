@@ -1,4 +1,4 @@
-//! The brain alone, with events in a chosen order.
+//! Tests of the effect workflow with events in a chosen order.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The brain alone, with events in random order: answers come late, twice, never, or out of order. Commits are
-//! written without an answer, long after it, or not at all.
+//! Property tests of the effect workflow with events in random order: answers come late, twice, never, or out of order.
+//! Commits are written without an answer, long after it, or not at all.
 
 mod cases;
 

@@ -1,4 +1,4 @@
-//! JSON and YAML in the form that ckecli prints.
+//! Prints JSON and YAML in the form of ckecli.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! JSON that keeps its original text.
+//! A JSON value that keeps its original text.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The macro for enumerations with JSON names.
+//! The macro that defines an enumeration with its names in JSON.
 
 /// Defines an enum whose values have JSON names.
 #[macro_export]

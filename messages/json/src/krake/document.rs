@@ -1,4 +1,4 @@
-//! Whole documents: stored values and the bodies of requests.
+//! Reads and writes whole documents of Krake's API: stored values and the bodies of requests.
 
 use serde::Deserializer;
 use serde::de::Error as _;

@@ -1,4 +1,4 @@
-//! Objects with free names, such as labels, in input order.
+//! JSON objects with free member names, such as labels, in input order.
 
 use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;

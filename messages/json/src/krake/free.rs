@@ -1,4 +1,4 @@
-//! Objects with a foreign schema: manifests, kubeconfigs, TOSCA templates.
+//! JSON objects whose schema another project defines: manifests, kubeconfigs, TOSCA templates.
 
 use std::fmt;
 

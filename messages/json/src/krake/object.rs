@@ -1,4 +1,4 @@
-//! The macro that defines an object with known fields and its JSON form.
+//! The macro that defines a struct with known fields and its JSON form in Krake's API.
 
 /// Defines a struct with its JSON form, its schema and its update.
 ///

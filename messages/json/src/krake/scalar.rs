@@ -1,4 +1,4 @@
-//! Single values and lists of them.
+//! Reads and writes single values of Krake's API (texts, numbers, booleans), and lists of them.
 
 use std::borrow::Cow;
 use std::fmt;

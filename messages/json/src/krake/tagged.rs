@@ -1,4 +1,4 @@
-//! Objects of several forms: `{"type": "static", "static": {...}}`.
+//! The macro for JSON objects of several forms: `{"type": "static", "static": {...}}`.
 
 use serde::Deserialize;
 use serde::ser::{Serialize, SerializeMap, Serializer};

@@ -1,4 +1,4 @@
-//! Refusals of updates.
+//! The errors of an update that changes a field which must not change.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Durations in Go's notation, and quantities in Kubernetes' notation.
+//! Validates durations in Go's notation, and quantities in Kubernetes' notation.
 
 /// True if Go's `time.ParseDuration` accepts the text: `0`, or numbers with units, such as `1h30m` or `-1.5s`.
 pub(super) fn is_duration(text: &str) -> bool {

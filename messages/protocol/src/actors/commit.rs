@@ -1,4 +1,4 @@
-//! The errors of commits through the leader's gate.
+//! The errors with which the leader refuses a change that an actor asks it to commit.
 
 use std::time::Duration;
 

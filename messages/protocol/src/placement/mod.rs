@@ -1,4 +1,4 @@
-//! Ports and feeds of placement.
+//! The ports and feeds of placement: resources, metrics providers, explanations.
 
 pub mod explainer;
 pub mod follow;

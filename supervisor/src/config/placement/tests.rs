@@ -1,4 +1,4 @@
-//! Texts of the section: their meaning and their errors.
+//! Tests of the section `placement` of the configuration file: texts with their meaning or their errors.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Ends of children: on request, for good by themselves, and together with their supervisor.
+//! Handles the end of a child: a requested stop, a final end by itself, and the end of its supervisor.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Budgets: their counts, their limits, and the consequences.
+//! Tests of restart budgets: their counts, their limits, and the consequences.
 
 use super::*;
 

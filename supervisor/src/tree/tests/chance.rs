@@ -1,4 +1,4 @@
-//! Random histories: no name is taken twice, and no actor is left over.
+//! Property tests: in random histories of a supervision tree, no name is taken twice, and no actor is left over.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,4 +1,4 @@
-//! Children that are added and removed while the supervisor runs.
+//! Tests of children that are added and removed while the supervisor runs.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! One test for each way in which an actor can end.
+//! Tests of a child's end: one for each way in which an actor can end.
 
 use super::*;
 

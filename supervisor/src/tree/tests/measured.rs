@@ -1,4 +1,4 @@
-//! The metrics of a tree.
+//! Tests of the metrics of a supervision tree.
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 

@@ -1,4 +1,4 @@
-//! Tests of the tree, under paused time on one thread unless they say otherwise.
+//! Tests of the supervision tree, under paused time on one thread unless they say otherwise.
 
 mod budgets;
 mod chance;

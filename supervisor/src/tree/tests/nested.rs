@@ -1,4 +1,4 @@
-//! Supervisors below supervisors, as `reign` below `root`.
+//! Tests of supervisors below supervisors, as `reign` below `root`.
 
 use super::*;
 

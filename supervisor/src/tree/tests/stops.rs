@@ -1,4 +1,4 @@
-//! Stops: graceful ones, their deadlines, kills, and children that do not end at all.
+//! Tests of stops: graceful ones, their deadlines, kills, and children that do not end at all.
 
 use std::sync::mpsc;
 

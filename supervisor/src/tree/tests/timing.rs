@@ -1,4 +1,4 @@
-//! Equal seeds give equal histories; a restart follows its back-off without delay.
+//! Tests that equal seeds give equal histories, and that a restart follows its back-off without delay.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Adoption: a fleet that CKE set up, with equal parameters, is left as it is.
+//! Test that the service changes nothing on nodes that CKE set up with equal parameters.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Containers and keys as CKE makes them: the contract, written down apart from the service.
+//! The containers and keys that CKE makes, written down independently of the service's code, for comparison.
 
 use serde_json::{Value, json};
 

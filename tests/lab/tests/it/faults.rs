@@ -1,4 +1,4 @@
-//! Each fault has its effect, and ends.
+//! Tests of the lab's faults: each has its effect on a machine, and ends.
 
 use madako_lab::{ETCD_IMAGE, LOGIN, Lab, Machine};
 

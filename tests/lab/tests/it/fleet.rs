@@ -1,4 +1,4 @@
-//! A lab with the service, and its observers.
+//! Test support: a lab with the service, and clients that observe it.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};

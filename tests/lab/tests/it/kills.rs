@@ -1,4 +1,4 @@
-//! SIGKILL of the leader while a command is recorded as running: the next leader reaches the same end.
+//! Tests of SIGKILL of the leader while a command is recorded as running: the next leader reaches the same end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! The life of a lab, to its end in each way.
+//! Tests of a lab's life: it starts, and it leaves nothing behind, however it ends.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Labs on this host: machines run, faults have their effect, and nothing remains.
+//! Tests on labs of real machines on this host, and of the labs themselves.
 //!
 //! Where the host cannot have a lab, a test fails if `CI` is set; otherwise it prints that it is skipped.
 

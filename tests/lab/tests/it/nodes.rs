@@ -1,4 +1,4 @@
-//! Faults of single nodes: only these nodes suffer, and `madako ops` shows the reasons.
+//! Tests of faults of single nodes: only these nodes are affected, and `madako ops` shows the reasons.
 
 use tokio::time::Instant;
 

@@ -1,4 +1,5 @@
-//! Operations on real machines: rivers and etcd from nothing, changes of their parameters, and changes of the members.
+//! Tests of operations on real machines: rivers and etcd from nothing, changes of their parameters, and changes of the
+//! members.
 
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use tokio::time::Instant;

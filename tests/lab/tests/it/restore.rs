@@ -1,4 +1,4 @@
-//! The restore of etcd after the loss of two of three members: what the service says, what it refuses, and what it keeps.
+//! Test of a restore of etcd after the loss of two of three members: messages, refusals, and the data that remain.
 
 use std::collections::BTreeSet;
 use std::fs::File;

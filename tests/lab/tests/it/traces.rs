@@ -1,4 +1,4 @@
-//! Everything by which a lab can be found on the host.
+//! Finds the remains of a lab on the host: processes, mounts, network devices, cgroups and files.
 
 use std::collections::BTreeSet;
 use std::fs;

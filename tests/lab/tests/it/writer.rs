@@ -1,4 +1,4 @@
-//! A client of the cluster's etcd that writes while a test changes the cluster.
+//! Test support: a client of the cluster's etcd that writes while a test changes the cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

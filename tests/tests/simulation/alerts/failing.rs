@@ -1,4 +1,4 @@
-//! Failures of actors in scripts.
+//! Kills an actor again and again, for scripted alert scenarios.
 
 use std::time::Duration;
 

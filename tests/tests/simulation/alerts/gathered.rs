@@ -1,4 +1,4 @@
-//! Scrapes of an instance as Prometheus makes them: its page every [`EVERY`] of simulated time, and `up`.
+//! Scrapes a simulated instance as Prometheus does: its page every [`EVERY`] of simulated time, and `up`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};

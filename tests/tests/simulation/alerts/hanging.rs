@@ -1,4 +1,4 @@
-//! An actor that spends the time given in each message on handling it.
+//! Test support: an actor that takes as long to handle a message as the message says.
 
 use madako_protocol::mailbox::{Addressed, Envelope};
 use ractor::{Actor, ActorProcessingErr, ActorRef};

@@ -1,5 +1,5 @@
-//! Every declared metric is on the page of an instance at some time, because a metric that never counts is useless.
-//! `bin/madako/tests/cli/service/page.rs` compares the pages of running processes with the declarations.
+//! Test that every declared metric is on the page of an instance at some time, because a metric that never counts is
+//! useless. `bin/madako/tests/cli/service/page.rs` compares the pages of running processes with the declarations.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The nodes of a simulated deployment, and the actions of a script's words on them.
+//! The nodes of a simulated deployment, and the actions that the words of a scripted scenario have on them.
 //!
 //! A script names a node by its place in the cluster configuration, such as `control-plane-1` or `worker-3`. The name
 //! stays with the node even if the configuration changes.

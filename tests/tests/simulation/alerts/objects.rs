@@ -1,4 +1,4 @@
-//! Placement's resources in scripts.
+//! Builds the placement resources of scripted alert scenarios: clusters, applications, metrics and providers, as JSON.
 
 use serde_json::{Value, json};
 

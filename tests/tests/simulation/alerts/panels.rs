@@ -1,6 +1,6 @@
-//! The dashboards on the hours of `everything.txt`: a real Prometheus holds the gathered series, and the test runs
-//! every query of every panel. `grafana/runs/everything.md` says which panels must move, and why. Simulated time makes
-//! the result the same in each run.
+//! Tests of the dashboards on the simulated hours of `everything.txt`: a real Prometheus holds the gathered series, and
+//! the test runs every query of every panel. `grafana/runs/everything.md` says which panels must move, and why.
+//! Simulated time makes the result the same in each run.
 
 #[path = "../../../../bin/madako-chaos/tests/prometheus/server.rs"]
 mod server;

@@ -1,4 +1,4 @@
-//! Clients beside a script: clients of placement's API, and a writer to the store.
+//! Clients that run beside a scripted alert scenario: clients of placement's API, and a writer to etcd.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Written scenarios: a name, the alerts that fire, and the steps with their times.
+//! Parses the scripted scenarios of alerts: a name, the alerts that fire, and the steps with their times.
 
 use std::collections::BTreeSet;
 use std::fs;

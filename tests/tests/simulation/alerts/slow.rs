@@ -1,4 +1,4 @@
-//! Placement passes whose duration a script sets.
+//! Makes passes of the scheduler last as long as a scripted alert scenario says.
 //!
 //! Simulated time stands still within a handler. Therefore this subscriber advances the clock when the span of a pass
 //! is entered, as if the thread got no processor then. Measurements of the pass show the long duration.

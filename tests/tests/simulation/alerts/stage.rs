@@ -1,4 +1,4 @@
-//! A simulated deployment of one instance, and the actions of a script's words on it.
+//! A simulated deployment of one instance, and the actions that the words of a scripted scenario have on it.
 //!
 //! All instances of a process count in one recorder. Therefore alerts on several instances use several worlds.
 

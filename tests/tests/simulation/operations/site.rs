@@ -1,4 +1,4 @@
-//! The whole service on simulated nodes, with the judges of operations.
+//! Test support: the whole service on simulated nodes, with the checks of the promises about operations.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Stories of a cluster, and the moments at which they can be disturbed.
+//! Scripted histories of a cluster (stories), and the moments at which a test can disturb them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

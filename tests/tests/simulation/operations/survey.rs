@@ -1,4 +1,4 @@
-//! A look of `madako ops plan` at the nodes, beside the service.
+//! Tests of `madako ops plan` beside a running service: it reads the state of the nodes and changes nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

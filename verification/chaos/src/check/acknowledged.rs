@@ -1,4 +1,5 @@
-//! I9: every acknowledged write is in the store, also entries of the repair queue unless their removal was requested.
+//! Checks invariant I9: every acknowledged write is in the store, also entries of the repair queue unless their removal
+//! was requested.
 
 use std::collections::{BTreeMap, BTreeSet};
 

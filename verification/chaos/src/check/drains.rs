@@ -1,4 +1,4 @@
-//! Effects on Kubernetes from the journal of its API server: cordons, uncordons, evictions and deletions.
+//! Judges the effects on Kubernetes from the journal of its API server: cordons, uncordons, evictions and deletions.
 //!
 //! I1: an instance that requests an effect leads. I12: once all is calm, no node without a repair is cordoned. The oracle
 //! judges whether a drain of the node's repair explains a request.

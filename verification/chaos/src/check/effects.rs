@@ -1,4 +1,4 @@
-//! Effects outside the store: commands of repairs, as the data center's control door observed them.
+//! Judges the commands of repairs, as the control API of the simulated data center observed them.
 //! [`drains`](super::drains) judges effects on Kubernetes.
 //!
 //! I1: the instance that runs a command leads when the command begins. I7: no machine has two commands at a time. I10:

@@ -1,4 +1,4 @@
-//! Linearizability of the placement API, object by object.
+//! Checks the linearizability of the placement API, object by object.
 //!
 //! Each object is a register that may be absent. Clients create, read, change (unconditionally, or if the version is
 //! the one that was read) and delete it; a deleted object disappears at a later time that no client observes. The

@@ -1,6 +1,6 @@
 //! Judges the requests to the registry at the address in the service's configuration: only searches are allowed.
 //!
-//! Does not: know the sender. Operators and faults change machines through the control door, so that a change at this
+//! Does not: know the sender. Operators and faults change machines through the control API, so that a change at this
 //! address comes from the service.
 
 use super::Verdicts;

@@ -1,4 +1,4 @@
-//! The control door of a data center: injects faults and shows the state.
+//! The control API of a simulated data center: injects faults and shows the state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

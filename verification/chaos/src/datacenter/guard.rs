@@ -1,4 +1,4 @@
-//! A guard in front of the registry: records every request other than a search.
+//! An HTTP proxy in front of the simulated registry that records every request other than a search.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The journal of a data center: its answers and the changes made to it, one a line.
+//! The journal of a simulated data center: its answers and the changes made to it, one a line of a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};

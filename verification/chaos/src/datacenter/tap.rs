@@ -1,4 +1,4 @@
-//! A tap in front of the simulated servers: records their answers, and corrupts them on request.
+//! An HTTP proxy in front of the simulated servers that records their answers, and corrupts them on request.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

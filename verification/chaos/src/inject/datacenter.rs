@@ -1,4 +1,4 @@
-//! Faults of the data center's servers, through their control doors.
+//! Injects faults into the simulated data center through its control API.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Faults of the store's members: full disks, and compactions.
+//! Injects faults into members of the store: full disks, and compactions.
 
 use std::time::Duration;
 

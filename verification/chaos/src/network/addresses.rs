@@ -1,4 +1,4 @@
-//! Addresses of a run's nodes in namespaces.
+//! The addresses of a run's processes in network namespaces.
 //!
 //! All are in 198.18.0.0/15, the range for benchmarks between devices (RFC 2544), which is not routed. A run takes a
 //! block of it: one half is the network with faults, the other one is for observers and control.

@@ -1,4 +1,4 @@
-//! Carries bytes from one end of a connection to the other.
+//! Copies the bytes of a TCP connection from one end to the other, with the delay and loss of the link between them.
 
 use std::io;
 use std::time::Duration;

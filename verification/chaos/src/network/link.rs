@@ -1,4 +1,4 @@
-//! A proxy between two nodes.
+//! A TCP proxy between two processes of a run, on which network faults act.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! The connections that links hold, by the nodes at their ends.
+//! The open connections of all links, by the processes at their ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

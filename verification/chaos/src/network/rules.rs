@@ -1,4 +1,4 @@
-//! Input and output of `nft`.
+//! Writes the rules for `nft` that drop packets, and parses its output.
 //!
 //! The rules are on the bridge between the namespaces, not in the namespaces of nodes: the sender is notified of a
 //! packet that its own machine drops, and of no packet that is lost on the way. Rules match only the addresses of the

@@ -1,4 +1,4 @@
-//! A network namespace.
+//! A network namespace of a chaos run.
 //!
 //! Guarantees: it has no name. It exists as long as this value or a process in it: when the run is gone, however it
 //! ended, the kernel removes it with all its devices.

@@ -1,4 +1,4 @@
-//! The machine's programs for networks: `ip`, `nft`, `nsenter` and `unshare`.
+//! Runs the machine's programs for networks: `ip`, `nft`, `nsenter` and `unshare`.
 //!
 //! Guarantees: each ends within [`WITHIN`] or is killed. At most [`MAX_SAID`] bytes of its output are kept. An error
 //! has the attempted action, the namespace, and the program's own words.

@@ -1,4 +1,4 @@
-//! The checks that a run must exercise, given its world and clients.
+//! Decides which checks a chaos run must exercise, given its world and clients.
 //!
 //! A run that does not exercise one of them shows less than it claims, and fails. Checks that depend on chance, or that
 //! no scenario exercises, are only reported as not exercised.

@@ -1,4 +1,4 @@
-//! The effects of each fault, and the time until recovery.
+//! Computes the effects of each fault, and the time until the service recovered from it.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! A history of a run as `run` judges it, and doctored versions.
+//! Tests of the report on the history of a run, and on versions of it with a violation.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The report as text.
+//! Prints the report of a chaos run as text.
 
 use std::fmt;
 

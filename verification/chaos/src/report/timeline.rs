@@ -1,4 +1,4 @@
-//! The timeline of a run: leaders, faults, failed calls, commits.
+//! The timeline of a chaos run: leaders, faults, failed calls, commits.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,5 @@
-//! The end of a run: waits until all is calm, and until the observer has the whole history.
+//! The end of a chaos run: waits until the service has recovered and changes nothing more, and until the observer has
+//! the whole history.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The faults of a run, each at its time.
+//! Injects the faults of a chaos run, each at its time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! A wall clock for one instance by faketime: a library preloaded before the program's own, which reads the advance of
-//! the clock from a file. The monotonic clock does not change.
+//! Sets the wall clock of one instance with faketime: a library preloaded before the program's own, which reads the
+//! advance of the clock from a file. The monotonic clock does not change.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! Configuration of the processes of a run, and the data that an operator stores.
+//! Writes the configuration files of a run's processes, and the data that an operator stores.
 
 use std::fmt::Write as _;
 use std::path::Path;

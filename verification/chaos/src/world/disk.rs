@@ -1,4 +1,4 @@
-//! A small disk for one member of the store, which can be filled.
+//! A small file system for one member of the store, which a fault can fill.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

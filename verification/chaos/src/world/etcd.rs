@@ -1,4 +1,4 @@
-//! A real etcd of three members.
+//! Starts a real etcd of three members for a chaos run.
 
 use std::collections::BTreeMap;
 

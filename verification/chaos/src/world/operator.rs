@@ -1,4 +1,4 @@
-//! The operator's preparations before any fault.
+//! Sets the cluster up as an operator does, before the first fault of a chaos run.
 
 use std::fs;
 use std::net::SocketAddr;

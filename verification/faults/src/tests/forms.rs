@@ -1,4 +1,4 @@
-//! Printing is the inverse of reading, in each form.
+//! Tests that printing a scenario is the inverse of reading it, in each form.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Refused texts and their messages.
+//! Tests of scenarios that are refused, with their messages.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Expansion of faults into a schedule.
+//! Tests of the expansion of faults into a schedule.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Promises about the cluster.
+//! Tests of the promises about the cluster.
 
 use madako_domain::keys;
 use madako_domain::machine::MachineState::{Retired, Retiring, Unreachable};

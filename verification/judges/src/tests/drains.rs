@@ -1,4 +1,4 @@
-//! Promises about drains.
+//! Tests of the promises about drains.
 
 use madako_domain::keys;
 use serde_json::json;

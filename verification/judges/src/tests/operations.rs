@@ -1,4 +1,4 @@
-//! Promises about operations on nodes.
+//! Tests of the promises about operations on nodes.
 
 use serde_json::json;
 

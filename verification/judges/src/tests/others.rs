@@ -1,4 +1,4 @@
-//! Promises about leadership, requests and placement.
+//! Tests of the promises about leadership, requests and placement.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Promises about intervals.
+//! Tests of the promises about periodic requests.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Promises about the repair queue.
+//! Tests of the promises about the repair queue.
 
 use madako_domain::keys;
 use serde_json::json;

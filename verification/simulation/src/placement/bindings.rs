@@ -1,4 +1,4 @@
-//! Checks that each binding is permitted and has a reason, and that moves are few and necessary.
+//! Checks that each binding of an application is permitted and has a reason, and that moves are few and necessary.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

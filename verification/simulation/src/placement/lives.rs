@@ -1,4 +1,4 @@
-//! Checks that the user asked for each creation and each deletion.
+//! Checks that the simulated user asked for each creation and each deletion of a placement resource.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Invalid histories that no planted bug produces, each with a valid one.
+//! Tests of the placement judge on invalid histories that no planted bug produces, each beside a valid one.
 
 use std::time::Duration;
 

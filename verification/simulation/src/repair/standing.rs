@@ -1,4 +1,4 @@
-//! Violations of I7, I8 and I10 in states of the queue.
+//! Counts violations of I7, I8 and I10 in states of the repair queue.
 //!
 //! Guarantees: a violation counts when it begins, and again whenever a revision adds something to what it concerns:
 //! another repair, another busy node, another record. A violation that ended and comes again counts again.

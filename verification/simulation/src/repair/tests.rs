@@ -1,4 +1,4 @@
-//! Invalid histories that no planted bug produces, each beside a valid one.
+//! Tests of the repair judge on invalid histories that no planted bug produces, each beside a valid one.
 
 mod holding;
 

@@ -1,6 +1,5 @@
-//! After the faults of a run with saboteurs: ends leaders in each state of a repair, killed or in order, and gives a
-//! control plane node a taint that it does not tolerate. Unlike with the faults of a schedule, no state depends on
-//! chance.
+//! After the faults of a run with saboteurs: kills or stops the leader in each state of a repair, and gives a control
+//! plane node a taint that it does not tolerate. Unlike with the faults of a schedule, no state depends on chance.
 
 use std::time::Duration;
 

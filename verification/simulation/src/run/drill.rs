@@ -1,5 +1,5 @@
-//! After the last fault, before the cleanup of the clients: clients test each promise to operators, so that a run of
-//! sufficient length does not depend on chance for that.
+//! After the last fault of a simulated run: clients provoke the situations of each promise to operators, so that every
+//! sufficiently long run exercises each promise.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Injects the faults of a schedule into the world.
+//! Injects the faults of a schedule into the simulated world.
 //!
 //! A store that is down or whose disk is full refuses a compaction, and a machine in setup refuses to fail: such a
 //! fault waits like one whose target is absent ([`madako_judges::player`]).

@@ -1,5 +1,5 @@
-//! Racks and machines that fail and return, in the registry and as nodes. Overlapping faults of one machine or rack are
-//! counted.
+//! Makes simulated racks and machines fail and return, in the registry and as nodes. Overlapping faults of one machine
+//! or rack are counted.
 //!
 //! A machine without power, network or progress is unreachable in the registry. A slow one, one whose connections break,
 //! and one whose disk is full is still healthy there: only its node has the fault.

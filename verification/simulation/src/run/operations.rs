@@ -1,5 +1,5 @@
-//! Operations on nodes in a run: the nodes of its world, the new image of etcd in the middle of the run, and the state that
-//! the nodes must have at the end.
+//! Operations on nodes in a simulated run: the nodes, the new image of etcd in the middle of the run, and the state
+//! that the nodes must have at the end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

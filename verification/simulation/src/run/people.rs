@@ -1,4 +1,4 @@
-//! The clients of a scenario, which work with the service while faults happen, each kind at its rate.
+//! The simulated clients of a scenario, which use the service while faults happen, each kind at its rate.
 //!
 //! In every scenario, an operator sets the cluster up, changes its template and requests one repair, so that the
 //! service has work.

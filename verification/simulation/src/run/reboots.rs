@@ -1,5 +1,6 @@
-//! Reboots: operators request them as `ckecli reboot-queue add` does, and a simulated CKE carries them out, because
-//! Madako does not do that yet. While a control plane node reboots, operators request repairs of control plane nodes.
+//! Simulated reboots: operators request them as `ckecli reboot-queue add` does, and a simulated CKE carries them out,
+//! because Madako does not do that yet. While a control plane node reboots, operators request repairs of control plane
+//! nodes.
 //!
 //! Guarantees: the reboot of a control plane node does not begin during the repair or reboot of another one: its
 //! transaction compares the counter of records, which the beginning of each repair changes.

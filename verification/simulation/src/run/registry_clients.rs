@@ -1,5 +1,5 @@
-//! Clients of the registry: they search machines, take some out of service and bring them back. Sometimes they spoil
-//! entries by mistake.
+//! Simulated clients of the registry: they search machines, take some out of service and bring them back. Sometimes
+//! they spoil entries by mistake.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! The report of a run.
+//! The report of a simulated run: verdicts, counts, faults, and the trace's hash.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! After the last fault: waits for the quiet period within its time, and checks the final state.
+//! After the last fault of a simulated run: waits for a period without writes, within a time limit, and checks the
+//! final state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Shrinks a failed run to one with fewer faults and a shorter time that fails for the same reason.
+//! Shrinks a failed simulated run to one with fewer faults and a shorter time that fails for the same reason.
 //!
 //! This is delta debugging over the faults of the schedule: it leaves out halves, then quarters and so on, as long as
 //! the failure stays. The result is not necessarily the smallest run, but no tried removal makes it smaller.

@@ -1,4 +1,4 @@
-//! The acts of a user: it makes, changes and deletes resources and definitions of metrics.
+//! The requests of a simulated user of placement: it creates, changes and deletes resources and definitions of metrics.
 
 use madako_domain::placement::kind::{Kind, ObjectKey};
 use rand::RngExt as _;

@@ -1,4 +1,4 @@
-//! A leader that checks invariant I11 and commits at once.
+//! A leader for tests of the scheduler's actor: it checks invariant I11 and commits at once.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! A store that compares conditions and informs its followers.
+//! A store in memory for tests of the scheduler's actor: it compares the conditions of a transaction and informs its
+//! followers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};

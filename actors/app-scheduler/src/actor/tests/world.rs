@@ -1,4 +1,4 @@
-//! A scheduler in its own world, on paused time.
+//! The surroundings of the scheduler's actor in tests: store, leader and metrics, on paused time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! The placement gate: its transactions, and the owner's key during a leader's life, on paused time.
+//! Tests of placement's changes at the leader: the transactions, and the owner's key during a leader's life, on paused
+//! time.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! Repairs of machines that need no drain.
+//! Tests of repairs of machines that need no drain.
 
 use std::time::Duration;
 

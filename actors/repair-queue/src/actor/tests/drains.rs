@@ -1,4 +1,4 @@
-//! Repairs of nodes that are drained first.
+//! Tests of repairs of nodes that are drained first.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A recorder of metrics that keeps gauges.
+//! Test support: a recorder of metrics that keeps the last value of each gauge.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Effects of the registry's reports.
+//! Tests of the entries and held racks that follow from the registry's reports.
 
 use std::sync::Arc;
 use std::time::Duration;

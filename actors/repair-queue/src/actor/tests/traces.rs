@@ -1,4 +1,4 @@
-//! Spans of a repair, from the report to the last effect.
+//! Tests of the spans of a repair, from the report to the last effect.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Fakes around the repair queue.
+//! Test support: fakes of the store, the leader, the host and Kubernetes around the repair queue's actor.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Clocks that are set, and reports that are new nevertheless.
+//! Tests of times of reports when a clock is set, and of reports that are new nevertheless.
 
 use madako_domain::repair::hold::Holds;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! The limiters compared with a second, slow implementation of the rules.
+//! Property tests: the limiters agree with a second, slow implementation of their rules.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Random histories.
+//! Property tests: random histories of simulated nodes and their etcd.
 
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};

@@ -1,4 +1,4 @@
-//! Removed members, lost members and lost data.
+//! Tests of the simulated etcd after members are removed, lost, or lose their data.
 
 use super::*;
 use crate::nodes::{Content, NodeFault, NodePlace};

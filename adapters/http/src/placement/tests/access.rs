@@ -1,4 +1,4 @@
-//! Authorization, other paths, and pages of other origins.
+//! Tests of authorization, of unknown paths, and of requests from pages of other origins (CORS).
 
 use super::*;
 

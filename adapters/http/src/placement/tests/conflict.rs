@@ -1,4 +1,4 @@
-//! Concurrent writers, versions required by clients, and a failing store.
+//! Tests of concurrent writers, of versions that clients require, and of a failing store.
 
 use super::*;
 

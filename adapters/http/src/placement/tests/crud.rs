@@ -1,4 +1,4 @@
-//! Creating, reading, updating and deleting resources of every kind.
+//! Tests of creating, reading, updating and deleting resources of every kind.
 
 use super::*;
 

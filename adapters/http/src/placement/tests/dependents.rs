@@ -1,4 +1,4 @@
-//! Dependents of a resource, as the API lists them before a deletion.
+//! Tests of the list of dependents that the API shows before a deletion.
 
 use super::access::{allow, rbac};
 use super::*;

@@ -1,4 +1,5 @@
-//! Compares requests and answers with the document: every answer of every test is checked.
+//! Compares every request and answer of the tests with the API's OpenAPI document: every answer of every test is
+//! checked.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! Explanations: parsing of questions, visibility of answers, and answers without a leader.
+//! Tests of explanations: parsing of questions, visibility of answers, and answers without a leader.
 
 use madako_domain::placement::decision::{
     Candidate, Counts, Decision, Dropped, ExplainError, Explanation, Gain, Hold, MetricPart, Move, Outcome,

@@ -1,4 +1,4 @@
-//! Status, binding, hooks and retry.
+//! Tests of the subresources of the placement API: status, binding, hooks and retry.
 
 use super::*;
 

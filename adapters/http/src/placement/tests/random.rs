@@ -1,5 +1,5 @@
-//! Random bodies from the document: valid ones round-trip, invalid ones are refused, and every answer is as described
-//! (which [`World::send`] checks).
+//! Random request bodies from the OpenAPI document: valid ones round-trip, invalid ones are refused, and every answer
+//! is as described (which [`World::send`] checks).
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};

@@ -1,4 +1,4 @@
-//! The API behind the pages of an instance, on a real server over memory.
+//! Tests of the placement API beside `/health` and `/metrics`, on a real server over connections in memory.
 
 use async_trait::async_trait;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};

@@ -1,4 +1,4 @@
-//! Watches, and answers that wait.
+//! Tests of watches, and of answers that wait for a state.
 
 use axum::body::BodyDataStream;
 use futures::StreamExt as _;

@@ -1,4 +1,4 @@
-//! The scripts inside of the container run in a real shell, on a directory, with a program `etcdctl` that copies.
+//! Tests that run the scripts of a restore in a real shell, on a directory, with a fake `etcdctl` that copies files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

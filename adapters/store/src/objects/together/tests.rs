@@ -1,4 +1,4 @@
-//! Grouping of transactions, over a scripted store.
+//! Tests of the grouping of concurrent transactions, over a scripted store.
 
 use std::sync::Mutex as Locked;
 

@@ -1,4 +1,4 @@
-//! A thousand connected nodes: memory of the service, and the time in which it reads their states.
+//! Measures a thousand connected nodes: memory of the service, and the time in which it reads their states.
 //!
 //! Nodes have port 22, so this part needs a network namespace in which the addresses of all machines are local:
 //! `unshare --net sh -c 'ip link set lo up && ip route add local 10.0.0.0/8 dev lo && COMMAND'`. Elsewhere it is

@@ -1,4 +1,4 @@
-//! Costs of telemetry: the service at rest, with and without it, side by side.
+//! Measures the costs of telemetry: an idle service with telemetry and one without it, side by side.
 
 use std::net::SocketAddr;
 use std::time::Duration;

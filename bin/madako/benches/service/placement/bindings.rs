@@ -1,4 +1,4 @@
-//! Time from waiting to bound, by a watch over HTTP.
+//! Measures the time from the creation of an application to its binding, by a watch over HTTP.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

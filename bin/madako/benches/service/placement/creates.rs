@@ -1,4 +1,4 @@
-//! Creates a second, beside etcd's own puts.
+//! Measures the creations of applications a second, beside etcd's own puts.
 
 use std::cell::Cell;
 use std::rc::Rc;

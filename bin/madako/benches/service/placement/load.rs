@@ -1,4 +1,4 @@
-//! Work in a thread of its own, and its CPU time.
+//! Generates load in a thread of its own, and measures the CPU time of the thread.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Promises of the placement API and its scheduler, measured over HTTP.
+//! Benchmarks of the placement API and its scheduler, measured over HTTP.
 //!
 //! Each part starts a new store and service. Requests come from a separate thread, whose CPU time is reported: a
 //! generator that takes much of the machine would measure itself. The same run measures etcd alone, with clients in a

@@ -1,4 +1,4 @@
-//! Lists and gets, each as fresh as the store, beside etcd's own range.
+//! Measures lists and gets of the placement API, which are as fresh as the store, beside etcd's own range.
 
 use std::net::SocketAddr;
 use std::time::Duration;

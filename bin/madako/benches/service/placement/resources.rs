@@ -1,4 +1,4 @@
-//! Resources as clients send them.
+//! Benchmark support: the JSON of applications and clusters as clients send them.
 
 use serde_json::{Value, json};
 

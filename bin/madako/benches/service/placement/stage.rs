@@ -1,4 +1,4 @@
-//! A store, and the service with the placement API on it.
+//! Benchmark support: a store, and the service with the placement API on it.
 
 use std::net::SocketAddr;
 use std::time::Duration;

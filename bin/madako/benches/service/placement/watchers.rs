@@ -1,4 +1,4 @@
-//! A thousand watchers of one kind of resource: their costs, and the delivery of every change.
+//! Measures a thousand watchers of one kind of resource: their costs, and the delivery of every change.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! `madako auto-repair plan`: the machines of a file that would be repaired, and the reasons against the others. Opens
-//! no connection and changes nothing.
+//! `madako auto-repair plan`: the machines of a file that would be repaired, and for each other machine the reason
+//! against a repair. Opens no connection and changes nothing.
 
 use madako_domain::constraints::Constraints;
 use madako_domain::machine::Machine;

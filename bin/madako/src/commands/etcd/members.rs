@@ -1,4 +1,4 @@
-//! Access of commands to the cluster's etcd.
+//! Connects commands to the members of the cluster's etcd, with a certificate that the cluster's authority issues.
 
 use madako_domain::cluster::Cluster;
 use madako_domain::keys;

@@ -1,4 +1,4 @@
-//! The facts of the registry and of the store about each machine.
+//! Combines the facts of the registry and of etcd about each machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `madako machine list`: one line a machine.
+//! `madako machine list`: prints one line for each machine of the registry.
 
 use madako_domain::machine::{Machine, MachineState};
 use madako_protocol::ports::Clock as _;

@@ -1,4 +1,4 @@
-//! `madako machine show`: all that is known of one machine.
+//! `madako machine show`: shows the facts of the registry and of etcd about one machine.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! `madako node list`: one line a node.
+//! `madako node list`: prints one line for each node of the cluster.
 
 use madako_operation_runner::stories::{NodeStory, Stories};
 use madako_protocol::store::Store;

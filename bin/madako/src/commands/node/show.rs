@@ -1,4 +1,4 @@
-//! `madako node show`: the story of one node.
+//! `madako node show`: shows the state, operations and failures of one node.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! The state of the nodes and of etcd, collected by the command itself.
+//! Collects the state of all nodes and of etcd for a command, without a running service.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `madako ops diff`: what the service would change on the nodes.
+//! `madako ops diff`: the changes that the service would make on the nodes.
 
 use madako_operation_runner::difference::{Difference, DueFiles, differences};
 use madako_operation_runner::due_files;

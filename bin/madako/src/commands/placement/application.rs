@@ -1,4 +1,4 @@
-//! `kube app`: applications.
+//! `madako kube app`: creates, changes, shows and deletes applications.
 
 use clap::{Arg, ArgAction};
 use madako_domain::placement::kind::Kind;

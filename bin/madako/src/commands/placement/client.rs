@@ -1,4 +1,4 @@
-//! Requests to Krake's API, and the messages of its refusals.
+//! Sends requests to the placement API (Krake's), and shows the messages of its refusals.
 
 use std::fs;
 use std::path::Path;

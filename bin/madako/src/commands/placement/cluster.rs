@@ -1,4 +1,4 @@
-//! `kube cluster`: Kubernetes clusters.
+//! `madako kube cluster`: registers, changes, shows and deletes Kubernetes clusters.
 
 use clap::Arg;
 use madako_domain::placement::kind::Kind;

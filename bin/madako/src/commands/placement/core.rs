@@ -1,4 +1,4 @@
-//! `core`: metrics and their providers, namespaced or global, and roles.
+//! `madako core`: metrics and their providers, namespaced or global, and roles.
 
 use clap::Arg;
 use madako_domain::placement::core::MetricsProviderKind;

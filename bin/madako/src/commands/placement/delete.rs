@@ -1,5 +1,5 @@
-//! `delete`: deletes a resource. If the garbage collection deletes others with it (Krake's owner rule), the command
-//! lists them and asks first.
+//! The verb `delete` of the placement commands: deletes a resource. If the garbage collection deletes others with it
+//! (Krake's owner rule), the command lists them and asks first.
 //!
 //! Guarantees: without `--yes`, a resource with dependents is deleted only after the user agrees at a terminal.
 //! Does not: lock anything. Resources that become dependent after the answer are deleted, too.

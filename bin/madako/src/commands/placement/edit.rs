@@ -1,4 +1,4 @@
-//! Changes of a JSON document at paths.
+//! Changes fields of a JSON document by their paths.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! The typed options of a command, by name.
+//! Reads the options that the user typed for a placement command, by name.
 
 use std::env;
 

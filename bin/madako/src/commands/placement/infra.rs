@@ -1,4 +1,4 @@
-//! `infra`: infrastructure providers and clouds, namespaced or global.
+//! `madako infra`: infrastructure providers and clouds, namespaced or global.
 
 use clap::Arg;
 use madako_domain::placement::kind::Kind;

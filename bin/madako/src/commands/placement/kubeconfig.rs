@@ -1,4 +1,4 @@
-//! Reduces a kubeconfig to one context, its cluster and its user, with embedded certificates.
+//! Reduces the kubeconfig of a new cluster to one context, its cluster and its user, with embedded certificates.
 
 use std::fs;
 use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! `os`: OpenStack projects and Magnum clusters.
+//! `madako os`: OpenStack projects and Magnum clusters.
 
 use clap::Arg;
 use madako_domain::placement::kind::Kind;

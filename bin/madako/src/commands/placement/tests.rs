@@ -1,4 +1,4 @@
-//! Requests for typed commands equal krakectl's for the same words.
+//! Tests that a placement command sends the same request as krakectl with the same words.
 //!
 //! `krakectl.txt` has the requests of krakectl itself (commit `92f86489`); it is in the directory of the resources'
 //! tests.

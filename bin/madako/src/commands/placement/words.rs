@@ -1,4 +1,4 @@
-//! The table of the commands and their options.
+//! The table of the placement commands and their options.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `madako repair-queue add`: CKE's transaction.
+//! `madako repair-queue add`: adds an entry with the transaction that ckecli sends.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Manifests of a file: split as ckecli splits them, so that each is stored as typed, and checked as a whole.
+//! Splits a file into manifests: as ckecli splits it, so that each is stored as typed, and checked as a whole.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! OpenSSH with the private key of the service.
+//! Starts OpenSSH's `ssh` and `scp` with the private key of the service.
 
 use std::fs::File;
 use std::io::{self, Write as _};

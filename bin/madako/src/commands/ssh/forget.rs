@@ -1,4 +1,4 @@
-//! `madako ssh forget`: the pinned host key of a node.
+//! `madako ssh forget`: deletes the pinned host key of a node.
 
 use madako_domain::host_key::PinnedKey;
 use madako_domain::keys;

@@ -1,4 +1,4 @@
-//! `madako ssh key`.
+//! `madako ssh key`: stores private keys for logins on nodes, encrypted.
 
 use std::sync::Arc;
 

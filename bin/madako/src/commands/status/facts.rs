@@ -1,4 +1,4 @@
-//! The facts of the store and of the leader's pages about the running system.
+//! Reads the state of the running system for `madako status`: from etcd and from the leader's pages.
 
 use std::collections::BTreeMap;
 

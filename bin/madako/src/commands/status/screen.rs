@@ -1,4 +1,4 @@
-//! The status as one screen.
+//! Prints `madako status` as one screen of text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

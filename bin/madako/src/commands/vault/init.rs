@@ -1,4 +1,4 @@
-//! `madako vault init`.
+//! `madako vault init`: sets Vault up for CKE with an operator's token.
 
 use std::env;
 use std::io::{self, BufRead as _, Write as _};

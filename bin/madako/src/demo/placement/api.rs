@@ -1,4 +1,4 @@
-//! Requests to the placement API, as any client sends them.
+//! Sends the demo's requests to the placement API, as any client does.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Lines about placement decisions.
+//! Describes placement decisions as lines of the demo's output.
 
 use std::time::Duration;
 

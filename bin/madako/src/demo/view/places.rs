@@ -1,4 +1,4 @@
-//! The panel of clusters: a line for each, with state, score, metrics and applications.
+//! The panel of clusters in the demo's live view: a line for each, with state, score, metrics and applications.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Contents of screens of several sizes.
+//! Tests of the demo's live view on screens of several sizes.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Text in columns: items that flow into lines, and sentences with a hanging indent.
+//! Formats text of the demo's live view: items that flow into lines, and sentences with a hanging indent.
 
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};

@@ -1,5 +1,5 @@
-//! Every actor is killed in turn while the others work: the service on a real etcd and a registry over HTTP, in this
-//! process, since an actor can only be reached from within.
+//! Test that kills every actor in turn while the others work: the service on a real etcd and a registry over HTTP, in
+//! this process, since an actor can only be reached from within.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A whole repair of a node of a real Kubernetes, with its API server, its controllers, and a disruption budget that
-//! delays the drain.
+//! Test of a whole repair of a node of a real Kubernetes, with its API server, its controllers, and a disruption budget
+//! that delays the drain.
 
 use std::sync::Arc;
 use std::time::Duration;

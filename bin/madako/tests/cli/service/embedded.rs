@@ -1,4 +1,4 @@
-//! The embedded store within `madako serve`: committed data outlives the process.
+//! Tests of the embedded store within `madako serve`: committed data outlives the process.
 
 use super::keys::Keys;
 use super::site::{HOST, QUICK, Site, free_port, leader_after};

@@ -1,4 +1,4 @@
-//! A real etcd that can be stopped and restarted.
+//! Test support: a real etcd that can be stopped and restarted.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The store as an operator reaches it, with another client than the service's.
+//! Test support: access to etcd as an operator has it, with another client than the service's.
 
 use etcd_client::{Client, ConnectOptions, DeleteOptions, GetOptions, KeyValue};
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! `kill -9` of the service on its embedded store, under clients of etcd: acknowledged writes are present, and no watch
-//! misses an event.
+//! Tests of `kill -9` on the service with its embedded store, while etcd clients use the store: acknowledged writes are
+//! present, and no watch misses an event.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

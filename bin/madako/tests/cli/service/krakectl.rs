@@ -1,5 +1,5 @@
-//! The placement commands on the service itself: roles loaded into etcd, client certificates, everything from creation
-//! to deletion.
+//! Tests of the placement commands on the service itself: roles loaded into etcd, client certificates, everything from
+//! creation to deletion.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::{Value, json};

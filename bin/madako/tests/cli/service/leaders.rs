@@ -1,4 +1,4 @@
-//! Three instances on a real etcd, and every way to lose the leader.
+//! Tests of three instances on a real etcd that lose their leader in every way.
 
 use std::time::Duration;
 

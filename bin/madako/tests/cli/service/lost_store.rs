@@ -1,4 +1,4 @@
-//! An embedded store that fails for good below `madako serve`.
+//! Test of `madako serve` when its embedded store fails for good.
 
 use std::fs::OpenOptions;
 

@@ -1,4 +1,4 @@
-//! Inconsistent machines of a registry: shared or changed addresses, and odd dates.
+//! Tests of inconsistent machines of a registry: shared or changed addresses, and odd dates.
 
 use std::net::Ipv4Addr;
 

@@ -1,4 +1,4 @@
-//! The whole service as real processes: `madako serve`, etcd, a registry over HTTP, and an operator.
+//! Tests of the whole service as real processes: `madako serve`, etcd, a registry over HTTP, and an operator.
 //!
 //! Kills, stops, cuts and errors are real: signals, sockets, files. Each test waits for states with a deadline;
 //! processes are ended by their ids, also when a test fails.

@@ -1,5 +1,5 @@
-//! `kill -9` of a single instance on its embedded store: the next process revokes the session lease of the killed one,
-//! and no other.
+//! Tests of `kill -9` on a single instance with its embedded store: the next process revokes the session lease of the
+//! killed one, and no other.
 
 use std::fs;
 use std::time::Duration;

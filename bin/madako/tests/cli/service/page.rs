@@ -1,5 +1,5 @@
-//! The page `/metrics` of a running service has only declared metrics, with their kinds and labels. A house test
-//! compares the declarations with docs/METRICS.md.
+//! Test that the page `/metrics` of a running service has only declared metrics, with their kinds and labels. A house
+//! test compares the declarations with docs/METRICS.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! A leader that is cut off or stopped: its late writes are refused, and it reads again what it missed.
+//! Tests of a leader that is cut off or stopped: etcd refuses its late writes, and afterwards it reads the missed
+//! changes.
 
 use madako_datacenter_sim::Fault;
 use rustix::process::Signal;

@@ -1,5 +1,5 @@
-//! Repair procedures with shell scripts as commands. Each script has the directory of the test's files in `$D`, and the
-//! machine in `$1`; a machine is healthy while the file `healthy-ADDRESS` exists.
+//! Test support: repair procedures with shell scripts as commands. Each script has the directory of the test's files in
+//! `$D`, and the machine in `$1`; a machine is healthy while the file `healthy-ADDRESS` exists.
 
 use serde_json::{Value, json};
 

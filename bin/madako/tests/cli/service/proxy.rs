@@ -1,4 +1,4 @@
-//! A proxy between a service and its store that simulates faults of a network.
+//! Test support: a proxy between a service and its store that simulates faults of a network.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};

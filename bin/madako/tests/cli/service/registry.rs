@@ -1,5 +1,5 @@
-//! A registry without answers, or with unusable ones: nothing changes, the reason is reported, and work goes on after
-//! the recovery.
+//! Tests of a registry without answers, or with unusable ones: nothing changes, the reason is reported, and work goes
+//! on after the recovery.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

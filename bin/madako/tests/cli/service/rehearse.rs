@@ -1,4 +1,4 @@
-//! A rehearsal predicts the events of a run with real processes.
+//! Test that `madako rehearse` predicts the events of a run with real processes.
 
 use std::collections::BTreeMap;
 use std::fs;

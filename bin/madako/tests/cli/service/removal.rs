@@ -1,4 +1,4 @@
-//! The removal guard on a running system, and its confirmation by the operator.
+//! Tests of the removal guard on a running system, and its confirmation by the operator.
 
 use madako_datacenter_sim::Fault;
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! Whole repairs: entries of an operator, commands that are real processes, and a leader that is killed in the middle.
+//! Tests of whole repairs: entries of an operator, commands that are real processes, and a leader that is killed in the
+//! middle.
 
 use std::path::Path;
 

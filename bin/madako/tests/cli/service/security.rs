@@ -1,4 +1,4 @@
-//! TLS, certificates and passwords from end to end: one configuration file for the service and the operator.
+//! Tests of TLS, certificates and passwords from end to end: one configuration file for the service and the operator.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! A data center with its registry, a store, and an operator with a configuration file for it.
+//! Test support: a data center with its registry, a store, and an operator with a configuration file for it.
 
 use std::sync::Arc;
 

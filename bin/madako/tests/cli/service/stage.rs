@@ -1,4 +1,4 @@
-//! `madako serve` as a process, observed from outside.
+//! Test support: `madako serve` as a process, observed from outside.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! SIGTERM during faults of the store and of clients, and an abort.
+//! Tests of SIGTERM during faults of the store and of clients, and of an abort of the process.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `madako status` of a running system names obstacles with time and reason; its leader keeps its settings.
+//! Tests that `madako status` of a running system names obstacles with time and reason; its leader keeps its settings.
 
 use madako_datacenter_sim::Fault;
 use serde_json::{Value, json};

@@ -31,7 +31,7 @@
 //! Every constraint that Krake reads and can evaluate is read alike, odd notations included: a list may end with
 //! several commas, and `isDE`, `isnot DE`, `notin (DE)`, `gt5`, `greaterthan 5` need no blank. Otherwise:
 //!
-//! - `less than` is `lesser than`, as in the seed; Krake refuses it.
+//! - `less than` is `lesser than`, as in Krake's documentation; Krake's code refuses it.
 //! - `load>5`, `load<=5`: a name ends before `<` and `>`. Krake does not end it there and refuses these constraints.
 //! - `load =>5`, `load =<5` are `=>` and `=<`. Krake reads `=` with the value `>5` and refuses that.
 //! - Tabs are blanks everywhere. In Krake a name or value may contain them at some places, by chance.

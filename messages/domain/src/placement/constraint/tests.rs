@@ -1,5 +1,5 @@
-//! Accepted and refused constraints with the column of the error, and the results of evaluation. The examples come
-//! from the seed and from Krake's own tests.
+//! Accepted and refused constraints with the column of the error, and the results of evaluation. The examples come from
+//! Krake's documentation and from its tests.
 
 mod errors;
 mod properties;

@@ -1,4 +1,5 @@
-//! The offer of a place: its own and inherited labels, custom resources and metrics.
+//! The labels, custom resources and metrics that a cluster, cloud or project offers to an application or cluster,
+//! inherited ones included.
 
 use std::collections::BTreeMap;
 

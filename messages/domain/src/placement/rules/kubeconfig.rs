@@ -1,4 +1,4 @@
-//! The rules of kubeconfigs. Messages never show their values.
+//! Validates the kubeconfig of a registered cluster. Messages never show its values.
 
 use serde_json::{Map, Value};
 

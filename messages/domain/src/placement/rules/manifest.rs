@@ -1,4 +1,4 @@
-//! The rules of manifests.
+//! Validates the Kubernetes manifests of an application.
 
 use serde_json::{Map, Value};
 

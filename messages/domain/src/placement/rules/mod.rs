@@ -1,4 +1,4 @@
-//! Rules across the fields of a request, from Krake's types.
+//! Validates the rules that relate several fields of a request, as Krake's types do.
 //!
 //! Assumes: each field has the right shape.
 //! Does not: check TOSCA templates beyond Krake's own check.

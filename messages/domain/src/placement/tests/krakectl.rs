@@ -1,4 +1,5 @@
-//! The requests of `krakectl` (commit `92f86489`, run by hand with every option of its commands), body by body.
+//! Tests on the requests of `krakectl` (commit `92f86489`, run by hand with every option of its commands), body by
+//! body.
 //!
 //! `krakectl.txt` has two lines for each: method, path, kind and expected verdict; the body.
 

@@ -1,4 +1,4 @@
-//! Properties of all documents of all kinds.
+//! Property tests of documents of every kind of resource: reading, writing and updating.
 
 use proptest::prelude::*;
 use proptest::sample::Index;

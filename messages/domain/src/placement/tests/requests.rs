@@ -1,4 +1,4 @@
-//! Invalid requests with their messages, and unusual but valid requests.
+//! Tests of invalid requests with their messages, and of unusual but valid requests.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! The values of a document, each with its schema.
+//! Test support: the values of a JSON document, each with its schema.
 
 use serde_json::Value;
 

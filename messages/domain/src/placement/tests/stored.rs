@@ -1,4 +1,4 @@
-//! Stored documents of any origin are read; only a value that is impossible for its field is a fault.
+//! Tests that stored documents of any origin are read; only a value that is impossible for its field is a fault.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The fields that a PUT changes, and those that it cannot change.
+//! Tests of the fields that a PUT changes, and of those that it cannot change.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The reasons rendered as sentences.
+//! Renders the reasons of a cluster plan as sentences.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! A following actor, on paused time.
+//! Tests of an actor that follows placement's resources, on paused time.
 
 use std::sync::Mutex;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The steps of the store's applications, in the form of watch events.
+//! The history of applications in etcd, as the events that a watch of the placement API must deliver.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

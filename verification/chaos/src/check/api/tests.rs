@@ -1,4 +1,4 @@
-//! Valid sequences of a list and a watch, and each kind of invalid one.
+//! Tests of the check of lists and watches: valid sequences, and each kind of invalid one.
 
 use serde_json::json;
 

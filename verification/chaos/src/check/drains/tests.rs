@@ -1,4 +1,4 @@
-//! Requests by leaders and by others, and cordons that stay.
+//! Tests of the check of drains: requests by leaders and by other instances, and cordons that stay.
 
 use madako_domain::repair::{RepairStatus, RepairStepStatus};
 use madako_faults::{Injection, Span, Target};

@@ -1,4 +1,4 @@
-//! A valid binding, and each kind of invalid one.
+//! Tests of the check of placement: a valid binding, and each kind of invalid one.
 
 use serde_json::{Value, json};
 

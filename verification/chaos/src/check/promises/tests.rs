@@ -1,4 +1,4 @@
-//! Facts of a small run, and a run that breaks promises.
+//! Tests of the check of promises: the facts of a small run, and a run that breaks promises.
 
 use madako_domain::machine::MachineState;
 use madako_faults::{Injection, InstanceTarget, Span, Target};

@@ -1,4 +1,4 @@
-//! A valid history, and a violation of each rule.
+//! Tests of the check of the store's history: a valid history, and a violation of each rule.
 
 use std::collections::BTreeMap;
 

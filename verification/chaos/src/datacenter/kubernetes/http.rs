@@ -1,4 +1,4 @@
-//! The API paths that the service's client uses.
+//! Serves the paths of the Kubernetes API that the service uses, on the simulated Kubernetes.
 
 use std::collections::BTreeMap;
 

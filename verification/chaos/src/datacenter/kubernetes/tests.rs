@@ -1,4 +1,4 @@
-//! The API server as the service's own client sees it, and its state after a restart.
+//! Tests of the simulated API server with the service's own client, and of its state after a restart.
 
 use std::path::{Path, PathBuf};
 

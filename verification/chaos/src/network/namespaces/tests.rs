@@ -1,4 +1,4 @@
-//! Two real namespaces, where the machine allows them.
+//! Tests with two real network namespaces, where the machine allows them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

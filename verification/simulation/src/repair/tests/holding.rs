@@ -1,4 +1,5 @@
-//! Histories of racks: an entry begins although its rack should be held, or begins without a violation.
+//! Tests of the judge of held racks on histories in which an entry begins although its rack should be held, or begins
+//! without a violation.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Observations of a rehearsal, as its report shows them. Times count from its beginning.
+//! The observations of a rehearsal that its report shows. Times count from its beginning.
 
 use madako_domain::plan::Change;
 use madako_faults::Span;

@@ -1,4 +1,4 @@
-//! Collects the obstacles that instances report, with the blocked objects.
+//! Collects the obstacles that the instances of a rehearsal report, with the blocked objects.
 
 use std::collections::BTreeMap;
 

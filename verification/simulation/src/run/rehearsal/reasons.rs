@@ -1,4 +1,4 @@
-//! Rows of a report about decisions on applications: outcome, source, target and reason.
+//! Rows of a rehearsal's report about placement decisions: outcome, source, target and reason.
 
 use madako_domain::placement::decision::{Counts, Decision, LeftAlone, Move, Outcome, Stay};
 

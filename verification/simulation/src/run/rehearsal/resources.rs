@@ -1,4 +1,4 @@
-//! Finds the metrics that copied resources use, and their providers.
+//! Finds the metrics, and their providers, that the resources of a copied system use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Possible targets of faults in a copy.
+//! Finds the possible targets of faults in a copy of a running system.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! The next actions for the machines that the registry reports now.
+//! `madako repair-queue explain`: the machines that the registry reports now, and whether each gets an entry of the
+//! queue.
 
 use std::sync::Arc;
 

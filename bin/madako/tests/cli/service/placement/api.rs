@@ -1,4 +1,5 @@
-//! The placement API from the view of a client: requests, and watches that end cleanly, with an error or not at all.
+//! Tests of the placement API from the view of a client: requests, and watches that end cleanly, with an error or not
+//! at all.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! Secrets encrypted in the store: everything works as without encryption, etcd contains no secret, and an instance
-//! without the key destroys nothing.
+//! Tests of secrets that are encrypted in the store: everything works as without encryption, etcd contains no secret,
+//! and an instance without the key destroys nothing.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The commands of the guide's chapter on placement, from nothing to a placed application and its deletion.
+//! Test of the commands of the guide's chapter on placement, from nothing to a placed application and its deletion.
 //!
 //! The test writes each file that the chapter shows (its first line is its name), runs each line after `$ ` in a shell,
 //! and waits until the output contains the lines below a command. Nothing else is written or run before the chapter

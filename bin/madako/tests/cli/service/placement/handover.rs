@@ -1,4 +1,4 @@
-//! A fault between a decision and its commit: the leader dies, or the cluster goes offline.
+//! Tests of a fault between a placement decision and its commit: the leader dies, or the cluster goes offline.
 
 use super::super::proxy::{Proxy, Way};
 use super::super::site::leader_after;

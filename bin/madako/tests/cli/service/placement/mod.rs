@@ -1,4 +1,4 @@
-//! Placement as processes: several services, a real etcd, clients over HTTP, and faults between them.
+//! Tests of placement with real processes: several services, a real etcd, clients over HTTP, and faults between them.
 
 mod api;
 mod encryption;

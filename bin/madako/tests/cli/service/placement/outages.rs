@@ -1,4 +1,4 @@
-//! A store that disappears under the API, returns, is stopped, or is emptied repeatedly.
+//! Tests of a store that disappears under the placement API, returns, is stopped, or is emptied repeatedly.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Several prefixes on one etcd: all serve the same resources, one schedules.
+//! Tests of several key prefixes on one etcd: all serve the same placement resources, and one schedules.
 
 use super::super::stage::{Serve, eventually};
 use super::{PlacementFixture, api, until_decides};

@@ -1,4 +1,5 @@
-//! A rehearsal of placement: everything is read once, values begin at the provider's, and nothing is written anywhere.
+//! Tests of `madako rehearse` with placement: everything is read once, values begin at the provider's, and nothing is
+//! written anywhere.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Spans at a trace collector: a metrics round, the pass that used it, and its commit.
+//! Tests of spans at a trace collector: a metrics round, the pass that used it, and its commit.
 
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::{Value, json};

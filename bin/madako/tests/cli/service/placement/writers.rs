@@ -1,4 +1,4 @@
-//! Two clients that change one application through two instances at the same time.
+//! Test of two clients that change one application through two instances at the same time.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Refused constraints, with column and message of the error.
+//! Tests of refused constraints: the column and the message of each error.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Properties of the languages, for constraints in any spelling and for any text.
+//! Property tests of the constraint languages, for constraints in any spelling and for any text.
 
 use std::collections::BTreeMap;
 

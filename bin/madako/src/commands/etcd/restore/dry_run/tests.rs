@@ -1,4 +1,4 @@
-//! The text of a trial restore, and the loss that it names.
+//! Tests of the text of `madako etcd restore --dry-run`, and of the loss that it names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
