@@ -146,7 +146,7 @@ pub enum OpenError {
         mod_revision: i64,
         revision: i64,
     },
-    #[error("{operation} {object} failed")]
+    #[error("cannot {operation} {object}")]
     Io { operation: &'static str, object: String, source: std::io::Error },
     #[error("cannot start the thread that writes to the embedded store")]
     Thread(#[source] std::io::Error),

@@ -31,6 +31,10 @@ use ring::hmac::{self, HMAC_SHA256};
 
 use crate::limits::MOST_ENCRYPTION_KEYS;
 
+/// The expected form of a text with encryption keys, for messages.
+pub const ENCRYPTION_KEYS_FORM: &str =
+    "one to 16 different keys, a line each, of 32 bytes in Base64 (openssl rand -base64 32 makes a key)";
+
 /// First element of an encrypted value, as JSON.
 pub const MARK: &str = "\"madako-sealed\"";
 /// Version of the format; only this version is read and written.
@@ -45,16 +49,14 @@ const ID_BYTES: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
     /// No key, only comments.
-    #[error(
-        "at least one key, a line with {KEY_BYTES} bytes in Base64 (openssl rand -base64 {KEY_BYTES} makes a key)"
-    )]
+    #[error("the text has no encryption key")]
     None,
     /// More keys than allowed.
-    #[error("at most {MOST_ENCRYPTION_KEYS} keys")]
+    #[error("the text has more than {MOST_ENCRYPTION_KEYS} encryption keys")]
     TooMany,
-    #[error("{KEY_BYTES} bytes in Base64 in line {0} (openssl rand -base64 {KEY_BYTES} makes a key)")]
+    #[error("line {0} is not an encryption key of {KEY_BYTES} bytes in Base64")]
     NotAKey(usize),
-    #[error("each key once, but line {0} repeats an earlier key")]
+    #[error("line {0} repeats an earlier encryption key")]
     Twice(usize),
 }
 
@@ -245,6 +247,12 @@ mod tests {
             assert_eq!(error, expected, "{text}");
             assert!(!error.to_string().contains("hunter2"), "{error}");
         }
+    }
+
+    #[test]
+    fn the_described_form_has_the_limits_of_the_code() {
+        assert!(ENCRYPTION_KEYS_FORM.contains(&format!("one to {MOST_ENCRYPTION_KEYS} different keys")));
+        assert!(ENCRYPTION_KEYS_FORM.contains(&format!("{KEY_BYTES} bytes in Base64")));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use csv::{ReaderBuilder, StringRecord};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CsvError {
-    #[error("line {line}: {why}")]
+    #[error("line {line} of the annotated CSV is malformed: {why}")]
     Malformed {
         /// Line number, from 1.
         line: u64,

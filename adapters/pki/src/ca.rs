@@ -32,7 +32,7 @@ pub enum Fault {
     #[error("the certificate is not that of a certificate authority")]
     NoAuthority,
     /// The certificate is not valid now.
-    #[error("the certificate is valid from {from} to {to}")]
+    #[error("the certificate is valid from {from} to {to}, and not at the present time")]
     Time {
         /// Begin of its validity.
         from: OffsetDateTime,
@@ -55,7 +55,7 @@ pub enum Fault {
     OtherKey,
     /// The subject of the certificate cannot be repeated in issued certificates.
     #[error(
-        "its subject cannot be repeated exactly in issued certificates: expected a simple subject, such as only CN and O"
+        "the subject of the certificate cannot be repeated exactly in issued certificates: expected a simple subject, such as only CN and O"
     )]
     Name,
 }
@@ -67,7 +67,7 @@ pub(crate) enum Refusal {
     #[error(transparent)]
     Authority(#[from] Fault),
     /// A name that a certificate cannot contain.
-    #[error("{0:?} is no name for a certificate")]
+    #[error("a certificate cannot contain the name {0:?}: expected an IP address or a DNS name")]
     Name(String),
     /// The cryptographic library failed.
     #[error("the cryptographic library cannot sign the certificate with the key of the authority")]

@@ -33,7 +33,7 @@ pub mod vault;
 pub use ca::{Fault, read_validity};
 pub use chosen::ChosenAuthorities;
 pub use login_keys::{LoginKeySources, PutLoginKeyError};
-pub use madako_encryption::{Keys, KeysError};
+pub use madako_encryption::{ENCRYPTION_KEYS_FORM, Keys, KeysError};
 pub use stored::{BuiltInAuthorities, CaError};
 pub use vault::METRICS;
 

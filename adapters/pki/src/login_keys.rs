@@ -23,7 +23,7 @@ pub enum PutLoginKeyError {
     )]
     NoEncryption,
     /// The write failed.
-    #[error("cannot store {key}")]
+    #[error("cannot store the private key for logins under the key {key} in etcd")]
     Store { key: String, source: StoreError },
 }
 

@@ -21,19 +21,19 @@ impl fmt::Debug for SshKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The key has a passphrase.
-    #[error("which holds an encrypted private key")]
+    #[error("the private key is encrypted with a passphrase")]
     Encrypted,
     /// The text holds a public key.
-    #[error("which holds a public key")]
+    #[error("the key is a public key, not the private key of the pair")]
     Public,
     /// The text is longer than any private key.
-    #[error("which has more than {MAX_KEY} bytes")]
+    #[error("the text has more than {MAX_KEY} bytes, which no private key has")]
     TooLong,
     /// The kind of the key is not supported.
-    #[error("which holds a private key of an unsupported kind")]
+    #[error("the private key is neither an RSA, an Ed25519 nor an ECDSA key")]
     Kind,
     /// No private key can be read.
-    #[error("which holds no readable private key")]
+    #[error("the text is not a private key in the form of OpenSSH or PEM")]
     Unreadable,
 }
 

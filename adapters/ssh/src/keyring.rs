@@ -73,7 +73,7 @@ impl ReadKeys {
         };
         match sources.iter().find_map(|source| source.of(address)) {
             Some(Ok(text)) => {
-                read_key(text.reveal()).map_err(|error| format!("there is a stored key {error}"))
+                read_key(text.reveal()).map_err(|error| format!("the stored key is not usable: {error}"))
             }
             Some(Err(error)) => Err(error.to_string()),
             None => self.fallback.clone().ok_or_else(|| {

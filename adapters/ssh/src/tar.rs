@@ -11,9 +11,11 @@ const OWNER: u32 = 10_000;
 /// The reason why no archive can be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TarError {
-    #[error("{path} is not below {directory}")]
+    #[error("cannot write the file {path} to the node: it is not below the directory {directory}")]
     Outside { path: String, directory: String },
-    #[error("{path} is not a path without empty parts, `.` and `..`, of at most {MAX_NAME} bytes")]
+    #[error(
+        "cannot write the file {path} to the node: expected a path without empty parts, `.` and `..`, of at most {MAX_NAME} bytes"
+    )]
     Path { path: String },
 }
 

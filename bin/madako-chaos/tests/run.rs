@@ -328,11 +328,14 @@ fn proxies_replace_unavailable_namespaces_unless_these_are_requested() {
     };
     let Ended { code, out, errors } = run("auto");
     assert_eq!(code, 0, "{errors}\n{out}");
-    let line = "network: proxies (ip is not installed (Debian: iproute2))";
+    let line = "network: proxies (the program ip is not installed: install the Debian package iproute2)";
     assert!(out.contains(line) && errors.contains(line), "{errors}\n{out}");
     let Ended { code, out, errors } = run("namespaces");
     assert_eq!((code, out.as_str()), (3, ""), "{errors}");
-    assert!(errors.contains("ip is not installed (Debian: iproute2)"), "{errors}");
+    assert!(
+        errors.contains("the program ip is not installed: install the Debian package iproute2"),
+        "{errors}"
+    );
 }
 
 /// A world in which hardly anything happens.

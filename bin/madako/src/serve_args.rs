@@ -133,7 +133,7 @@ pub(crate) fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
 }
 
 pub(crate) fn parse_bounded(text: &str, (least, greatest): (Duration, Duration)) -> Result<Duration, String> {
-    let duration = duration::parse(text).map_err(|expected| format!("expected {expected}"))?;
+    let duration = duration::parse(text).map_err(|error| error.to_string())?;
     if (least..=greatest).contains(&duration) {
         Ok(duration)
     } else {

@@ -397,7 +397,7 @@ pub enum BackupFailure {
     #[error(transparent)]
     Backup(#[from] BackupError),
     /// The record of the backup is not known to be written.
-    #[error("the backup is not recorded: {0}")]
+    #[error("the backup was written, but its record in etcd was not: {0}")]
     Commit(#[from] CommitError),
 }
 

@@ -42,7 +42,7 @@ pub enum BackupError {
         why: String,
     },
     /// Another process makes or proves a backup in this directory.
-    #[error("another process works in {}: wait until it ends, or name another directory", directory.display())]
+    #[error("another process uses the backup directory {}: wait until it ends, or name another directory", directory.display())]
     Busy {
         /// The directory.
         directory: PathBuf,
@@ -54,7 +54,7 @@ pub enum BackupError {
         why: String,
     },
     /// The programs of etcd on this host cannot restore the backup.
-    #[error("cannot prove a backup with {program} of this host: {why}")]
+    #[error("cannot prove a backup with the program {program} of this host: {why}")]
     Program {
         /// Name of the program.
         program: &'static str,
@@ -81,7 +81,9 @@ pub enum BackupError {
         revision: i64,
     },
     /// The restored etcd differs from the cluster.
-    #[error("{name} is no copy of the cluster's etcd: {difference}; it was renamed to {renamed}")]
+    #[error(
+        "the backup {name} is not a copy of the cluster's etcd: {difference}; its file was renamed to {renamed}"
+    )]
     Refuted {
         /// Name of the backup.
         name: String,

@@ -63,7 +63,7 @@ pub enum HostError {
     #[error(transparent)]
     Permit(#[from] PermitEnded),
     /// The command could not be started and had no effect.
-    #[error("cannot start {program}: {why}")]
+    #[error("cannot start the command {program}: {why}")]
     NotStarted {
         /// Name of the program.
         program: String,
@@ -71,7 +71,7 @@ pub enum HostError {
         why: String,
     },
     /// The supervision of the command failed: the command may have run, and all its descendants are being killed.
-    #[error("the outcome of {program} is unknown: {why}")]
+    #[error("the outcome of the command {program} is unknown: {why}")]
     Lost {
         /// Name of the program.
         program: String,

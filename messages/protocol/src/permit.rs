@@ -23,7 +23,7 @@ pub struct Permit {
 
 /// The permit had expired; the effect did not begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the permit of epoch {epoch} has ended")]
+#[error("the leader's permit of epoch {epoch} for this effect has ended")]
 pub struct PermitEnded {
     /// The epoch of the permit.
     pub epoch: i64,

@@ -4,7 +4,7 @@
 //! of a key.
 
 use madako_json::strict::Kind;
-use madako_pki::Keys;
+use madako_pki::{ENCRYPTION_KEYS_FORM, Keys};
 
 use super::pem;
 use super::settings::{Findings, section};
@@ -49,8 +49,8 @@ pub(super) fn read(given: &Given, path: &str, findings: &mut Findings) -> Keys {
             return Keys::default();
         }
     };
-    Keys::parse(&text).unwrap_or_else(|expected| {
-        findings.report(field, format!("{origin:?}"), expected.to_string());
+    Keys::parse(&text).unwrap_or_else(|error| {
+        findings.report(field, format!("{origin:?} ({error})"), ENCRYPTION_KEYS_FORM);
         Keys::default()
     })
 }
@@ -95,7 +95,8 @@ mod tests {
         write("hunter2", 0o600);
         let message = refusal(&format!("{{key_file: {shown}}}"));
         assert!(
-            message.contains("32 bytes in Base64 in line 1") && !message.contains("hunter2"),
+            message.contains("line 1 is not an encryption key of 32 bytes in Base64")
+                && !message.contains("hunter2"),
             "{message}"
         );
         assert!(refusal("{key_file: /none}").contains("placement.encryption.key_file: got \"/none\""));
@@ -106,7 +107,7 @@ mod tests {
         // Every process has this variable, and it is no key.
         let message = refusal("{key_env: PATH}");
         assert!(
-            message.contains("placement.encryption.key_env: got \"PATH\", expected 32 bytes"),
+            message.contains("placement.encryption.key_env: got \"PATH\" (line 1 is not an encryption key"),
             "{message}"
         );
         assert!(!message.contains("/bin"), "{message}");

@@ -106,7 +106,7 @@ const KEY_FILE: &str = "ssh.key_file";
 
 fn read_key(path: &str, findings: &mut Findings) -> Option<SshKey> {
     let key = madako_ssh::read_key(&pem::read_private(KEY_FILE, path, findings)?);
-    key.map_err(|error| findings.report(KEY_FILE, format!("{path:?}, {error}"), error.expected())).ok()
+    key.map_err(|error| findings.report(KEY_FILE, format!("{path:?} ({error})"), error.expected())).ok()
 }
 
 #[cfg(test)]
@@ -223,7 +223,7 @@ mod tests {
         keys.write("pki", "hunter2", 0o604);
         keys.write("ssh", "hunter2", 0o600);
         let message = refusal(&keys.sections());
-        let part = "ssh\", which holds no readable private key, expected an RSA, Ed25519 or ECDSA key";
+        let part = "ssh\" (the text is not a private key in the form of OpenSSH or PEM), expected an RSA, Ed25519 or ECDSA key";
         assert!(message.contains(part) && !message.contains("hunter2"), "{message}");
         keys.write("ssh", SSH_KEY, 0o644);
         let message = refusal(&format!(
@@ -235,7 +235,7 @@ mod tests {
             "operations.modes: got an unknown field, expected a known field such as \"mode\"",
             "ssh\", whose mode is 0644, expected a file without access for others",
             "pki\", whose mode is 0604, expected a file without access for others",
-            "32 bytes in Base64 in line 1",
+            "line 1 is not an encryption key of 32 bytes in Base64",
             "images.etcd: got \"--privileged\", expected the name of an image",
             "images.tools: got \"a b\", expected the name of an image",
             "images.paus: got an unknown field, expected a known field such as \"pause\"",
@@ -248,7 +248,7 @@ mod tests {
             ("pki:", "pki.key_file: expected the path of a file with keys, or `key_env`"),
             ("ssh: {key_file: /none}", "ssh.key_file: got \"/none\", expected a file that can be read"),
             ("ssh: {key_file: /, host_keys: none}", "ssh.host_keys: got \"none\", expected one of pin, any"),
-            ("pki: {key_env: PATH}", "pki.key_env: got \"PATH\", expected 32 bytes"),
+            ("pki: {key_env: PATH}", "pki.key_env: got \"PATH\" (line 1 is not an encryption key"),
             (
                 "operations: {mode: watch}",
                 "operations.mode: got \"watch\", expected one of act, observe, off",
@@ -266,9 +266,12 @@ mod tests {
         for (text, part) in [
             (
                 "-----BEGIN ENCRYPTED PRIVATE KEY-----",
-                "ssh\", which holds an encrypted private key, expected a private key without passphrase (",
+                "ssh\" (the private key is encrypted with a passphrase), expected a private key without passphrase (",
             ),
-            ("ssh-ed25519 AAAA", "ssh\", which holds a public key, expected the private key of the pair"),
+            (
+                "ssh-ed25519 AAAA",
+                "ssh\" (the key is a public key, not the private key of the pair), expected the private key of the pair",
+            ),
         ] {
             keys.write("ssh", text, 0o600);
             let message = refusal(&keys.sections());

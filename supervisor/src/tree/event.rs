@@ -88,7 +88,7 @@ impl StopOutcome {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{child} needed more than {restarts} restarts within {window:?}; last exit: {reason}")]
+#[error("the actor {child} needed more than {restarts} restarts within {window:?}; last exit: {reason}")]
 pub struct BudgetExceeded {
     pub child: ChildId,
     pub restarts: u32,
@@ -98,7 +98,7 @@ pub struct BudgetExceeded {
 
 /// Error of a supervisor whose budget is exceeded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{supervisor} melted down: {exceeded}")]
+#[error("the supervisor {supervisor} ended, because an actor failed too often: {exceeded}")]
 pub struct Meltdown {
     pub supervisor: ChildId,
     /// The child with the last failure, and the charged budget.

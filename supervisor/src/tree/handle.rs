@@ -22,27 +22,27 @@ pub enum Mode {
 
 /// The supervisor has ended, is ending, or did not answer in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the supervisor of the actors has ended, is ending, or did not answer in time")]
+#[error("the supervisor of the actor has ended, is ending, or did not answer in time")]
 pub struct SupervisorEnded;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddError {
     /// A child with that id runs, waits for a restart, or has not ended yet.
-    #[error("child {0} exists already")]
+    #[error("cannot add the actor {0}: its supervisor has an actor of that name already")]
     Duplicate(ChildId),
     /// The child was removed before its first start ended.
-    #[error("child {0} was removed while it started")]
+    #[error("cannot add the actor {0}: another caller removed it during its start")]
     Removed(ChildId),
     /// The supervisor accepts no more children.
-    #[error("cannot add child {child}")]
+    #[error("cannot add the actor {child} to its supervisor")]
     Ended { child: ChildId, source: SupervisorEnded },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StopError {
-    #[error("there is no child {0}")]
+    #[error("cannot stop the actor {0}: its supervisor has no actor of that name")]
     Unknown(ChildId),
-    #[error("cannot stop child {child}")]
+    #[error("cannot stop the actor {child}")]
     Ended { child: ChildId, source: SupervisorEnded },
 }
 

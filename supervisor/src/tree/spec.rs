@@ -45,16 +45,16 @@ pub enum Exceeded {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Another actor of this process has its name.
-    #[error("another actor of this process has the name {0} already")]
+    #[error("the actor cannot start: another actor of this process has the name {0} already")]
     NameTaken(String),
     /// Its `pre_start` or its start function failed or panicked.
-    #[error("its start failed")]
+    #[error("the start of the actor failed")]
     Failed(#[source] ActorProcessingErr),
     /// Its start exceeded this time and was cancelled.
-    #[error("its start did not end within {0:?}")]
+    #[error("the start of the actor did not end within {0:?}")]
     Deadline(Duration),
     /// It was removed, or its supervisor ended, during its start.
-    #[error("its start was cancelled, because it was removed or its supervisor ends")]
+    #[error("the start of the actor was cancelled, because the actor was removed or its supervisor ends")]
     Cancelled,
 }
 

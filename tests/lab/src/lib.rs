@@ -278,7 +278,7 @@ impl Lab {
 
 #[allow(clippy::print_stdout, reason = "the output of a test")]
 fn skipped(why: &str) {
-    println!("skipped: no lab on this machine: {why}");
+    println!("skipped: this host cannot run a lab of test machines: {why}");
 }
 
 /// Options of OpenSSH without questions and without files of the user.

@@ -18,14 +18,14 @@ pub(crate) const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// The host lacks something; the text says what and how to get it.
-    #[error("no lab on this machine: {0}")]
+    #[error("this host cannot run a lab of test machines: {0}")]
     Unavailable(String),
     /// More machines than [`MAX_MACHINES`], or none.
-    #[error("a lab has 1 to {MAX_MACHINES} machines, not {0}")]
+    #[error("a lab has 1 to {MAX_MACHINES} test machines, not {0}")]
     Machines(usize),
-    #[error("{what}: a program or a file cannot be used")]
+    #[error("{what}: cannot start the program, or use one of its files")]
     Start { what: String, source: io::Error },
-    #[error("{what}: it did not end within {within:?}; its last output: {said}")]
+    #[error("{what}: the command did not end within {within:?}; its last output: {said}")]
     Late { what: String, within: Duration, said: String },
     #[error("{what} failed: {said}")]
     Failed { what: String, said: String },

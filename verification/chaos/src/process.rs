@@ -35,7 +35,7 @@ pub enum ProcessError {
     #[error("cannot send the signal {signal} to the process {name}")]
     Signal { name: String, signal: &'static str, source: io::Error },
     /// The process ended by itself.
-    #[error("{name} ended by itself: {status}; the end of its log: {words}")]
+    #[error("the process {name} ended by itself: {status}; the end of its log: {words}")]
     Ended {
         name: String,
         status: String,

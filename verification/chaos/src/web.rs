@@ -20,13 +20,13 @@ const MAX_ANSWER: usize = 8 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum Unanswered {
     /// No connection: nothing was sent.
-    #[error("no connection to {0}")]
+    #[error("cannot connect to {0}")]
     NotSent(SocketAddr, #[source] std::io::Error),
     /// Sent, with an unknown outcome.
-    #[error("{0} gave no whole answer: {1}")]
+    #[error("the HTTP answer of {0} is incomplete: {1}")]
     Unknown(SocketAddr, String),
     /// Sent, with an unknown outcome, since the time limit passed.
-    #[error("{0} did not answer within {1:?}")]
+    #[error("no HTTP answer from {0} within {1:?}")]
     Late(SocketAddr, Duration),
 }
 

@@ -61,10 +61,10 @@ pub enum WorldError {
     #[error("cannot put each process into a network namespace of its own")]
     Network(#[from] Unavailable),
     /// An awaited state was not reached.
-    #[error("{what} within {within:?}")]
+    #[error("{what} within {within:?}: see the logs in the report directory")]
     Late { what: String, within: Duration },
     /// An operator's command failed.
-    #[error("madako {args} failed: {said}")]
+    #[error("the command `madako {args}` failed: {said}")]
     Command { args: String, said: String },
     /// A request was refused; with the status.
     #[error("the request {0} was refused with status {1}: {2}")]

@@ -136,7 +136,7 @@ pub enum SimulateError {
     /// The faults begin too often.
     #[error("cannot make a schedule of the scenario's faults")]
     Schedule(#[from] TooMany),
-    #[error("cannot build the world of the scenario")]
+    #[error("cannot start the services that the scenario describes")]
     World(#[from] madako_json::input::InputError),
     #[error("cannot write the trace of the run to its file")]
     Trace(#[source] std::io::Error),

@@ -278,7 +278,7 @@ async fn a_backup_without_its_proof_is_not_recorded_and_the_recorded_one_stays()
         _ => None,
     };
     let whys: Vec<String> = site.world.events.lock().unwrap().iter().filter_map(why).collect();
-    assert!(whys.len() == 3 && whys[0].contains("is no copy of the cluster's etcd"), "{whys:?}");
+    assert!(whys.len() == 3 && whys[0].contains("is not a copy of the cluster's etcd"), "{whys:?}");
 
     *site.world.fails.lock().unwrap() = None;
     site.until(|world| world.commits.lock().unwrap().len() == 2).await;

@@ -25,13 +25,13 @@ pub(crate) struct LoadedFile {
 pub(crate) enum LoadError {
     #[error("cannot read the records of the store from its file")]
     Read(#[from] redb::Error),
-    #[error("the record of revision {main}.{sub} has a wrong checksum")]
+    #[error("the checksum of the record of revision {main}.{sub} in the file is wrong")]
     Checksum { main: i64, sub: u32 },
-    #[error("records are missing: the file has {found} of {expected}")]
+    #[error("{expected} records should be in the file, and it has {found}")]
     Missing { found: u64, expected: u64 },
-    #[error("the file has layout {0}; this version reads layout {current}", current = meta::CURRENT_FORMAT)]
+    #[error("the file has the layout version {0}, and this program reads only version {current}", current = meta::CURRENT_FORMAT)]
     Format(u64),
-    #[error("the file has no entry {0:?}")]
+    #[error("the table of settings in the file has no entry {0:?}")]
     NoEntry(&'static str),
 }
 

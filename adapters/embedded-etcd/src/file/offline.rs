@@ -61,7 +61,7 @@ pub async fn save(
         Ok(())
     };
     let (made, taken) = tokio::join!(making, taking);
-    taken.map_err(|source| open_error("writing", "the snapshot", source))?;
+    taken.map_err(|source| open_error("write", "the snapshot", source))?;
     made.map_err(|refusal| damaged_file(&shown, refusal.to_string()))?;
     Ok(verified)
 }
@@ -82,14 +82,14 @@ fn open_verified(path: &Path) -> Result<OpenFile, OpenError> {
         _ => None,
     };
     let shown = file.display().to_string();
-    let opened = File::open(&file).map_err(|source| open_error("opening", &shown, source))?;
-    let bytes = opened.metadata().map_err(|source| open_error("looking at", &shown, source))?.len();
+    let opened = File::open(&file).map_err(|source| open_error("open", &shown, source))?;
+    let bytes = opened.metadata().map_err(|source| open_error("read the metadata of", &shown, source))?.len();
     if bytes == 0 {
         return Err(damaged_file(&shown, "it is empty".to_owned()));
     }
     let storage = FileBackend::new(opened).map_err(|error| damaged_file(&shown, error.to_string()))?;
     // redb's writes during the opening stay in the rehearsal.
-    let disk = Disk::rehearse(Arc::new(storage)).map_err(|source| open_error("reading", &shown, source))?;
+    let disk = Disk::rehearse(Arc::new(storage)).map_err(|source| open_error("read", &shown, source))?;
     let checked = check(&disk, DEFAULT_CACHE_BYTES, &shown)?;
     let loaded = checked.loaded.ok_or_else(|| damaged_file(&shown, "it has no tables".to_owned()))?;
     let view = loaded.view;
@@ -114,18 +114,18 @@ pub fn restore(
     replace: bool,
     seed: u64,
 ) -> Result<Option<PathBuf>, OpenError> {
-    fs::create_dir_all(directory).map_err(|source| open_error("making", directory.display(), source))?;
+    fs::create_dir_all(directory).map_err(|source| open_error("create", directory.display(), source))?;
     let _lock = lock(directory)?;
     let file = directory.join(FILE_NAME);
     let mut kept = None;
-    if file.try_exists().map_err(|source| open_error("looking for", file.display(), source))? {
+    if file.try_exists().map_err(|source| open_error("find", file.display(), source))? {
         if !replace {
             return Err(OpenError::Exists { file: file.display().to_string() });
         }
         // A hard link: the original name refers to a complete store at every moment.
         let name = (1..).map(|number| directory.join(format!("{FILE_NAME}.before-restore-{number}")));
         let name = name.into_iter().find(|name| !name.exists()).unwrap_or_default();
-        fs::hard_link(&file, &name).map_err(|source| open_error("keeping", file.display(), source))?;
+        fs::hard_link(&file, &name).map_err(|source| open_error("keep a copy of", file.display(), source))?;
         kept = Some(name);
     }
     let mut options = Options::new(Backend::File(directory.to_owned()), Commit::Inline, seed);

@@ -46,7 +46,7 @@ pub(crate) fn open(options: &Options) -> Result<OpenedFile, OpenError> {
         Backend::Memory => on_storage(options, Arc::new(InMemoryBackend::new()), "memory"),
         Backend::Custom(storage) => {
             begin_anew_if_never_begun(&**storage)
-                .map_err(|source| open_error("preparing", "the storage", source))?;
+                .map_err(|source| open_error("prepare", "the storage", source))?;
             on_storage(options, Arc::clone(storage), "the storage")
         }
         Backend::File(directory) => in_directory(options, directory),
@@ -81,19 +81,21 @@ fn opened_on(backend: impl StorageBackend, cache_bytes: usize) -> Result<(Databa
 
 fn in_directory(options: &Options, directory: &Path) -> Result<OpenedFile, OpenError> {
     let shown = directory.display().to_string();
-    fs::create_dir_all(directory).map_err(|source| open_error("making", &shown, source))?;
+    fs::create_dir_all(directory).map_err(|source| open_error("create", &shown, source))?;
     let lock = lock(directory)?;
     let path = directory.join(FILE_NAME);
-    let exists = path.try_exists().map_err(|source| open_error("looking for", path.display(), source))?;
+    let exists = path.try_exists().map_err(|source| open_error("find", path.display(), source))?;
     let mut opened = if exists {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .open(&path)
-            .map_err(|source| open_error("opening", path.display(), source))?;
+            .map_err(|source| open_error("open", path.display(), source))?;
         // A file gets its name only once it is complete, so an empty one was truncated; redb would create a new
         // database in it.
-        if file.metadata().map_err(|source| open_error("looking at", path.display(), source))?.len() == 0 {
+        if file.metadata().map_err(|source| open_error("read the metadata of", path.display(), source))?.len()
+            == 0
+        {
             return Err(damaged_file(path.display(), "it is empty".to_owned()));
         }
         on_file(options, file, &path)?
@@ -108,18 +110,18 @@ pub(super) fn lock(directory: &Path) -> Result<File, OpenError> {
     let path = directory.join(LOCK_NAME);
     let file = private(OpenOptions::new().write(true).create(true).truncate(false))
         .open(&path)
-        .map_err(|source| open_error("opening", path.display(), source))?;
+        .map_err(|source| open_error("open", path.display(), source))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse { directory: directory.display().to_string() }),
-        Err(TryLockError::Error(source)) => Err(open_error("locking", path.display(), source)),
+        Err(TryLockError::Error(source)) => Err(open_error("lock", path.display(), source)),
     }
 }
 
 /// Creates an empty store that gets its name only when it is complete, so a crash leaves no partial store behind.
 pub(super) fn make(options: &Options, directory: &Path) -> Result<OpenedFile, OpenError> {
     let path = directory.join(NEW_FILE_NAME);
-    let fail = |source| open_error("making", path.display(), source);
+    let fail = |source| open_error("create", path.display(), source);
     let file = private(OpenOptions::new().read(true).write(true).create(true).truncate(true))
         .open(&path)
         .map_err(fail)?;
@@ -161,15 +163,15 @@ fn on_storage(
     if let Some(contents) = &options.contents {
         check_contents(contents)?;
     }
-    let disk = Disk::rehearse(storage).map_err(|source| open_error("reading", name, source))?;
+    let disk = Disk::rehearse(storage).map_err(|source| open_error("read", name, source))?;
     let CheckedFile { database, loaded, was_closed } = check(&disk, options.cache_bytes, name)?;
     if loaded.is_some() {
         tracing::info!(name, bytes = disk.len(), was_closed, "the embedded store's file is intact");
     }
-    disk.accept().map_err(|source| open_error("writing", name, source))?;
+    disk.accept().map_err(|source| open_error("write", name, source))?;
     let loaded = begin_term(&database, loaded, options).map_err(|error| match error {
-        redb::Error::Io(source) => open_error("writing", name, source),
-        other => open_error("writing", name, io::Error::other(other)),
+        redb::Error::Io(source) => open_error("write", name, source),
+        other => open_error("write", name, io::Error::other(other)),
     })?;
     Ok(OpenedFile { database, disk, loaded, lock: None })
 }

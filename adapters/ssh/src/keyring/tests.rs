@@ -73,7 +73,10 @@ async fn the_first_source_with_a_key_of_the_node_counts() {
     assert!(why.contains("neither Vault, nor madako ssh key set, nor ssh.key_file"), "{why}");
     source.set(Some(&[&[("a", "hunter2")]]));
     let why = error(&keyring(&source, Some(ONE))).await;
-    assert_eq!(why, "there is a stored key which holds no readable private key");
+    assert_eq!(
+        why,
+        "the stored key is not usable: the text is not a private key in the form of OpenSSH or PEM"
+    );
 }
 
 #[tokio::test(start_paused = true)]

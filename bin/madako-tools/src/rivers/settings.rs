@@ -97,7 +97,7 @@ fn address(name: &str, text: &str) -> Result<SocketAddr, Failure> {
 fn duration(flags: &Flags<'_>, name: &str, default: Duration) -> Result<Duration, Failure> {
     let Some(text) = flags.value(name) else { return Ok(default) };
     madako_json::duration::parse(text)
-        .map_err(|expected| Failure::Usage(format!("--{name} {text:?} is not {expected}")))
+        .map_err(|expected| Failure::Usage(format!("--{name} {text:?} is not a duration: {expected}")))
 }
 
 /// The value with the name that a flag gives. An empty name is the default, as in CKE.

@@ -78,7 +78,7 @@ pub(crate) fn read_login_key(file: &str) -> Result<String, Failure> {
     match madako_ssh::read_key(&text) {
         Ok(_) => Ok(text),
         Err(error) => Err(Failure::bad_input(format_args!(
-            "got {}, {error}, expected {}",
+            "got {} ({error}), expected {}",
             shown(file),
             error.expected()
         ))),

@@ -108,7 +108,7 @@ fn fields_of_spans_are_those_of_their_events_unless_nearer_ones_are() {
 #[test]
 fn names_become_valid_and_errors_have_their_causes() {
     #[derive(Debug, thiserror::Error)]
-    #[error("outer")]
+    #[error("cannot write the report")]
     struct Outer(#[source] std::fmt::Error);
     let text = logged(LogFormat::Json, Severity::Info, || {
         let error = Outer(std::fmt::Error);

@@ -158,7 +158,7 @@ async fn ssh_uses_the_first_key_of_vault_the_store_and_the_configuration() {
 
     let public = place.key("public", "ssh-ed25519 AAAA");
     let message = place.run(&["vault", "ssh-privkey", &public]).await.refused(2);
-    assert!(message.contains("which holds a public key"), "{message}");
+    assert!(message.contains("the key is a public key"), "{message}");
     let message = place.run(&["scp", "a", "b"]).await.refused(2);
     assert!(message.contains("node name is not specified"), "{message}");
 }

@@ -435,7 +435,7 @@ impl WhatIf {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
     /// The application does not exist.
-    #[error("there is no {application}")]
+    #[error("the placement API has no {application}")]
     Unknown {
         /// The application of the request.
         application: ObjectKey,

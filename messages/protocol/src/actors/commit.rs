@@ -10,19 +10,21 @@ use madako_domain::store::{EncodeError, StoreError};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
     /// This instance is not the leader in that epoch: the caller should stop.
-    #[error("epoch {epoch} has ended: this instance is not its leader any more")]
+    #[error(
+        "the change was not written: epoch {epoch} has ended, and this instance is not the leader any more"
+    )]
     NotLeader {
         /// The epoch in which the caller acts.
         epoch: i64,
     },
     /// The inputs changed: decide again on a newer state.
-    #[error("the inputs of the change are outdated: other writers changed {}", keys.join(", "))]
+    #[error("the change was not written, because other clients changed its inputs {}: decide again on their present values", keys.join(", "))]
     Conflict {
         /// Keys of the changed inputs.
         keys: Vec<String>,
     },
     /// The mutation violates an invariant; nothing was written.
-    #[error("the change violates {}", list(violations))]
+    #[error("the leader refused the change, because it violates {}", list(violations))]
     Invariant {
         /// All violations that the gate found.
         violations: Vec<Violation>,
@@ -101,7 +103,9 @@ pub enum CommitError {
         why: String,
     },
     /// The leader did not answer in time; the write may have happened.
-    #[error("the leader did not answer within {deadline:?}; the write may have happened")]
+    #[error(
+        "the leader did not answer the commit within {deadline:?}: the write may have happened; read the state before the next change"
+    )]
     Unanswered {
         /// The time that the leader had for its answer.
         deadline: Duration,

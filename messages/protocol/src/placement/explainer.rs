@@ -21,7 +21,7 @@ pub enum NoExplanation {
     #[error(transparent)]
     Unread(#[from] StoreError),
     /// The scheduler did not answer in time.
-    #[error("the scheduler did not answer in time")]
+    #[error("the scheduler did not answer the request for an explanation in time: repeat the request")]
     Unanswered,
     /// The request has no answer.
     #[error(transparent)]

@@ -22,13 +22,15 @@ use madako_domain::store::{Outcome, StoreError, Transaction};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Gap {
     /// The follower was too slow, and the changes that it has not taken are no longer stored.
-    #[error("the follower missed changes: more than {limit} changes arrived since its last read")]
+    #[error(
+        "the follower of placement resources missed changes: more than {limit} arrived since its last read; list the resources again"
+    )]
     Lagged {
         /// Number of stored changes.
         limit: usize,
     },
     /// The store was replaced or compacted during the watch.
-    #[error("the store was listed again: {why}")]
+    #[error("the cache of placement resources was filled anew ({why}): list the resources again")]
     Relisted {
         /// The reason, in words.
         why: String,

@@ -34,7 +34,7 @@ pub struct Sample {
 #[strum(serialize_all = "kebab-case")]
 pub enum FetchError {
     /// The provider's definition is unusable.
-    #[error("the definition is not usable: {why}")]
+    #[error("the definition of the metrics provider is not usable: {why}")]
     Definition {
         /// The fault, in words.
         why: String,
@@ -98,13 +98,13 @@ pub enum FetchError {
         why: String,
     },
     /// The name is invalid for the provider.
-    #[error("the provider allows no metric with this name: {why}")]
+    #[error("the metrics provider allows no metric with this name: {why}")]
     Name {
         /// The rule that the name breaks.
         why: &'static str,
     },
     /// The static provider does not list the metric.
-    #[error("the static provider does not list the metric")]
+    #[error("the static metrics provider does not list the metric")]
     Unlisted,
     /// The provider does not have the metric, or has no value of it.
     #[error("the metric has no value: expected {expected}")]

@@ -27,8 +27,8 @@ async fn a_supervisor_melts_down_when_its_budget_is_exceeded() {
     let meltdown = tree.wait_for_end().await.expect("a meltdown");
     assert_eq!(
         meltdown.to_string(),
-        "root melted down: b needed more than 2 restarts within 10s; last exit: failed: cannot reach the \
-         store: refused"
+        "the supervisor root ended, because an actor failed too often: the actor b needed more than 2 restarts \
+         within 10s; last exit: failed: cannot reach the store: refused"
     );
     let lines: Vec<String> = stage.take().into_iter().skip_while(|l| !l.contains("never again")).collect();
     assert_eq!(
@@ -153,7 +153,7 @@ async fn status_shows_restarts_waits_and_the_last_error() {
         .iter()
         .map(|c| (&*c.id, c.state, c.restarts, c.last_error.as_deref().unwrap_or("")))
         .collect();
-    let error = "not started: its start failed: cannot reach the store: refused";
+    let error = "not started: the start of the actor failed: cannot reach the store: refused";
     assert_eq!(
         shown,
         [

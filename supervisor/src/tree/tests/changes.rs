@@ -142,7 +142,7 @@ async fn child_that_hangs_in_its_start_delays_no_later_child() {
     assert!(matches!(tree.root().add_child(stage.worker("b")).await, Ok(FirstStart::Running(_))));
     assert_eq!(stage.began.elapsed(), Duration::ZERO);
     let Ok(FirstStart::Failed(why)) = adding.await.unwrap() else { panic!("it hangs") };
-    assert_eq!(why, "not started: its start did not end within 30s");
+    assert_eq!(why, "not started: the start of the actor did not end within 30s");
     tree.stop(PATIENCE).await;
 }
 

@@ -125,9 +125,9 @@ async fn an_error_while_it_starts() {
     assert_eq!(
         started_in_the_end("start-error", Start::Fails).await,
         [
-            "0 a not started: its start failed: cannot reach the store: refused; again in 100",
+            "0 a not started: the start of the actor failed: cannot reach the store: refused; again in 100",
             "0 started b",
-            "100 a not started: its start failed: cannot reach the store: refused; again in 200",
+            "100 a not started: the start of the actor failed: cannot reach the store: refused; again in 200",
             "300 restarted a #2",
         ]
     );
@@ -138,9 +138,9 @@ async fn a_panic_while_it_starts() {
     assert_eq!(
         started_in_the_end("start-panic", Start::Panics).await,
         [
-            "0 a not started: its start failed: no start; again in 100",
+            "0 a not started: the start of the actor failed: no start; again in 100",
             "0 started b",
-            "100 a not started: its start failed: no start; again in 200",
+            "100 a not started: the start of the actor failed: no start; again in 200",
             "300 restarted a #2",
         ]
     );
@@ -151,9 +151,9 @@ async fn a_start_that_hangs() {
     assert_eq!(
         started_in_the_end("start-hang", Start::Freezes).await,
         [
-            "1000 a not started: its start did not end within 1s; again in 100",
+            "1000 a not started: the start of the actor did not end within 1s; again in 100",
             "1000 started b",
-            "2100 a not started: its start did not end within 1s; again in 200",
+            "2100 a not started: the start of the actor did not end within 1s; again in 200",
             "2300 restarted a #2",
         ]
     );
@@ -181,7 +181,7 @@ async fn a_panic_of_the_function_that_starts_it() {
     let stage = TestTree::new("start-fn");
     let child = ChildSpec::new("a", |_| async { panic!("no function") });
     let tree = start(stage.supervisor("root").child(child)).await;
-    assert_eq!(stage.take(), ["0 a not started: its start failed: no function; again in 100"]);
+    assert_eq!(stage.take(), ["0 a not started: the start of the actor failed: no function; again in 100"]);
     tree.stop(PATIENCE).await;
 }
 
@@ -191,8 +191,7 @@ async fn its_name_is_taken_by_another() {
     let holder = Worker { stage: stage.clone(), id: "holder" };
     let (holder, _) = Actor::spawn(Some("start-name/a".into()), holder, Start::Good).await.unwrap();
     let tree = start(stage.supervisor("root").child(stage.worker("a"))).await;
-    let refused =
-        "0 a not started: another actor of this process has the name start-name/a already; again in 100";
+    let refused = "0 a not started: the actor cannot start: another actor of this process has the name start-name/a already; again in 100";
     assert_eq!(stage.take(), [refused]);
     holder.stop(None);
     stage.until_told("restarted a #1").await;

@@ -40,8 +40,8 @@ async fn an_inner_supervisor_that_melts_down_is_restarted_with_its_children() {
             "300 poller gone",
             "300 removed poller Stopped",
             "300 stopped reign",
-            "300 reign reign melted down: planner needed more than 2 restarts within 10s; last exit: failed: \
-             cannot reach the store: refused; again in 100",
+            "300 reign the supervisor reign ended, because an actor failed too often: the actor planner needed more \
+             than 2 restarts within 10s; last exit: failed: cannot reach the store: refused; again in 100",
             "400 restarted reign #1",
             "400 started poller",
             "400 started planner",

@@ -152,6 +152,6 @@ async fn next_lab_removes_leftovers_of_a_killed_keeper() {
 async fn a_lab_has_at_least_one_machine_and_at_most_sixteen() {
     for wrong in [0, limits::MAX_MACHINES + 1] {
         let error = Lab::start(wrong, &[]).await.unwrap_err().to_string();
-        assert_eq!(error, format!("a lab has 1 to 16 machines, not {wrong}"));
+        assert_eq!(error, format!("a lab has 1 to 16 test machines, not {wrong}"));
     }
 }

@@ -127,9 +127,13 @@ impl Line {
 
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Reading or writing failed.
-    #[error("cannot read or write the journal {}", path.display())]
-    File { path: PathBuf, source: io::Error },
+    #[error("cannot {attempt} the journal {}", path.display())]
+    File {
+        /// The failed access, as a verb.
+        attempt: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
     #[error("cannot parse line {line} of the journal {}", path.display())]
     Line {
         path: PathBuf,
@@ -149,7 +153,8 @@ impl Journal {
     /// Opens a journal, or creates it.
     pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, JournalError> {
         let file = OpenOptions::new().create(true).append(true).open(path);
-        let file = file.map_err(|source| JournalError::File { path: path.to_owned(), source })?;
+        let file =
+            file.map_err(|source| JournalError::File { attempt: "open", path: path.to_owned(), source })?;
         Ok(Self { path: path.to_owned(), clock, file: Mutex::new(file) })
     }
 
@@ -175,7 +180,7 @@ impl Journal {
         at: OffsetDateTime,
         what: LineContent,
     ) -> Result<OffsetDateTime, JournalError> {
-        let failed = |source| JournalError::File { path: self.path.clone(), source };
+        let failed = |source| JournalError::File { attempt: "write to", path: self.path.clone(), source };
         let at = at.unix_timestamp_nanos() / 1_000;
         let line = Line { at: i64::try_from(at).unwrap_or(i64::MAX), what };
         let mut text = serde_json::to_vec(&line).map_err(|error| failed(error.into()))?;
@@ -193,7 +198,7 @@ impl Journal {
 /// Reads a journal; a missing one is empty. A last line without an end was being written when its writer was killed: it
 /// is ignored, since no answer followed it.
 pub fn read(path: &Path) -> Result<Vec<Line>, JournalError> {
-    let failed = |source| JournalError::File { path: path.to_owned(), source };
+    let failed = |source| JournalError::File { attempt: "read", path: path.to_owned(), source };
     let mut text = String::new();
     match File::open(path) {
         Ok(file) => file.take(MAX_JOURNAL).read_to_string(&mut text).map_err(failed)?,

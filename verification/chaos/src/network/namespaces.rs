@@ -41,33 +41,33 @@ const GLANCE: Duration = Duration::from_millis(10);
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
     /// A program is missing; with its package.
-    #[error("{0} is not installed (Debian: {1})")]
+    #[error("the program {0} is not installed: install the Debian package {1}")]
     NotInstalled(&'static str, &'static str),
     /// The address range is in use.
-    #[error("the machine has a route into {RANGE_SHOWN}: {0}")]
+    #[error("the address range {RANGE_SHOWN} for the run is in use: this machine has the route {0} into it")]
     Routed(String),
     #[error("no free block of addresses in {RANGE_SHOWN}: {TRIES} blocks are taken, perhaps by other runs")]
     Taken,
     /// More nodes than addresses.
-    #[error("a block of addresses is too small for {0} nodes")]
+    #[error("the scenario has {0} processes, too many for the addresses of one run")]
     TooMany(usize),
     #[error(transparent)]
     Tool(#[from] ToolError),
     /// The packet filter failed.
     #[error(transparent)]
     Unlost(#[from] Unlost),
-    #[error("the network namespaces failed their test: {0}")]
+    #[error("a test connection between the new network namespaces failed: {0}")]
     Useless(String),
 }
 
 /// Reasons why packets are not dropped or not counted.
 #[derive(Debug, thiserror::Error)]
 pub enum Unlost {
-    #[error("the node {0} has no network namespace")]
+    #[error("cannot drop packets of {0}: it has no network namespace")]
     NoNode(Node),
     #[error(transparent)]
     Tool(#[from] ToolError),
-    #[error("the output of nft has no counter of the packets that {0} lost")]
+    #[error("cannot count the packets that {0} lost: the output of nft has no counter for them")]
     NotCounted(Node),
 }
 

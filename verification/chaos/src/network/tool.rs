@@ -22,20 +22,20 @@ const MAX_TOLD: usize = 500;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    #[error("{what}: cannot run {program}")]
+    #[error("{what}: cannot run the program {program}")]
     Start {
         /// The attempted action.
         what: String,
         program: String,
         source: io::Error,
     },
-    #[error("{what}: {program} did not end within {WITHIN:?}")]
+    #[error("{what}: the program {program} did not end within {WITHIN:?}")]
     Late {
         /// The attempted action.
         what: String,
         program: String,
     },
-    #[error("{what}: {program} failed and printed: {said}")]
+    #[error("{what}: the program {program} failed and printed: {said}")]
     Failed {
         /// The attempted action.
         what: String,

@@ -25,7 +25,8 @@ impl OwnClock {
         let places = fs::read_dir(LIBRARIES).map_err(|error| error.to_string())?;
         let library =
             places.flatten().map(|place| place.path().join(LIBRARY)).find(|library| library.is_file());
-        let library = library.ok_or("faketime is not installed (Debian: libfaketime)")?;
+        let library =
+            library.ok_or("the library faketime is not installed: install the Debian package libfaketime")?;
         let clock = Self { library, file: directory.join(format!("{name}.clock")) };
         clock.set_ahead(Duration::ZERO).map_err(|error| error.to_string())?;
         Ok(clock)

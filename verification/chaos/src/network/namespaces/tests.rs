@@ -37,7 +37,7 @@ async fn packets_are_lost_on_the_wire_and_nothing_is_left() {
         lossy(&namespaces, &node, &mut client).await;
     }
     let error = namespaces.lose(&Node::Registry, DroppedShare::All, true).await.unwrap_err();
-    assert_eq!(error.to_string(), "the node registry has no network namespace");
+    assert_eq!(error.to_string(), "cannot drop packets of registry: it has no network namespace");
 
     let mut spaces: Vec<&Space> = namespaces.sites.values().map(|site| &site.space).collect();
     spaces.push(&namespaces.hub);
